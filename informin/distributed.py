@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from informin.errors import InforMinError, UsageError
+from informin.errors import UsageError, error_line
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -127,17 +127,22 @@ def on_first(work: Callable[[], T]) -> T:
     """Return in every process what a function returns in the first process, and raise the error that it raises there.
 
     All processes must call this function together. Only the first calls `work`, whose value must be picklable.
+
+    Raises:
+        UsageError: `work` raised an error. In the first process, its own error is raised.
     """
-    problem, value = None, None
-    try:
-        value = work() if rank() == 0 else None
-    except InforMinError as error:
-        problem = error
-    said, shared = gather_objects((problem and str(problem), value))[0]
+    problem: Exception | None = None
+    value: Any = None
+    if rank() == 0:
+        try:
+            value = work()
+        except Exception as error:  # the other processes wait
+            problem = error
+    message, shared = gather_objects((problem and error_line(problem), value))[0]
     if problem:
         raise problem
-    if said:
-        raise UsageError(said)
+    if message is not None:
+        raise UsageError(message)
     return shared
 
 

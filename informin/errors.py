@@ -1,21 +1,13 @@
-"""Errors that a user can fix. The scripts print them in one line, with options in backticks as flags."""
-
-import errno
-import re
+"""Errors that a user can fix. The commands print them in one line, with options in backticks as flags."""
 
 LONGEST = 2_000  # characters of an error
-WRITABLE = "Check the folder's permissions and the free disk space."
-WRITE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
-NO_SPACE = "No space left"
-# Messages of safetensors, torch and tokenizers, which raise other types than OSError.
-WRITE_MESSAGES = re.compile(rf"{NO_SPACE}|unexpected pos|file write failed|\(os error \d+\)")
 
 
 class InforMinError(Exception):
     """Base class of this project's errors. A message is always one line, whatever values it contains.
 
     Attributes:
-        exit_code: Exit code of the script that the error ends.
+        exit_code: Exit code of the command that the error ends.
     """
 
     exit_code = 1
@@ -28,7 +20,7 @@ class UsageError(InforMinError, ValueError):
     """An option, a file or a model cannot be used. The message is one line, built from the fields.
 
     Args:
-        found: What is wrong, with the value that was found. Follows the option's name, as in "is -1".
+        found: What is wrong, with the value. Follows the option's name, as in "is -1".
         option: Name of the option concerned. The command line prints it as a flag.
         needed: What is expected instead.
         fix: What to do, as a full sentence.
@@ -47,45 +39,9 @@ class UsageError(InforMinError, ValueError):
         problem = f"`{option}` {found}" if option else found
         if needed:
             problem += f"; expected {needed}"
-        structured = option or needed or fix
-        message = f"{problem.rstrip('.')}." if structured else problem
-        super().__init__(f"{message} {fix}" if fix else message)
-
-
-def one_line(text: str) -> str:
-    r"""Return a text with control characters escaped, such as `\n`, and shortened in the middle if it is too long."""
-    if len(text) > LONGEST:
-        text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
-
-
-def refuse_undecoded(text: str, what: str) -> None:
-    """Raise UsageError for a text with half of a surrogate pair: Python reads names that are not UTF-8 as such texts.
-
-    Args:
-        what: What the text is, with the text itself.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"{what} is not UTF-8", fix="Rename it, or write it in UTF-8.") from None
-
-
-def error_line(error: BaseException) -> str:
-    """Return the message of another library's error in one line."""
-    return " ".join(str(error).split())
-
-
-def is_write_error(error: BaseException) -> bool:
-    """Return whether an exception, raised while writing files, is about the disk or the folder."""
-    return isinstance(error, OSError) or WRITE_MESSAGES.search(str(error)) is not None
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as "1 sentence" or "1,024 sentences". The plural must end in s."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+        if option or needed or fix:
+            problem = f"{problem.rstrip('.')}."
+        super().__init__(f"{problem} {fix}" if fix else problem)
 
 
 class NonFiniteLossError(InforMinError, RuntimeError):
@@ -96,10 +52,6 @@ class SaveError(InforMinError, RuntimeError):
     """A checkpoint or a model could not be written. Files that were complete before are unchanged."""
 
 
-class LostProcessError(InforMinError, RuntimeError):
-    """Another process of the run has died."""
-
-
 class UndefinedScoreError(InforMinError, ValueError):
     """A task has no score: its embeddings are not finite, or all cosines are equal."""
 
@@ -108,8 +60,7 @@ class PushError(InforMinError, RuntimeError):
     """An upload failed. The model is saved on disk.
 
     Attributes:
-        finish: Options of `informin push` that finish the upload: folder, repo and, if given, branch, overwrite and
-            update_card.
+        finish: Options of `informin push` that finish the upload, such as model_name and hub_model_id.
     """
 
     def __init__(self, message: str, finish: dict[str, str | bool]):
@@ -117,5 +68,18 @@ class PushError(InforMinError, RuntimeError):
         self.finish = finish
 
 
-class OnnxMismatchError(InforMinError, RuntimeError):
-    """An ONNX file gives different embeddings than its source model. The file was deleted."""
+def one_line(text: str) -> str:
+    r"""Return a text with control characters escaped, such as `\n`, and shortened in the middle if it is too long."""
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def error_line(error: BaseException) -> str:
+    """Return the message of another library's error in one line."""
+    return " ".join(str(error).split())
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 sentence" or "1,024 sentences". The plural must end in s."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

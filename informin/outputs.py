@@ -1,92 +1,82 @@
 """Output files and folders that appear when they are complete, and that only one process writes at a time.
 
-    with only_writer("outputs/better"):                   # before the long work: is it new, free and writable?
-        ...
-        with new_folder("outputs/better") as folder: ...  # the folder appears when the block ends
-        with new_files("outputs/better") as folder: ...   # its files replace those in an existing folder
-
-Temporary folders and locks are next to the output, never inside of it. The exception is an existing folder that must
-stay where it is, such as a mounted one.
+with only_writer("outputs/better"):                   # before the long work: is it free and writable?
+    ...
+    with new_folder("outputs/better") as folder: ...  # the folder appears when the block ends
+    with new_files("outputs/better") as folder: ...   # its files replace those in an existing folder
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from informin.errors import WRITABLE, InforMinError, UsageError, error_line, is_write_error
-from informin.lock import locked
-from informin.temporary import PREFIX, TemporaryFolder, new_file, remove_leftovers
+from filelock import FileLock, Timeout
+
+from informin.errors import UsageError
+
+PREFIX = ".informin-"  # of temporary files and folders
 
 
 @contextmanager
 def only_writer(path: str | Path, option: str | None = None) -> Iterator[None]:
-    """Lock an output file or folder within the `with` block. Every command does this before its long work.
-
-    Raises:
-        UsageError: Another process writes it, or its folder cannot be written.
-    """
-    with locked(path, _lock_of(path), option):
-        yield
-
-
-@contextmanager
-def only_writers(paths: Iterable[str | Path]) -> Iterator[None]:
-    """Lock several outputs; see `only_writer`."""
-    with ExitStack() as stack:
-        for path in paths:
-            stack.enter_context(only_writer(path))
-        yield
-
-
-def refuse_unwritable(path: str | Path, option: str | None = None) -> None:
-    """Raise UsageError, for this option, if an output is being written or its folder cannot be written."""
-    with only_writer(path, option):
-        pass
-
-
-@contextmanager
-def writing(what: object, option: str | None = None, fix: str = WRITABLE) -> Iterator[None]:
-    """Raise UsageError if something cannot be written in the `with` block, because of the disk or the folder.
+    """Lock an output file or folder within the `with` block. Blocks of one process can be nested.
 
     Args:
-        what: The file or folder that is written.
+        path: The output, which need not exist. Its parent folder is created.
         option: Option to name in the error.
-        fix: What to do about it.
+
+    Raises:
+        UsageError: Another process writes it.
+        OSError: Its folder cannot be written.
     """
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # A mounted folder can be writable although its parent is not.
+    folder = target.parent if os.access(target.parent, os.W_OK) or not target.is_dir() else target
+    lock = FileLock(folder / f"{PREFIX}{target.name}.lock", timeout=1, is_singleton=True)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UsageError(f"{path} is being written by another process", option=option, fix="Wait for it.") from None
     try:
         yield
-    except Exception as error:  # not all libraries raise OSError
-        if isinstance(error, InforMinError) or not is_write_error(error):
-            raise
-        raise UsageError(f"{what} cannot be written: {error_line(error)}", option=option, fix=fix) from None
+    finally:
+        if lock.lock_counter == 1:
+            Path(lock.lock_file).unlink(missing_ok=True)  # before the release; a waiting process sees that it is gone
+        lock.release()
 
 
 @contextmanager
 def new_folder(folder: str | Path, option: str | None = None) -> Iterator[Path]:
     """Yield an empty folder to fill. It becomes `folder` when the block ends, but not after an error.
 
+    An existing empty folder stays, because it may be mounted, and gets the content.
+
     Args:
         folder: Missing or empty.
         option: Option to name in errors.
 
     Raises:
-        UsageError: `folder` is not empty, or it or a file in the block cannot be written.
+        UsageError: `folder` is not empty, or another process writes it.
     """
-    refuse_used(folder, option)
     target = Path(os.path.realpath(folder))
-    new: Path | None = None
-    try:
-        with writing(folder, option), TemporaryFolder(target if _must_stay(target) else _nearest(target)) as partial:
-            new = Path(partial, target.name or "root")
-            new.mkdir()
-            yield new
-            _move(new, target)
-    except UsageError as error:  # of another block inside this one
-        if new is None or str(new) not in error.found:
-            raise
-        found = error.found.replace(str(new), str(folder))
-        raise UsageError(found, option=error.option, needed=error.needed, fix=error.fix) from None
+    with only_writer(folder, option):
+        raise_if_used(folder, option)
+        partial = (target if target.is_dir() else target.parent) / f"{PREFIX}{target.name}"
+        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+        try:
+            partial.mkdir()
+            yield partial
+            if target.is_dir():
+                for path in partial.iterdir():
+                    os.replace(path, target / path.name)
+            else:
+                os.replace(partial, target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextmanager
@@ -95,89 +85,40 @@ def new_files(folder: str | Path) -> Iterator[Path]:
 
     They replace files of the same name; other files are kept. A missing folder is created.
     """
-    target = Path(os.path.realpath(folder))
-    with TemporaryFolder(target if target.is_dir() else _nearest(target)) as partial:
-        new = Path(partial)
-        yield new
-        target.mkdir(parents=True, exist_ok=True)
-        for path in [path for path in new.rglob("*") if path.is_file()]:
-            place = target / path.relative_to(new)
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=target, ignore_cleanup_errors=True) as temporary:
+        yield Path(temporary)
+        for path in [path for path in Path(temporary).rglob("*") if path.is_file()]:
+            place = target / path.relative_to(temporary)
             place.parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, place)
 
 
-def refuse_used(folder: str | Path, option: str | None = None) -> None:
-    """Raise UsageError, for this option, if a folder exists and is not empty."""
-    folder = Path(folder)
-    if not os.path.lexists(folder):
-        return
-    remove_leftovers(folder)
-    own = (PREFIX, _lock_of(folder).name) if _must_stay(Path(os.path.realpath(folder))) else ()
-    try:
-        used = not folder.is_dir() or any(not path.name.startswith(own) for path in folder.iterdir())
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be read: {error_line(error)}", option=option) from None
-    if used:
-        raise UsageError(f"{folder} is in use", option=option, needed="a new folder")
+@contextmanager
+def new_file(path: str | Path) -> Iterator[Path]:
+    """Yield a path to write to. The file replaces `path` at the end of the block, but not after an error.
 
-
-def refuse_existing(path: str | Path, option: str | None = None) -> None:
-    """Raise UsageError, for this option, if there is a file, folder or link at a path."""
-    if os.path.lexists(path):
-        raise UsageError(f"{path} already exists", option=option, fix="Choose another file, or delete it.")
-
-
-def save_texts(folder: str | Path, texts: Mapping[str, str]) -> None:
-    """Write files into a folder, which is created. None of them appears before all are complete.
-
-    Raises:
-        UsageError: They cannot be written.
+    The parent folder is created. A link is replaced, not its target.
     """
-    with writing(folder), new_files(folder) as new:
-        for name, text in texts.items():
-            (new / name).write_text(text, encoding="utf-8")
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=path.parent, ignore_cleanup_errors=True) as temporary:
+        partial = Path(temporary, path.name)
+        yield partial
+        os.replace(partial, path)
 
 
 def save_text(path: str | Path, text: str) -> None:
-    """Write a text atomically. Raise UsageError if that fails; an earlier file is kept then."""
-    with writing(path), new_file(path) as partial:
+    """Write a text file atomically: readers see either the old file or the new one."""
+    with new_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
-def make_folder(folder: str | Path, option: str | None = None) -> None:
-    """Create a folder if needed. Raise UsageError, for this option, if that fails."""
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"{folder} cannot be created ({error.strerror})", option=option, fix="Choose another folder."
-        ) from None
-
-
-def _lock_of(path: str | Path) -> Path:
-    target = Path(os.path.realpath(path))
-    return (target if _must_stay(target) else target.parent) / f".{target.name}.lock"
-
-
-def _must_stay(folder: Path) -> bool:
-    """Return whether an existing folder cannot be replaced: it is mounted, a shell is in it, or its parent is fixed."""
-    if not folder.is_dir():
-        return False
-    return os.path.ismount(folder) or folder.samefile(os.curdir) or not os.access(folder.parent, os.W_OK)
-
-
-def _nearest(path: Path) -> Path:
-    """Return the nearest parent that exists."""
-    return next(parent for parent in path.parents if parent.exists())
-
-
-def _move(new: Path, folder: Path) -> None:
-    """Move a complete folder to its final path, which is missing or an empty folder."""
-    if _must_stay(folder):
-        for path in new.iterdir():
-            path.rename(folder / path.name)
+def raise_if_used(folder: str | Path, option: str | None = None) -> None:
+    """Raise UsageError, for this option, if a path exists and is not an empty folder. Temporary files do not count."""
+    folder = Path(folder)
+    if not os.path.lexists(folder):
         return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if folder.exists():
-        folder.rmdir()  # an error if it is not empty by now
-    os.replace(new, folder)
+    if not folder.is_dir() or any(not path.name.startswith(PREFIX) for path in folder.iterdir()):
+        raise UsageError(f"{folder} is in use", option=option, needed="a new folder")

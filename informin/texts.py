@@ -1,0 +1,257 @@
+"""Read texts and tables: .txt, .csv, .tsv and .jsonl files, plain or .gz, and .parquet and .arrow through `datasets`.
+
+`datasets` also reads CSV and text files, but changes some texts without an error: it keeps byte order marks and NUL
+characters, drops the text NA, converts numbers, takes the first row of a file without a header as column names, and
+splits a sentence with a comma into columns.
+"""
+
+import codecs
+import csv
+import glob
+import gzip
+import json
+import logging
+import os
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, zip_longest
+from pathlib import Path
+from typing import Any
+
+from informin.errors import UsageError, counted
+
+logger = logging.getLogger(__name__)
+
+SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet", ".arrow")
+TEXT_COLUMNS = ("text", "sentence")  # read by default, if a file has several columns
+COLUMN_NAME = re.compile(r"[\w.:/-]+( [\w.:/-]+)?")  # up to two words; other first lines are texts
+FIRST_ROWS = 1_000  # of a JSON Lines file, whose keys are its columns
+# Most programs that write TSV do not quote, and their fields can begin with a quotation mark.
+DIALECTS: dict[str, dict[str, Any]] = {
+    ".csv": {"delimiter": ",", "strict": True},
+    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
+}
+csv.field_size_limit(2**24)  # another column can hold a long page
+
+
+def read_texts(paths: str | Path | Sequence[str | Path], text_column: str | None = None) -> Iterator[str]:
+    """Yield the texts of files that are not blank: one per line of a .txt file, one per row of another file.
+
+    Args:
+        paths: Files, or folders of files; see `find_files`.
+        text_column: Column of the texts, or several with commas between them, which are joined by a space. Default:
+            `text`, `sentence`, or the only column.
+
+    Raises:
+        UsageError: A file or column does not exist, a file cannot be parsed, or a value of the column is not text.
+    """
+    files = find_files(paths)
+    if text_column and all(_kind(file) == ".txt" for file in files):
+        raise UsageError(f"is {text_column}, but {files[0]} has no columns", option="text_column")
+    texts = chain.from_iterable(_texts_of(file, text_column) for file in files)
+    return (text for text in texts if not is_blank(text))
+
+
+def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+    """Return files, and the files of texts in folders and their subfolders, in a fixed order.
+
+    Hidden files and folders inside a folder are skipped, and files with other suffixes.
+
+    Raises:
+        UsageError: A path does not exist, a file has another suffix, or a folder has no file of texts.
+    """
+    files: list[Path] = []
+    for path in [paths] if isinstance(paths, str | Path) else paths:
+        path = Path(path)
+        if path.is_dir():
+            inside = sorted(file for file in _visible_files(path) if _kind(file) in SUFFIXES)
+            if not inside:
+                raise UsageError(f"{path} has no file of texts", option="train_file", needed=_suffixes())
+            files += inside
+        elif not path.exists():
+            raise UsageError(f"{path} does not exist", option="train_file")
+        elif _kind(path) not in SUFFIXES:
+            raise UsageError(f"{path} has another suffix", option="train_file", needed=_suffixes())
+        else:
+            files.append(path)
+    return files
+
+
+def read_rows(
+    path: str | Path, columns: Sequence[str], option: str, optional: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a CSV, TSV, JSONL or Parquet file by column name. The first line of a table has the names.
+
+    Args:
+        path: The file.
+        columns: Columns that the file must have. A row has all columns of the file.
+        option: Name of the option that names the file, for errors.
+        optional: Columns that are None in every row if the file lacks them.
+
+    Returns:
+        Text, or also numbers from JSONL and Parquet; None for an empty or blank cell.
+
+    Raises:
+        UsageError: The file or a column does not exist, the file cannot be parsed, or a row has too many fields.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist", option=option)
+    if _kind(path) not in SUFFIXES[1:]:
+        raise UsageError(f"{path} has another suffix", option=option, needed=", ".join(SUFFIXES[1:]))
+    names, rows = _open_table(path)
+    _check_columns(path, names, columns, option)
+    defaults = dict.fromkeys([*columns, *optional])
+    for row in rows:
+        cells = {name: None if isinstance(cell, str) and is_blank(cell) else cell for name, cell in row.items()}
+        yield defaults | cells
+
+
+def is_blank(text: str | None) -> bool:
+    """Return whether a text is missing, empty or only whitespace. Blank texts are neither trained on nor scored."""
+    return not text or text.isspace()
+
+
+def as_texts(texts: Iterable[str], option: str = "texts") -> list[str]:
+    """Return the texts of a list, a NumPy array, a pandas Series or a column of a data set as a list.
+
+    Raises:
+        UsageError: It is a single string, or an item is not a string.
+    """
+    if isinstance(texts, str | bytes):
+        raise UsageError(f"is one text, {texts!r:.40}", option=option, needed="a list of texts")
+    texts = list(texts)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(f"contains {text!r:.60}", option=option, needed="a list of texts")
+    return texts
+
+
+def _visible_files(folder: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(parent, name) for name in names if not name.startswith("."))
+
+
+def _kind(path: Path) -> str:
+    """Return the suffix that tells the format: .csv for a.csv.gz."""
+    suffix = path.suffix.lower()
+    return path.with_suffix("").suffix.lower() if suffix == ".gz" else suffix
+
+
+def _suffixes() -> str:
+    return f"a file ending in {', '.join(SUFFIXES)}, or .gz"
+
+
+def _texts_of(path: Path, text_column: str | None) -> Iterator[str]:
+    if _kind(path) == ".txt":
+        return (line.rstrip("\r\n") for line in _lines(path))
+    columns, rows = _open_table(path)
+    names = _text_columns(path, columns, text_column) if columns else []
+    return (_joined_cells(path, row, names) for row in rows)
+
+
+def _joined_cells(path: Path, row: dict, names: Sequence[str]) -> str:
+    cells = [row.get(name) for name in names]
+    for name, cell in zip(names, cells):
+        if cell is not None and not isinstance(cell, str):
+            raise UsageError(f"{path}: the column {name} contains {cell!r:.60}", needed="text")
+    return " ".join(cell for cell in cells if cell is not None and not is_blank(cell))
+
+
+def _text_columns(path: Path, columns: list[str], text_column: str | None) -> list[str]:
+    """Return the names of the columns to read."""
+    named = [name for name in TEXT_COLUMNS if name in columns][:1]
+    if text_column:
+        named = [name.strip() for name in text_column.split(",")]
+    elif not named and len(columns) == 1 and COLUMN_NAME.fullmatch(columns[0].strip()):
+        named = columns
+    if not named:
+        raise UsageError(
+            f"{path} has the columns {_listed(columns)}",
+            needed="a column text",
+            fix="Choose a column with `text_column`. If the first line is a text, put the line `text` before it, or "
+            "let the file's name end in .txt if each line is a text.",
+        )
+    _check_columns(path, columns, named, "text_column")
+    return named
+
+
+def _check_columns(path: Path, columns: list[str], needed: Iterable[str], option: str) -> None:
+    for name in needed:
+        if columns.count(name) != 1:
+            raise UsageError(f"needs one column {name!r}, and {path} has the columns {_listed(columns)}", option=option)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in names[:20])
+
+
+def _open_table(path: Path) -> tuple[list[str], Iterator[dict]]:
+    """Return the names of the columns, and the rows. A row can lack columns."""
+    kind = _kind(path)
+    if kind in DIALECTS:
+        table = _table_rows(path, kind)
+        header = next(table, [])
+        return header, (dict(zip_longest(header, row[: len(header)])) for row in table)
+    if kind == ".jsonl":
+        records = _json_records(path)
+        first = list(islice(records, FIRST_ROWS))
+        return list(dict.fromkeys(key for record in first for key in record)), chain(first, records)
+    import datasets
+
+    rows = datasets.load_dataset(kind[1:], data_files=[glob.escape(str(path))], split="train", streaming=True)
+    return list(rows.column_names), iter(rows)
+
+
+def _table_rows(path: Path, kind: str) -> Iterator[list[str]]:
+    """Yield the rows of a CSV or TSV file that are not empty, header first."""
+    reader, width, quoted = csv.reader(_lines(path), **DIALECTS[kind]), 0, False
+    try:
+        for row in reader:
+            width = width or len(row)
+            if any(row[width:]):  # some programs end every line with empty fields
+                raise UsageError(
+                    f"{path}, line {reader.line_num}: found {counted(len(row), 'field')}, but the header has {width}",
+                    fix="Put quotation marks around a text with commas (CSV), or remove the tab from it (TSV). If each "
+                    "line is a text, let the file's name end in .txt.",
+                )
+            if kind == ".tsv" and not quoted and any(field.startswith('"') for field in row):
+                quoted = True
+                logger.warning(
+                    f"{path}, line {reader.line_num}: a field begins with a quotation mark, which is read as part of "
+                    "the text. If a program has quoted the fields, save the file as CSV."
+                )
+            if row:
+                yield row
+    except csv.Error as error:
+        raise UsageError(f"{path}, line {reader.line_num}: {error}", fix="Check the quotation marks.") from None
+
+
+def _json_records(path: Path) -> Iterator[dict]:
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.isspace():
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise UsageError(f"{path}, line {number}: not JSON ({error})") from None
+            if not isinstance(record, dict):
+                raise UsageError(f"{path}, line {number}: found {line[:40]!r}", needed="one JSON object per line")
+            yield record
+
+
+def _lines(path: Path) -> Iterator[str]:
+    r"""Yield the lines of a UTF-8 text file, which end with \n or \r\n, without byte order marks."""
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    number = 0
+    try:
+        with opened(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                if b"\0" in line:
+                    raise UsageError(f"{path}, line {number}: found a zero byte", needed="text in UTF-8")
+                yield line.removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}, line {number}: {error}", needed="text in UTF-8") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UsageError(f"{path} is damaged after line {number} ({error})") from None
