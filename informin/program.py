@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def run(main: Callable[[], int]) -> NoReturn:
-    """Run a program and exit with its code. From here on, signals raise `Interrupted`, so that `with` blocks clean up."""
+    """Run a program and exit with its code. Signals raise `Interrupted`, so that `with` blocks clean up."""
     raise_on_signals()
     try:
         code = main()
