@@ -1,28 +1,23 @@
-"""Embed a file of texts into a .npy file. Resumes after an interruption."""
+"""Embed texts into a .npy file. If it is interrupted, the same command resumes."""
 
 import argparse
-from pathlib import Path
 
 from informin import program
-from informin.cli.model_options import add_model_options, add_text_options, model_options
+from informin.cli.options import add_model_options, add_text_options, model_options
 from informin.cli.processes import processes
-from informin.distributed import on_first, rank
-from informin.errors import counted
-from informin.jobs.embed import embed, refuse_output
-from informin.jobs.text_files import read_texts
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Embed the texts. Returns the exit code: 0, 2 (usage), 130 (interrupted)."""
+    """Embed the texts. Returns the exit code: 0, 1 (failure), 2 (usage), 130 (interrupted)."""
     parser = program.Parser(prog="informin embed", description=__doc__)
-    parser.add_argument("--model_name", required=True, metavar="MODEL", help="Hub id or local folder.")
-    add_text_options(parser, required=True)
-    parser.add_argument(
-        "--output", required=True, metavar="FILE.npy", help="File to write: (texts, dimensions) float32."
-    )
-    parser.add_argument("--windows", action="store_true",
-        help="Read texts that are too long for the model in windows, and average their embeddings. Default: truncate "
+    add = parser.add_argument
+    add("--model_name", required=True, metavar="MODEL", help="Hub id or local folder.")
+    add_text_options(parser)
+    add("--output", required=True, metavar="FILE.npy", help="File to write: (texts, dimensions) float32.")
+    add("--side", choices=["query", "document"],
+        help="Embed as queries or as documents of a search, with the prompt or route that the model has for "
         "them.")  # fmt: skip
+    add("--pooler", default="auto", help="Pooling: cls, mean, last, ... Default: auto, as the model specifies.")
     add_model_options(parser)
     args = parser.parse_args(argv)
     return program.exit_code(lambda: work(args), parser.option_names(), "Run the same command again to resume.")
@@ -30,15 +25,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Read the texts, embed them, and print the shape."""
-    output = Path(args.output)
-    with processes("Run the same command again to resume."):
-        refuse_output(output)
-        texts, source = read_texts(args.train_file, args.text_column)
-        on_first(lambda: source.refuse_other(output))
-        vectors = embed(args.model_name, texts, output=args.output, windows=args.windows, **model_options(args))
-        if rank() == 0:
-            source.save(output)
+    from informin.errors import counted
+    from informin.jobs.embed import embed
+    from informin.texts import read_texts
+
+    with processes():
+        texts = list(read_texts(args.train_file, args.text_column))
+        vectors = embed(args.model_name, texts, output=args.output, side=args.side, **model_options(args))
         print(f"{args.output}: {counted(len(vectors), 'text')}, {vectors.shape[1]} dimensions, float32")
-        if source.blank:
-            print(source.line())
-        print(source.told(output), end="")
