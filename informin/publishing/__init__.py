@@ -1,1 +1,1 @@
-"""What a run was, the exported folder, its card, the Hub."""
+"""The exported folder, its model card, what may be pushed, and the Hub."""

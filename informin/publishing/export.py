@@ -3,84 +3,160 @@
 config.json, model.safetensors          the encoder as transformers' own class, which all libraries can load
 projection_head/model.safetensors       projection head, for further training; other training heads are left out
 modeling_informin.py                    for BERT and RoBERTa: loaded by AutoModel with trust_remote_code=True
-tokenizer.json, tokenizer_config.json   without the truncation and padding that training used
+tokenizer.json, tokenizer_config.json   without the truncation and padding of earlier calls
 modules.json, 1_Pooling/config.json,
 sentence_bert_config.json,
-config_sentence_transformers.json       in the older, verbose format of sentence-transformers, which all versions read,
-                                        with the settings of the source model
-training.json                           record of the run: see `informin.publishing.record`
-results/                                evaluation results: see `informin.publishing.card.scores`
+config_sentence_transformers.json       in the older, verbose format of sentence-transformers, which all versions read
+training.json, fit.json                 record of the run or of the fit: see `RunRecord` and `FitRecord`
+results/                                evaluation results: see `informin.publishing.added_results`
 onnx/                                   see `informin.publishing.onnx`
 README.md                               the model card, generated from the files above
 """
 
+import copy
+import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from informin.errors import UsageError
-from informin.files import sha256
-from informin.interrupts import during
-from informin.models.checkpoint import Checkpoint
-from informin.models.dense import load_dense
-from informin.models.model import Model
-from informin.models.native import NativeModel
-from informin.models.native_files import add_dense
-from informin.models.native_loading import load_saved, load_tokenizer, without_bars
-from informin.models.sentence_transformers_files import load_embedding_config
-from informin.models.st_module import TRAINED_FILE
-from informin.outputs import new_files, new_folder, refuse_used
+import modeling_informin
+from informin.files import read_json, set_usual_modes, sha256, write_json
+from informin.models.checksums import forget_truncation
+from informin.models.opening import load_model
+from informin.models.trained import TrainedModel
+from informin.outputs import new_files, new_folder
 from informin.publishing.card import CARD, is_edited, write_card
-from informin.publishing.module_files import LORA_CONFIG, LORA_WEIGHTS
+from informin.publishing.fit_record import FitRecord
 from informin.publishing.origin import remove_origins
-from informin.publishing.published import MADE_FROM_WEIGHTS, load_our_config, published_files, refuse_linked_files
-from informin.publishing.record import load_record, save_record, saved_as_st
+from informin.publishing.published import (
+    ADAPTER_WEIGHTS,
+    MADE_FROM_WEIGHTS,
+    raise_if_linked,
+    raise_if_not_finite,
+    result_files,
+)
+from informin.training.record import RunRecord
+from modeling_informin import HEAD_FILE, has_pooler, sentence_transformers_files
 
-WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, LORA_CONFIG, LORA_WEIGHTS)  # in the root of a folder
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, *ADAPTER_WEIGHTS)  # in the root of a folder
+NATIVE = {"bert": "BertForInforMinCL", "roberta": "RobertaForInforMinCL"}  # classes for AutoModel with remote code
+POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
+PLAIN = ["Transformer", "Pooling"]
+MODULES = (PLAIN, [*PLAIN, "Normalize"], [*PLAIN, "Normalize", "Dense"], [*PLAIN, "Normalize", "Dense", "Normalize"])
+# Settings of a Transformer module that the older format does not need.
+USUAL = ("transformer_task", "modality_config", "module_output_name", "max_seq_length", "do_lower_case")
 
 
-@during("export")
 def export_folder(
-    model: Model,
-    folder: str | Path,
-    record: dict | None = None,
-    dtype: torch.dtype = torch.float32,
-    weights: bool = True,
-    merge: bool = True,
+    trained: TrainedModel, folder: str | Path, record: RunRecord | None = None, dtype: str = "float32"
 ) -> None:
-    """Write a model that can be loaded and published. `model` is not changed.
+    """Write a model in training so that it can be loaded and published. `trained` is not changed.
 
     Args:
-        model: A model in training.
+        trained: The model in training.
         folder: Folder to write. Files in it are replaced once all of them are written.
-        record: Record of the run; see `informin.publishing.record`.
-        dtype: Data type of the weights in the file.
-        weights: False writes everything else, as a trial.
-        merge: Merge low-rank matrices into the weights. False writes them alone, as an adapter of the source model.
+        record: Record of the run.
+        dtype: Data type of the weights in the file, one of `DTYPES`.
 
     Raises:
         UsageError: A weight is NaN or infinite in this data type, or a file in the folder is a link.
     """
-    folder = Path(folder)
-    refuse_linked_files(folder)
+    head = getattr(trained.module, "mlp", None)
+    _write(trained.finished(), Path(folder), record, dtype, None if head is None else head.state_dict())
+
+
+def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "float32") -> None:
+    """Export a checkpoint of a run, or an exported folder again.
+
+    Args:
+        checkpoint: Folder to read.
+        folder: Folder to write, which must be new or empty. It appears once it is complete.
+        dtype: Data type of the weights in the file, one of `DTYPES`.
+
+    Raises:
+        UsageError: The checkpoint cannot be loaded, `folder` is in use, or a weight is not finite in this data type.
+    """
+    source = Path(checkpoint)
+    model = load_model(source, device="cpu")
+    record = RunRecord.load(source) or FitRecord.load(source)
+    if hasattr(model[0].auto_model, "pooler"):  # BERT's own, which no embedding depends on, and may be random
+        model[0].auto_model.pooler = None
+    if dropouts := (getattr(model[0].config, "informin", None) or {}).get("dropouts"):
+        model[0].config.update(dropouts)  # the encoder's own, not those of training
+    with new_folder(folder) as new:
+        _write(model, new, record, dtype, projection_head(source))
+        if _weights(source) == _weights(new):  # the results belong to it, too
+            for path in result_files(source):
+                (new / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source / path, new / path)
+        if is_edited(source / CARD):
+            shutil.copyfile(source / CARD, new / CARD)
+        write_card(new)
+
+
+def projection_head(folder: Path) -> dict[str, Tensor] | None:
+    """Return the weights of the projection head of an exported folder or a checkpoint; None if it has none."""
+    if (folder / HEAD_FILE).is_file():
+        return load_file(folder / HEAD_FILE)
+    if not (folder / SAFE_WEIGHTS_NAME).is_file():
+        return None
+    with safe_open(folder / SAFE_WEIGHTS_NAME, "pt") as file:
+        names = [name for name in file.keys() if name.startswith("mlp.")]
+        return {name.removeprefix("mlp."): file.get_tensor(name) for name in names} or None
+
+
+def save_model(model: SentenceTransformer, folder: Path, head: Mapping[str, Tensor] | None = None) -> None:
+    """Write a finished model into an empty folder, without a card.
+
+    A model whose modules are Transformer, Pooling, Normalize and Dense gets the older files of sentence-transformers. A
+    BERT or RoBERTa among them can also be loaded by AutoModel with trust_remote_code=True.
+
+    Args:
+        model: The model.
+        folder: The folder.
+        head: Weights of the projection head.
+    """
+    if isinstance(model.tokenizer, PreTrainedTokenizerBase) and model.tokenizer.is_fast:
+        forget_truncation(model.tokenizer)
+    model.save_pretrained(str(folder), create_model_card=False)
+    if _is_plain(model, folder):
+        _write_older_files(model, folder, head)
+    remove_origins(folder)
+    set_usual_modes(folder)  # safetensors writes files that only their owner can read
+
+
+def _write(
+    model: SentenceTransformer,
+    folder: Path,
+    record: RunRecord | FitRecord | None,
+    dtype: str,
+    head: Mapping[str, Tensor] | None,
+) -> None:
+    raise_if_linked(folder)
+    if dtype != "float32":
+        model = copy.deepcopy(model).to(DTYPES[dtype])
+    raise_if_not_finite(model.state_dict(), f"The model in {dtype}")
     with new_files(folder) as new:  # the disk may be full
-        with without_bars():
-            model.write(new, dtype, weights, merge)
-        remove_origins(new, record)
-        stale = [name for name in WHOLE_OR_LORA if not (new / name).exists()]
-        if _weights(folder) not in ({}, _weights(new)):
-            for path in (path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)):
-                path.unlink()
-    for name in stale if weights else ():  # whole weights next to low-rank ones, or the reverse, would be loaded
-        (folder / name).unlink(missing_ok=True)
-    if record:
-        save_record(folder, record)
-    if weights or (folder / "modules.json").exists():
-        write_card(folder)
+        save_model(model, new, head)
+        if record:
+            remove_origins(new, (record.base_model or {}).get("hub_id"))
+            record.save(new)
+        stale = [folder / name for name in WHOLE_OR_LORA if not (new / name).exists()]
+        if _weights(folder) != _weights(new):
+            stale += [path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)]
+    for path in stale:  # results of other weights; whole weights next to low-rank ones, or the reverse
+        path.unlink(missing_ok=True)
+    write_card(folder)
 
 
 def _weights(folder: Path) -> dict[str, str]:
@@ -88,64 +164,47 @@ def _weights(folder: Path) -> dict[str, str]:
     return {name: sha256(folder / name) for name in WHOLE_OR_LORA if (folder / name).is_file()}
 
 
-@during("export")
-def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "float32") -> None:
-    """Export a checkpoint of a run, or a folder that is an export already.
-
-    Args:
-        checkpoint: Folder to read.
-        folder: Folder to write, which must be new or empty. It appears once it is complete.
-        dtype: One of `DTYPES`.
-
-    Raises:
-        UsageError: `checkpoint` is not an InforMin-CL model, or `folder` is in use or cannot be written.
-    """
-    source, folder = Path(checkpoint), Path(folder)
-    copy = _copy_st if saved_as_st(source) else _export_native
-    copy(source, folder, dtype)
+def _is_plain(model: SentenceTransformer, folder: Path) -> bool:
+    """Return whether the older files can describe a model that was saved in a folder."""
+    if [type(module).__name__ for module in model] not in MODULES or not (folder / "config.json").is_file():
+        return False
+    settings, pooling = read_json(folder / "sentence_bert_config.json"), model[1]
+    return set(settings) <= set(USUAL) and pooling.pooling_mode in POOLINGS and pooling.include_prompt
 
 
-def _export_native(source: Path, folder: Path, dtype: str) -> None:
-    files = Checkpoint(source)
-    config = load_our_config(files)
-    refuse_used(folder)
-    embedding = load_embedding_config(files, config)
-    if embedding.adapter and not (source / CARD).is_file():
-        raise UsageError(
-            f"{source} has no {CARD}, the model card of the adapter",
-            fix=f"Copy {CARD} from the output folder of `informin fit`.",
-        )
-    model = load_saved(files)
-    model.config.informin |= embedding.settings
-    trained = NativeModel(str(source), files, config, embedding, model, load_tokenizer(files))
-    with new_folder(folder) as new:
-        export_folder(trained, new, load_record(source), DTYPES[dtype])
-        if embedding.adapter:
-            add_dense(new, load_dense(files, embedding.adapter, config.hidden_size), embedding.normalize)
-            shutil.copyfile(source / CARD, new / CARD)
-        elif _weights(source) == _weights(new):  # the results belong to it, too
-            _copy(source, new, [path for path in published_files(source) if path.parts[0] == "results"])
-            if is_edited(source / CARD):
-                shutil.copyfile(source / CARD, new / CARD)
-            write_card(new)
-
-
-def _copy_st(source: Path, folder: Path, dtype: str) -> None:
-    """Copy the files of a SentenceTransformer without the state of the trainer, and write a model card."""
-    if dtype != "float32":
-        fix = "Load the export with sentence-transformers and save it in another data type."
-        raise UsageError(f"is {dtype}, but a SentenceTransformer is copied as it is", option="dtype", fix=fix)
-    if (source / TRAINED_FILE).is_file():
-        fix = "Resume the run, which exports the model, or load the checkpoint with sentence-transformers."
-        raise UsageError(f"{source} has low-rank matrices without the weights that they change", fix=fix)
-    refuse_used(folder)
-    with new_folder(folder) as new:
-        _copy(source, new, published_files(source))
-        remove_origins(new, load_record(source))
-        write_card(new)
-
-
-def _copy(source: Path, folder: Path, files: Iterable[Path]) -> None:
-    for path in files:
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / path, folder / path)
+def _write_older_files(model: SentenceTransformer, folder: Path, head: Mapping[str, Tensor] | None) -> None:
+    transformer, pooling, *others = model
+    config = read_json(folder / "config.json")
+    settings: dict[str, Any] = {
+        "pooling": POOLINGS[pooling.pooling_mode],
+        "normalize": type(model[-1]).__name__ == "Normalize",
+        "prompt": model.prompts.get(model.default_prompt_name or "", ""),
+        "projection_head": "mlp" if head else "none",
+        "lm_head": False,
+    }
+    for dense in (module for module in others if type(module).__name__ == "Dense"):
+        settings |= {"adapter": True, "adapter_dimensions": dense.out_features}
+        path = next(folder.glob("*_Dense/config.json"))
+        kept = ("in_features", "out_features", "bias", "activation_function")
+        write_json(path, {name: value for name, value in read_json(path).items() if name in kept}, indent=2)
+    source = {
+        "do_lower_case": transformer.do_lower_case,
+        "prompts": {name: text for name, text in model.prompts.items() if text},
+        "default_prompt_name": model.default_prompt_name,
+        "similarity_fn_name": model.similarity_fn_name,
+    }
+    width, longest = pooling.get_embedding_dimension(), model.max_seq_length
+    without = has_pooler(type(transformer.auto_model)) and transformer.auto_model.pooler is None
+    files = sentence_transformers_files(settings | {"sentence_transformers": source}, width, longest, without)
+    for name, values in files.items():
+        (folder / name).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    for path in folder.glob("*_Normalize/config.json"):  # older versions have no settings there
+        path.unlink()
+        path.parent.rmdir()
+    if config["model_type"] in NATIVE:
+        shutil.copyfile(modeling_informin.__file__, folder / "modeling_informin.py")
+        config["auto_map"] = {"AutoModel": f"modeling_informin.{NATIVE[config['model_type']]}"}
+        write_json(folder / "config.json", config | {"informin": settings}, indent=2)
+    if head:
+        (folder / HEAD_FILE).parent.mkdir()
+        save_file(dict(head), folder / HEAD_FILE, {"format": "pt"})

@@ -1,169 +1,157 @@
-"""Which files of an exported folder may be published, and whether they can be."""
+"""Which files of an exported folder may be published: an explicit list of names in the folders of its modules.
 
+Checkpoints, logs (their names contain the host name), reports (they contain sentences), indexes and files that this
+project did not write are not published.
+"""
+
+import json
 import re
 import shlex
-from collections.abc import Sequence
-from fnmatch import fnmatch
-from glob import escape
-from pathlib import Path, PurePath
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file
-from transformers import PreTrainedConfig
+from torch import Tensor
+from transformers.dynamic_module_utils import get_relative_imports
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.utils import SAFE_WEIGHTS_NAME
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-from informin.errors import UsageError, error_line
-from informin.files import AGAIN, read_json
-from informin.models.architectures import architecture_of
-from informin.models.checkpoint import Checkpoint
-from informin.models.modules import all_modules
-from informin.models.native_loading import load_config
-from informin.models.weights import refuse_non_finite
+from informin.errors import UsageError
+from informin.files import read_json
 from informin.publishing.card import CARD
-from informin.publishing.module_files import CONFIG, ROOT, VOCABULARIES, WITH_WEIGHTS, module_files
-from informin.publishing.origin import refuse_local_paths
-from informin.publishing.record import TRAINING, saved_as_st
+from informin.publishing.fit_record import FITTED
+from informin.publishing.origin import LORA_CONFIG, TOKENIZER_CONFIG, raise_if_local_path
+from informin.training.record import TRAINING
 from modeling_informin import HEAD_FILE
 
+ADAPTER_WEIGHTS = (LORA_CONFIG, "adapter_model.safetensors")
 # Files that belong to one version of the weights.
-MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json")
-ONNX = ("onnx/model.onnx", "onnx/model_quantized.onnx", "onnx/scores.json")
-ALWAYS = (CARD, TRAINING, "modules.json", "config_sentence_transformers.json", HEAD_FILE, *ONNX)
-# `model` in results that `informin.publishing.added_results` added.
-OWN_RESULTS, BASE_RESULTS, SEED_RESULTS = "this model", "before training", "seed {}"
-ADDED = re.compile(rf"{OWN_RESULTS}|{BASE_RESULTS}|{SEED_RESULTS.format('[0-9]+')}")
-# Patterns of names that an export may have, with those of the modules. They say which links to refuse and which files
-# on the Hub an upload replaces, but not which files are published.
-PATTERNS = (
-    *(*ALWAYS, *ROOT, "modeling_informin.py"),
-    *(f"{number}_*/{name}" for number in ("[0-9]", "[0-9][0-9]") for name in ROOT),
-    *("results/base-*.json", *MADE_FROM_WEIGHTS),
+MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx")
+RESULTS = ("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json")
+ROOT = (
+    *(CARD, TRAINING, FITTED, "modules.json", "config_sentence_transformers.json", HEAD_FILE),
+    *("modeling_informin.py", "onnx/model.onnx", "onnx/model_quantized.onnx"),
 )
-# Folders are included, because the files in a linked folder are elsewhere too.
-NO_LINKS = (*PATTERNS, *sorted({folder.as_posix() for name in PATTERNS for folder in PurePath(name).parents} - {"."}))
-# Files without which a module cannot be loaded, by kind.
-NEEDED = {
-    **dict.fromkeys(("Pooling", "Dropout", "BoW"), (CONFIG,)),
-    **dict.fromkeys(("Dense", "LayerNorm", "WeightedLayerPooling", "WordWeights"), WITH_WEIGHTS),
-    "StaticEmbedding": (SAFE_WEIGHTS_NAME, "tokenizer.json"),
-}
-EXPORTED = "a folder that training or `informin export` wrote"
+# What the modules of sentence-transformers write: weights, settings and tokenizers.
+MODULE = (
+    *("config.json", "generation_config.json", "router_config.json", SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME),
+    *(*ADAPTER_WEIGHTS, TOKENIZER_CONFIG, "tokenizer.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "bpe.codes", "chat_template.jinja"),
+    *("spiece.model", "spm.model", "tokenizer.model", "sentencepiece.model", "sentencepiece.bpe.model"),
+    *("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"),
+    *("cnn_config.json", "lstm_config.json", "wordembedding_config.json"),
+    *("whitespacetokenizer_config.json", "phrasetokenizer_config.json", "sentence_bert_config.json"),
+)
+SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+MODULE_FOLDER = re.compile(r"[\w.-]+")
+# What an upload deletes from the repository if the folder does not have it.
+REPLACED = (*ROOT, *MODULE, "model-?????-of-?????.safetensors", *(f"[0-9]*_*/{name}" for name in MODULE), *RESULTS)
+# `model` in results that `informin.publishing.added_results` added.
+ADDED = re.compile(r"this model|before training|seed [0-9]+")
+EXPORTED = "a folder that `informin train`, `fit` or `export` wrote"
 
 
 def published_files(folder: str | Path) -> list[Path]:
-    """Return the files of a folder that are published, relative to it: an explicit list, the same for every model.
-
-    Checkpoints, logs (their names contain the host name), reports (they contain sentences) and files that this project
-    did not write are not published.
+    """Return the files of a folder that are published, relative to it.
 
     Raises:
-        UsageError: One of them is a link; see `refuse_linked_files`.
+        UsageError: One of them is a link; see `raise_if_linked`.
     """
     folder = Path(folder)
-    refuse_linked_files(folder)  # the names are read from some of these files
-    # Results that `informin eval` wrote to results/ itself are left out: they contain the path of the model.
-    patterns = ("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json")
-    results = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
-    added = [path for path in results if ADDED.fullmatch(str(read_json(path).get("model")))]
-    results_added = (path.relative_to(folder).as_posix() for path in added)
-    names = dict.fromkeys([*ALWAYS, *module_files(folder), *results_added])
-    paths = {path for name in names for path in (PurePath(name), *PurePath(name).parents)}
-    refuse_linked_files(folder, [escape(path.as_posix()) for path in paths])
+    raise_if_linked(folder)
+    names = {PurePosixPath(name) for name in ROOT} | set(result_files(folder))
+    for path in module_folders(folder):
+        names |= {PurePosixPath(path, name) for name in MODULE}
+        inside = (folder / path).glob("*.safetensors")
+        names |= {PurePosixPath(path, file.name) for file in inside if SHARD.fullmatch(file.name)}
+        names |= set(_code(folder, path))
     return sorted(Path(name) for name in names if (folder / name).is_file())
+
+
+def result_files(folder: str | Path) -> list[PurePosixPath]:
+    """Return the results that `add_results` put into a folder. Those of `informin eval` contain a path."""
+    files = [path for pattern in RESULTS for path in Path(folder).glob(pattern)]
+    added = [path for path in files if ADDED.fullmatch(str(read_json(path).get("model")))]
+    return [PurePosixPath(path.relative_to(folder).as_posix()) for path in added]
+
+
+def module_folders(folder: Path) -> list[str]:
+    """Return the folders of all modules, relative to the model's folder, with those in a Router."""
+    return list(dict.fromkeys(path for path, _ in _modules(folder)))
 
 
 def check_export(folder: str | Path) -> None:
     """Check that a folder can be published.
 
     Raises:
-        UsageError: The folder is not an export, contains links, names a path of this machine, or has weights that are
-            NaN or infinite.
+        UsageError: It is no exported model or is a checkpoint, contains links, names a path of this machine, or has
+            weights that are NaN or infinite.
     """
     folder = Path(folder)
-    refuse_linked_files(folder)
-    # Files that an export has, and whether the folder has the state of a run or weights of our class instead.
-    if saved_as_st(folder):
-        needed, unfinished = ["modules.json"], (folder / TRAINER_STATE_NAME).is_file()
-    else:
-        config = load_our_config(Checkpoint(folder))
-        model = architecture_of(config).model
-        needed = [SAFE_WEIGHTS_NAME, *(["modeling_informin.py"] if model._auto_class else []), "modules.json"]
-        unfinished = model.__name__ in (config.architectures or [])
-    published = published_files(folder)
-    weights = [path for path in published if path.suffix == ".safetensors"]
-    missing = [name for name in needed if not (folder / name).is_file()] or ([] if weights else ["weights"])
-    if missing or unfinished:
-        found = f"{folder} is a checkpoint, which cannot be published"
-        raise UsageError(
-            f"{found}: it has no {', no '.join(missing)}" if missing else found,
-            fix=f"Export it first: python -m informin export {shlex.quote(str(folder))} NEW_FOLDER",
-        )
-    _refuse_missing_modules(folder)
-    _check_weights(folder, [folder / path for path in weights])
-    refuse_local_paths(folder, published)
+    raise_if_linked(folder)
+    if (folder / TRAINER_STATE_NAME).is_file():
+        fix = f"Export it first: informin export --model_name {shlex.quote(str(folder))} --output_dir NEW_FOLDER"
+        raise UsageError(f"{folder} is a checkpoint of a run", option="model_name", needed=EXPORTED, fix=fix)
+    if not any((folder / name).is_file() for name in (TRAINING, FITTED)) or not (folder / "modules.json").is_file():
+        raise UsageError(f"{folder} is no exported model", option="model_name", needed=EXPORTED)
+    files = published_files(folder)
+    for path in (path for path in files if path.suffix == ".safetensors"):
+        raise_if_not_finite(load_file(folder / path), str(folder / path))
+    raise_if_local_path(folder, files)
 
 
-def _refuse_missing_modules(folder: Path) -> None:
-    """Raise UsageError if a module in modules.json has no files, or a Transformer no tokenizer."""
-    for module in all_modules(Checkpoint(folder)):
-        names = {path.name for path in (folder / module.path).glob("*") if path.is_file()}
-        missing = [name for name in NEEDED.get(module.kind or "", ()) if name not in names]
-        if module.kind == "Transformer" and not names & set(VOCABULARIES):
-            missing = ["tokenizer.json"]
-        if missing:
-            raise UsageError(
-                f"{folder} has no {(PurePath(module.path) / missing[0]).as_posix()}",
-                needed="the files of all modules in modules.json",
-                fix="Copy the whole folder again, or export it again.",
-            )
+def raise_if_not_finite(weights: Mapping[str, Tensor], where: str) -> None:
+    """Raise UsageError if a weight is NaN or infinite."""
+    for name, weight in weights.items():
+        if weight.is_floating_point() and not weight.isfinite().all():
+            raise UsageError(f"{where}: the weight {name} is NaN or infinite")
 
 
-def _check_weights(folder: Path, files: Sequence[Path]) -> None:
-    """Raise UsageError if weights in existing files cannot be read, or are NaN or infinite."""
-    try:
-        for path in (path for path in files if path.is_file()):
-            refuse_non_finite(load_file(path), f"{folder}: ")
-    except (SafetensorError, OSError) as error:
-        raise UsageError(f"The weights in {folder} cannot be read: {error_line(error)}", fix=AGAIN) from None
+def raise_if_linked(folder: str | Path) -> None:
+    """Raise UsageError if a folder contains a link: it may lead to a private file, or to one that must stay as it is.
 
-
-def load_our_config(checkpoint: Checkpoint) -> PreTrainedConfig:
-    """Load config.json. Raise UsageError if it does not belong to an InforMin-CL model."""
-    if not checkpoint.is_folder:
-        raise UsageError(f"{checkpoint} does not exist", needed=EXPORTED)
-    config = load_config(checkpoint)
-    if not getattr(config, "informin", None):
-        raise UsageError(
-            f"{checkpoint} is not an InforMin-CL model: its config.json has no `informin` settings", needed=EXPORTED
-        )
-    return config
-
-
-def refuse_linked_files(folder: str | Path, names: Sequence[str] = NO_LINKS) -> None:
-    """Raise UsageError if a file in the folder is a link, so that no private file is published or overwritten.
-
-    Pipes, sockets and devices are rejected too, because reading one may never end. The folder itself may be a link.
-
-    Args:
-        folder: A local folder.
-        names: Patterns of the files and folders to check for links, relative to the folder.
+    The folder itself may be a link, and checkpoints and logs in it are ignored.
     """
     folder = Path(folder)
-    inside = sorted(folder.rglob("*"))
-    special = [path for path in inside if not (path.is_symlink() or path.is_file() or path.is_dir())]
-    if special:
-        raise UsageError(
-            f"{special[0]} is a pipe, a socket or a device", needed="only files and folders", fix="Remove it."
-        )
-    links = [path for path in inside if path.is_symlink()]
-    links = [path for path in links if any(fnmatch(path.relative_to(folder).as_posix(), name) for name in names)]
-    if not links:
-        return
-    fix = "Replace each link with a copy of its target, or remove it."
-    if folder.resolve().parent.name == "snapshots":  # of the Hub's cache, where every file is a link
-        fix = f"Copy the snapshot with the targets of its links: cp -rL {shlex.quote(str(folder))} NEW_FOLDER"
-    others = f" (so are {len(links) - 1} others)" if links[1:] else ""
-    raise UsageError(
-        f"{links[0]} is a link{others}", needed="regular files, because a link may lead to private data", fix=fix
-    )
+    links = sorted(path for path in folder.rglob("*") if path.is_symlink())
+    ignored = ("checkpoint-", "runs")
+    links = [path for path in links if not path.relative_to(folder).parts[0].startswith(ignored)]
+    if links:
+        fix = f"Copy the folder with the targets of its links: cp -rL {shlex.quote(str(folder))} NEW_FOLDER"
+        raise UsageError(f"{links[0]} is a link", needed="regular files", fix=fix)
+
+
+def _modules(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the folder and the type of each module. A Router lists its modules in a file of its own."""
+    waiting = [(str(one["path"]), str(one["type"])) for one in _json(folder / "modules.json", [])]
+    while waiting:
+        path, kind = waiting.pop(0)
+        if not all(MODULE_FOLDER.fullmatch(part) and part != ".." for part in PurePosixPath(path).parts):
+            raise UsageError(f"{folder / 'modules.json'} lists a module in {path!r:.60}", needed=EXPORTED)
+        yield path, kind
+        types = _json(folder / path / "router_config.json", {}).get("types", {})
+        waiting += [(str(PurePosixPath(path, name)), str(one)) for name, one in types.items()]
+
+
+def _code(folder: Path, path: str) -> Iterator[PurePosixPath]:
+    """Yield the files with a module's own code: those of its classes, and what they import from the same folder."""
+    classes = [kind for where, kind in _modules(folder) if where == path]
+    for name in ("config.json", TOKENIZER_CONFIG):
+        named = _json(folder / path / name, {}).get("auto_map", {})
+        for value in named.values() if isinstance(named, dict) else [named]:
+            classes += [str(one) for one in (value if isinstance(value, list) else [value])]
+    here = [name for name in classes if "--" not in name]  # REPOSITORY--FILE.CLASS is loaded from the Hub
+    files = [name.rpartition(".")[0].replace(".", "/") for name in here]
+    waiting = [PurePosixPath(where, f"{file}.py") for file in files for where in (path, "")]
+    seen: set[PurePosixPath] = set()
+    while waiting:
+        file = waiting.pop()
+        if file not in seen and ".." not in file.parts and (folder / file).is_file():
+            seen.add(file)
+            yield file
+            waiting += [file.parent / f"{name.replace('.', '/')}.py" for name in get_relative_imports(folder / file)]
+
+
+def _json(path: Path, missing: Any) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else missing

@@ -1,62 +1,44 @@
 """A Trainer that saves and pushes exported folders."""
 
-from abc import ABC, abstractmethod
-from concurrent.futures import Future
-from dataclasses import replace
-from functools import partial
+import logging
+import tempfile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from safetensors import SafetensorError
 from torch import nn
-from transformers import PreTrainedTokenizerBase, TrainingArguments
+from transformers import Trainer
 from transformers.trainer import TRAINING_ARGS_NAME
-from transformers.trainer_utils import HubStrategy, get_last_checkpoint
-from transformers.utils import PushInProgress
+from transformers.trainer_utils import HubStrategy
 
-from informin.distributed import any_process
-from informin.errors import SaveError, UsageError, error_line
-from informin.files import damage, set_usual_modes
-from informin.models.model import Model
-from informin.models.native_loading import without_bars
-from informin.models.tokenizer import forget_truncation
+from informin.errors import UsageError, error_line
+from informin.files import set_usual_modes
+from informin.models.trained import TrainedModel
 from informin.publishing.export import export_folder
-from informin.publishing.hub import Destination, prepare, push_folder, push_in_background
-from informin.publishing.origin import refuse_local_base
-from informin.publishing.record import save_record
+from informin.publishing.hub import prepare, push_folder
 from informin.publishing.sharded import skeleton, with_weights
-from informin.temporary import TemporaryFolder
-from informin.transformers_private import TrainerHooks
+from informin.training.record import RunRecord
+
+logger = logging.getLogger(__name__)
 
 
-class PublishingTrainer(TrainerHooks, ABC):
-    """A Trainer that writes training.json into every checkpoint and pushes exported folders instead of checkpoints."""
+class PublishingTrainer(Trainer):
+    """A Trainer that writes training.json into every checkpoint and pushes exported folders instead of checkpoints.
 
-    hub_model_id: str | None  # type: ignore[assignment]  # Trainer's has the type of its first value, None
-    push_in_progress: PushInProgress | None  # type: ignore[assignment]
+    Attributes:
+        trained: The model in training.
+    """
 
-    known: dict  # entries of the record that the trainer cannot derive
-    trained: Model  # the model in training
+    trained: TrainedModel
 
     _bones: nn.Module | None = None  # of a model that FSDP shards
     _whole: nn.Module | None = None  # its weights after training
 
-    @abstractmethod
-    def record(self) -> dict:
-        """Return the record of the run so far, for training.json; see `informin.publishing.record`."""
-
-    @property
-    def tokenizer_of_run(self) -> PreTrainedTokenizerBase:
-        """The processing class, which is always a tokenizer here."""
-        return cast(PreTrainedTokenizerBase, self.processing_class)
+    def record(self) -> RunRecord:
+        """Return the record of the run so far, for training.json."""
+        raise NotImplementedError
 
     def train(self, *args, **kwargs):
-        """Train after a trial of saving the model.
-
-        Raises:
-            UsageError: A checkpoint or an export could not be written. No training step was taken.
-        """
-        self._try_to_save()
+        """Train, and keep the whole weights if FSDP shards them."""
         if self.is_fsdp_enabled and self._bones is None:
             self._bones = skeleton(self.model)
         self._whole = None
@@ -72,151 +54,82 @@ class PublishingTrainer(TrainerHooks, ABC):
             return self.accelerator.unwrap_model(self.model)
         return self._whole or with_weights(self._bones, self.accelerator.get_state_dict(self.model))
 
-    def _try_to_save(self) -> None:
-        """Write a checkpoint and an export without weights to a temporary folder. Raise UsageError if that fails."""
-        problem = None
-        if self.is_world_process_zero():
-            try:
-                with TemporaryFolder() as folder:
-                    self.write_model(str(Path(folder, "checkpoint")), state_dict={})
-                    export_folder(self.trained, Path(folder, "export"), self.record(), weights=False)
-            except Exception as error:  # from any of the libraries that write the files
-                problem = f"{error_line(error)} ({type(error).__name__})"
-        if any_process(problem is not None):
-            raise UsageError(
-                f"The model could not be saved in a trial before training: {problem or 'see process 0'}",
-                fix="Fix the problem and start again. No training step was taken.",
-            )
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        self.write_model(output_dir, state_dict)
 
     def write_model(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        forget_truncation(self.tokenizer_of_run)
-        folder = Path(output_dir or output_folder(self.args))
-        usual = partial(super().write_model, output_dir, state_dict)
-        if not self.args.should_save:
-            return usual()  # Trainer calls this in every process
-        with without_bars():
-            self.trained.save(folder, usual, None if state_dict == {} else partial(self._with_state, state_dict))
+        """Write the model, its tokenizer and training.json to a folder."""
+        super()._save(output_dir, state_dict)
+        if not self.args.should_save:  # Trainer calls this in every process
+            return
+        folder = Path(output_dir or self.args.output_dir)
+        self.trained.save(folder)
         # A pickle of the options, which contains local paths and is not used.
         (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
-        save_record(folder, self.record())
+        self.record().save(folder)
         set_usual_modes(folder)  # transformers copies the modeling file with its mode
 
-    def _with_state(self, state_dict: dict | None) -> nn.Module:
-        """Return the module with the weights that Trainer gathered, if FSDP shards them."""
-        if self._bones and state_dict:
-            return with_weights(self._bones, state_dict)
-        return self.accelerator.unwrap_model(self.model)
-
-    def export(self, folder: str | None = None) -> None:
-        """Export the model, by default to the output folder; see `informin.publishing.export`.
-
-        Raises:
-            SaveError: The folder could not be written. Earlier files in it are unchanged.
-        """
-        if not self.is_world_process_zero():
-            return
-        output = output_folder(self.args)
-        folder, merge = folder or output, getattr(self.args, "lora_merge", True)
-        try:
-            export_folder(replace(self.trained, module=self.whole_model), folder, self.record(), merge=merge)
-        except (OSError, SafetensorError) as error:
-            last = get_last_checkpoint(output)
-            complete = last and damage(last, contents=False) is None
-            fix = f" {last} is complete. Run: python -m informin export {last} NEW_FOLDER" if complete else ""
-            raise SaveError(f"The model could not be written to {folder}: {error_line(error)}.{fix}") from error
+    def export(self, folder: str | Path | None = None) -> None:
+        """Export the model, by default to the output folder; see `informin.publishing.export`."""
+        whole = self.whole_model  # in all processes
+        if self.is_world_process_zero():
+            export_folder(self.trained, folder or self.args.output_dir, self.record(), module=whole)
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         """Check that a push can succeed and create the repository.
 
         Raises:
-            UsageError: A push cannot succeed; see `informin.publishing.hub.prepare` and `refuse_local_base`.
+            UsageError: A push cannot succeed; see `informin.publishing.hub.prepare`.
         """
-        if self.is_world_process_zero():
-            refuse_local_base(self.args, self.known.get("base_model"))
-            self._hub = hub_destination(self.args, token, private)
-            self.hub_model_id = self._hub.repo
-            self.push_in_progress = None
-            self._pushes: list[Future] = []
+        if not self.is_world_process_zero():
+            return
+        args = self.args
+        base = self.record().base_model or {}
+        if getattr(args, "lora_r", None) and not args.lora_merge and not base.get("hub_id"):
+            raise UsageError(
+                f"is false, and the source model {base.get('name')} is a local folder, which others do not have",
+                option="lora_merge",
+                fix="Merge the matrices, or set `base_model` to the Hub id of the source model.",
+            )
+        name = args.hub_model_id or Path(args.output_dir).absolute().name
+        private = args.hub_private_repo if private is None else private
+        self._hub = prepare(name, private, token or args.hub_token, args.hub_revision, args.hub_overwrite)
+        self.hub_model_id = self._hub.repo
 
-    def push_to_hub(  # type: ignore[override]  # Trainer returns a CommitInfo; a push here has two commits
-        self,
-        commit_message: str | None = "End of training",
-        blocking: bool = True,
-        token: str | None = None,
-        revision: str | None = None,
-        private: bool | None = None,
-        **card,
-    ) -> str | None:
-        """Upload the exported folder with its card, and wait until the upload ends.
+    def push_to_hub(self, commit_message: str | None = "End of training", token: str | None = None, **_) -> str | None:
+        """Export the model, upload it with its card, and wait until the upload ends.
 
         Args:
             commit_message: Title of the commit.
-            blocking: Must be True.
             token: Hub token; None for `hub_token`.
-            revision: Branch; None for `hub_revision`.
-            private: Whether a new repository is private; None for `hub_private_repo`.
-            card: Options of Trainer's model card, which are not supported.
 
         Returns:
             URL of the model page, on the first process.
 
         Raises:
             PushError: The upload failed. The exported folder is saved in the output folder.
-            UsageError: `blocking` is False, or options of the model card were given.
         """
-        if not blocking:
-            raise UsageError(
-                "is False",
-                option="blocking",
-                needed="True, because a failed upload in the background would go unnoticed",
-                fix="To upload checkpoints during training, set `push_to_hub` and `hub_strategy`.",
-            )
-        if card:
-            raise UsageError(
-                f"{', '.join(card)} cannot be set here: the model card is generated from training.json",
-                fix="Set `license` and `language` in the trainer's `provenance`, or edit the exported model card.",
-            )
         if self.hub_model_id is None or token:
-            self.init_hf_repo(token, private)
+            self.init_hf_repo(token)
+        PublishingTrainer.export(self)  # without the reports of subclasses, which need all processes
         if not self.is_world_process_zero():
             return None
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
-        PublishingTrainer.export(self)  # without the reports of subclasses, which need all processes
-        self.finish_push()
-        to = replace(self._hub, branch=revision) if revision else self._hub
-        return push_folder(output_folder(self.args), to, commit_message or "End of training")
+        return push_folder(self.args.output_dir, self._hub, commit_message or "End of training")
 
-    def create_model_card(self, *args, **kwargs):
-        """Raise UsageError, since Trainer's card would replace the exported one."""
-        raise UsageError("`create_model_card` is not supported", fix="Call `export`, which writes the model card.")
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Upload the exported model after a checkpoint was saved, unless `hub_strategy` is end. A failure is logged.
 
-    def push_checkpoint(self, checkpoint_folder: str) -> None:
-        """Push the exported checkpoint in the background, to the root of the repository."""
-        strategy = self.args.hub_strategy
-        if not self.is_world_process_zero() or strategy == HubStrategy.END:
+        Optimizer states are not uploaded.
+        """
+        if HubStrategy(self.args.hub_strategy) == HubStrategy.END:
             return
-        running = [job for job in self._pushes if not job.done()]
-        if running and not self.args.hub_always_push:
+        whole = self.whole_model
+        if not self.is_world_process_zero():
             return
-        self.callback_handler.on_push_begin(self.args, self.state, self.control)
-        names = {HubStrategy.CHECKPOINT: "last-checkpoint", HubStrategy.ALL_CHECKPOINTS: Path(checkpoint_folder).name}
-        message = f"Training in progress, step {self.state.global_step}"
-        job = push_in_background(checkpoint_folder, self._hub, message, state_as=names.get(HubStrategy(strategy)))
-        self._pushes = [*running, job]
-        self.push_in_progress = PushInProgress(cast(Future, self._pushes))  # it takes a list, contrary to its type
-
-
-def output_folder(args: TrainingArguments) -> str:
-    """Return the output folder, which InforMinTrainingArguments always sets."""
-    return cast(str, args.output_dir)
-
-
-def hub_destination(args: TrainingArguments, token: str | None = None, private: bool | None = None) -> Destination:
-    """Return the repository that the options name, after the checks of `informin.publishing.hub.prepare`.
-
-    Raises:
-        UsageError: A push cannot succeed.
-    """
-    name = args.hub_model_id or Path(output_folder(args)).absolute().name
-    private = args.hub_private_repo if private is None else private
-    return prepare(name, private, token or args.hub_token, args.hub_revision, getattr(args, "hub_overwrite", False))
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                export_folder(self.trained, folder, self.record(), module=whole)
+                push_folder(folder, self._hub, f"Training in progress, step {self.state.global_step}")
+            except Exception as error:  # of any library; the run is worth more than this upload
+                logger.warning(f"The push of {Path(checkpoint_folder).name} failed: {error_line(error)}")

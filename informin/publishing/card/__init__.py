@@ -1,6 +1,5 @@
 """The model card, generated from the files of an exported folder and nothing else."""
 
-from informin.publishing.card.page import CARD, UNPUBLISHED, is_edited, is_untouched, render_card, stamped, write_card
-from informin.publishing.card.training import CITATIONS
+from informin.publishing.card.page import CARD, is_edited, render_card, write_card
 
-__all__ = ["CARD", "CITATIONS", "UNPUBLISHED", "is_edited", "is_untouched", "render_card", "stamped", "write_card"]
+__all__ = ["CARD", "is_edited", "render_card", "write_card"]

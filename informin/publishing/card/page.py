@@ -1,56 +1,34 @@
 """Render and write README.md. A checksum at the end of the page tells whether a person edited it."""
 
 import hashlib
+import json
 import re
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import ModelCard
-from jinja2 import Environment, StrictUndefined
 
 from informin.errors import UsageError
+from informin.evaluation.drift import MAIN, drift_table
+from informin.evaluation.table import render
 from informin.files import read_json
-from informin.outputs import writing
-from informin.publishing.card.front_matter import front_matter
-from informin.publishing.card.limitations import limitations
-from informin.publishing.card.markdown import Markdown, code, escape, in_quotes, single_line
-from informin.publishing.card.scores import (
-    changes_table,
-    development_sets,
-    development_tables,
-    load_added_results,
-    result_tables,
-)
-from informin.publishing.card.training import citations, environment_note, methods, options_table, source_model, stages
-from informin.publishing.card.usage import EMBEDDINGS, ST, onnx_files, usage
-from informin.publishing.card.worse import worse_after_training
-from informin.publishing.fitted_card import is_adapter_card, with_name
-from informin.publishing.metadata import known_id
-from informin.publishing.record import load_record, prompt_of_training, saved_as_st
-from informin.schema import FLAG, TEXT, Kind, one_of
-from informin.temporary import new_file
+from informin.outputs import save_text
+from informin.publishing.card import tables
+from informin.publishing.card.data import card_data, eval_results
+from informin.publishing.card.markdown import escape, escaped, in_quotes, markdown_table
+from informin.publishing.card.worse import worse_after_training, worse_by_drift
+from informin.publishing.fit_record import FitRecord
+from informin.publishing.origin import is_hub_id
+from informin.training.record import RunRecord
 
 CARD = "README.md"
-TEMPLATE = Path(__file__).parent.parent / "templates" / "model_card.md"
+TEMPLATES = Path(__file__).parents[1] / "templates"
 UNPUBLISHED = "path/to/this/folder"
-SETTINGS = {
-    "pooling": one_of(*EMBEDDINGS),
-    "normalize": FLAG,
-    "prompt": TEXT,
-}  # of `config.informin`
-AUTO_MAP: Kind = (lambda value: value is None or isinstance(value, dict), "a mapping")
-# Of a folder without a record, and of records of older versions.
-NO_RECORD: dict = {
-    "base_model": None,
-    "data": None,
-    "history": [],
-    "options": None,
-    "earlier": [],
-    "drift": None,
-}
 
 
 def write_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> bool:
-    """Write README.md unless a person edited it. The card of `informin fit` is kept, and its examples load `repo`.
+    """Write README.md unless a person edited it.
 
     Args:
         folder: An exported folder.
@@ -63,116 +41,120 @@ def write_card(folder: str | Path, repo: str | None = None, revision: str | None
     path = Path(folder, CARD)
     if is_edited(path):
         return False
-    if not is_adapter_card(path):
-        card = render_card(folder, repo, revision)
-    elif repo:
-        page = path.read_text(encoding="utf-8").rstrip("\n").rpartition("\n")[0]
-        card = stamped(with_name(page, repo, revision))
-    else:
-        return False
-    with writing(path), new_file(path) as partial:
-        partial.write_text(card, encoding="utf-8")
+    save_text(path, render_card(folder, repo, revision))
     return True
-
-
-def is_untouched(text: str) -> bool:
-    """Return whether a card is unchanged since `render_card` created it."""
-    page, _, stamp = text.rstrip("\n").rpartition("\n")
-    return stamp == _stamp(page)
 
 
 def is_edited(path: Path) -> bool:
     """Return whether a file exists and is not an unchanged card."""
-    return path.is_file() and not is_untouched(path.read_text(encoding="utf-8", errors="replace"))
-
-
-def _stamp(page: str) -> str:
-    checksum = hashlib.sha256(page.encode()).hexdigest()
-    return f"<!-- Written from the run; SHA-256 of the page above: {checksum}. A page edited by hand is left alone. -->"
+    if not path.is_file():
+        return False
+    page, _, stamp = path.read_text(encoding="utf-8", errors="replace").rstrip("\n").rpartition("\n")
+    return stamp != _stamp(page)
 
 
 def render_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> str:
     """Return the card of an exported folder: YAML metadata, then Markdown. See `write_card`.
 
     Raises:
-        UsageError: A file of the folder is not valid.
+        UsageError: The folder has no record of a run or a fit.
     """
     folder = Path(folder)
-    native = not saved_as_st(folder)
-    config = _checked_config(folder) if native else _st_config(folder)
-    settings = config["informin"]
-    config = single_line(config)
-    record = single_line(NO_RECORD | (load_record(folder) or {}))
-    results = load_added_results(folder)
-    base = record["base_model"] or {}
-    parts = stages(record, config["informin"])
-    objective = parts[-1]["objective"]
-    start = str(known_id(base.get("hub_id")) or base.get("name") or config["model_type"]).rpartition("/")[2]
-    name = repo.rpartition("/")[2] if repo else f"{start}-{objective['name']}"
-    loaded = str((config.get("auto_map") or {}).get("AutoModel", "")).rpartition(".")[2]  # of modeling_informin.py
-    metadata = front_matter(name, record, objective, results.model, any(folder.glob("onnx/*.onnx")))
-    pages = Environment(finalize=escape, undefined=StrictUndefined)
-    content = pages.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        card_data=Markdown(metadata.to_yaml()),
-        name=name,
-        base=source_model(base),
-        method=methods(parts),
-        dimensions=_dimensions(folder, record),
-        **usage(settings, prompt_of_training(load_record(folder), settings)),
-        has_pooler=native and "model_args" in read_json(folder / "sentence_bert_config.json"),
-        plain=native,
-        trust=Markdown(", trust_remote_code=True" if record.get("remote_code") else ""),
-        repo=in_quotes(repo or UNPUBLISHED),
-        published=bool(repo),
-        pin=Markdown(f', revision="{in_quotes(revision)}"' if revision else ""),
-        architecture=code(loaded) if loaded else "",
-        onnx=onnx_files(folder),
-        tables=result_tables(results, record.get("seed"), samples=False),
-        samples=result_tables(results, record.get("seed"), samples=True),
-        seeds=len(results.seeds) + 1,
-        seed=record.get("seed"),
-        history=development_tables(record),
-        developed_on=[one["kind"] for one in development_sets(record)],
-        drift=changes_table(record["drift"]),
-        training=options_table(config, record, parts),
-        environment=environment_note(record),
-        worse=worse_after_training(record, results),
-        limits=list(limitations(folder, config, record, results)),
-        citations=citations([stage["objective"] for stage in parts]),
-    )
-    page = re.sub(r"\n{3,}", "\n\n", str(ModelCard(content))).strip()
-    return stamped(page)
-
-
-def stamped(page: str) -> str:
-    """Return a page with a checksum at its end, which tells `is_untouched` that nobody edited it."""
+    record = RunRecord.load(folder) or FitRecord.load(folder)
+    if record is None:
+        raise UsageError(f"{folder} has no record of a run or a fit, so it has no model card", option="model_name")
+    base = record.base_model or {"name": "encoder"}
+    method = record.objective["name"] if isinstance(record, RunRecord) else record.task
+    start = re.sub(r"[^\w.-]", "-", base["name"].rpartition("/")[2])
+    hub_id = base["hub_id"] if is_hub_id(base.get("hub_id")) else None
+    shown = {
+        "name": escape(repo.rpartition("/")[2] if repo else f"{start}-{method}"),
+        "base": f"[{hub_id}](https://huggingface.co/{hub_id})" if hub_id else f"`{escape(base['name'])}`",
+        "repo": in_quotes(repo or UNPUBLISHED),
+        "published": bool(repo),
+        "pin": f', revision="{in_quotes(revision)}"' if revision else "",
+        "record": escaped(asdict(record)),
+        "onnx": [f"onnx/{path.name}" for path in sorted(folder.glob("onnx/*.onnx"))],
+    }
+    card = _run_card(folder, record, shown) if isinstance(record, RunRecord) else _adapter_card(folder, record, shown)
+    page = re.sub(r"\n{3,}", "\n\n", str(card)).strip()
     return f"{page}\n{_stamp(page)}\n"
 
 
-def _st_config(folder: Path) -> dict:
-    """Return the prompt of a SentenceTransformer in the form of config.json."""
-    values = read_json(folder / "config_sentence_transformers.json")
-    prompt = (values.get("prompts") or {}).get(values.get("default_prompt_name"), "")
-    return {"informin": {"pooling": ST, "prompt": prompt}, "model_type": "SentenceTransformer"}
+def _adapter_card(folder: Path, record: FitRecord, shown: dict[str, Any]) -> ModelCard:
+    """Return the card of a model with a linear adapter."""
+    drift = record.drift
+    return ModelCard.from_template(
+        card_data(record, ["informin-cl", "linear-adapter"]),
+        template_path=str(TEMPLATES / "adapter_card.md"),
+        worse=list(worse_by_drift(drift, "The adapter")),
+        options=markdown_table(["Option", "Value"], list(escaped(record.options).items()), " --- |"),
+        drift=render(drift_table({"adapted": drift}, "before", MAIN), "markdown") if drift else "",
+        **_usage(folder, None),
+        **shown,
+    )
 
 
-def _dimensions(folder: Path, record: dict) -> int | None:
-    """Return the number of dimensions of an embedding; None for a record without it."""
-    if "dimensions" in record:
-        return record["dimensions"]
-    return read_json(folder / "1_Pooling" / "config.json")["word_embedding_dimension"]
+def _run_card(folder: Path, record: RunRecord, shown: dict[str, Any]) -> ModelCard:
+    """Return the card of a trained model."""
+    results, data, drift = tables.load_added_results(folder), record.data or {}, record.drift
+    scores = eval_results(results.model) if results.model else None
+    metadata = card_data(
+        record,
+        ["transformers", "unsupervised", record.objective["title"].lower(), *(["onnx"] if shown["onnx"] else [])],
+        language=record.language,
+        datasets=[data["hub_id"]] if is_hub_id(data.get("hub_id")) else None,
+        model_name=shown["name"] if scores else None,  # of the model-index
+        eval_results=scores or None,
+    )
+    return ModelCard.from_template(
+        metadata,
+        template_path=str(TEMPLATES / "model_card.md"),
+        results=results,
+        tables=tables.result_tables(results, record.seed, samples=False),
+        samples=tables.result_tables(results, record.seed, samples=True),
+        history=tables.development_tables(record),
+        drift=render(drift_table({tables.AFTER: drift}, tables.BEFORE), "markdown") if drift else "",
+        training=tables.options_table(record),
+        worse=list(worse_after_training(record, results)),
+        citations=_citations(record.objective),
+        **_usage(folder, record.options.get("prompt")),
+        **shown,
+    )
 
 
-def _checked_config(folder: Path) -> dict:
-    """Return config.json. Raise UsageError if it does not say how an InforMin-CL model computes embeddings."""
-    config, name = read_json(folder / "config.json"), str(folder / "config.json")
-    settings = config.get("informin")
-    if not isinstance(settings, dict):
-        found = "has no `informin` settings" if settings is None else f"has `informin` {settings!r:.60}"
-        raise UsageError(f"{name} {found}", needed="a folder that training or `informin export` wrote")
-    given = {f"informin.{key}": (settings[key], kind) for key, kind in SETTINGS.items() if key in settings}
-    given["auto_map"] = (config.get("auto_map"), AUTO_MAP)
-    for key, (value, (fits, needed)) in given.items():
-        if not fits(value):
-            raise UsageError(f"{name}: {key} is {value!r:.60}", needed=needed)
-    return config
+def _usage(folder: Path, training_prompt: str | None) -> dict[str, Any]:
+    """Return how embeddings are computed, by the files of a folder.
+
+    Args:
+        folder: The folder of the model.
+        training_prompt: Prompt used in training; None if that is the default prompt.
+    """
+    config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    declared = read_json(folder / "config_sentence_transformers.json")
+    prompts = declared.get("prompts") or {}
+    default = prompts.get(declared.get("default_prompt_name"), "")
+    prompt = default if training_prompt is None else training_prompt
+    return {
+        "architecture": (config.get("auto_map") or {}).get("AutoModel", "").removeprefix("modeling_informin."),
+        "settings": escaped(config.get("informin") or {}),
+        "prompt": escape(prompt),
+        "default_prompt": escape(default),
+        "encode_prompt": "" if prompt == default else f', prompt="{in_quotes(prompt)}"',
+        "texts": json.dumps([prompt + text for text in ("A dog sleeps.", "The dog is asleep.")], ensure_ascii=False),
+        "asymmetric": prompts.get("query") != prompts.get("document") or any(folder.rglob("router_config.json")),
+    }
+
+
+def _citations(objective: dict) -> list[tuple[str, str]]:
+    """Return what to cite and its BibTeX entry: first the objective, then the papers of its terms."""
+    named = {objective["name"]: "The objective"}
+    for term in objective["terms"]:
+        named.setdefault(str(term["paper"]), f"The {escape(term['title'])}")
+    files = {path.stem: path for path in (TEMPLATES / "citations").glob("*.bib")}  # a record could name any path
+    return [(named[name], files[name].read_text(encoding="utf-8").strip()) for name in named if name in files]
+
+
+def _stamp(page: str) -> str:
+    checksum = hashlib.sha256(page.encode()).hexdigest()
+    return f"<!-- Written from the run; SHA-256 of the page above: {checksum}. A page edited by hand is left alone. -->"

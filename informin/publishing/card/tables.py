@@ -1,0 +1,99 @@
+"""The card's tables of scores, read from results/, the training history and the drift record.
+
+`informin push --results` writes the files in results/:
+
+    model.json                 this model
+    base-POOLER.json           the source model with this pooling
+    other_seeds/seedN.json     runs with the same options and another seed
+"""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from informin.evaluation.measures import KINDS
+from informin.evaluation.results import load_results
+from informin.evaluation.table import TITLES, render, score_tables
+from informin.publishing.card.markdown import escape, escaped, markdown_table
+from informin.training.record import RunRecord
+
+BEFORE, AFTER = "before training", "this model"
+
+
+@dataclass
+class Results:
+    """All results of a folder.
+
+    Attributes:
+        model: Results of this model; None if it was not evaluated.
+        base: Results of the source model by pooling.
+        seeds: Results of other runs by seed.
+    """
+
+    model: dict | None = None
+    base: dict[str, dict] = field(default_factory=dict)
+    seeds: dict[int, dict] = field(default_factory=dict)
+
+
+def load_added_results(folder: str | Path) -> Results:
+    """Load the files in results/."""
+    folder = Path(folder, "results")
+    model = folder / "model.json"
+    base = {path.stem.removeprefix("base-"): path for path in sorted(folder.glob("base-*.json"))}
+    seeds = {int(path.stem.removeprefix("seed")): path for path in folder.glob("other_seeds/seed*.json")}
+    return Results(
+        model=load_results(model) if model.is_file() else None,
+        base={pooler: load_results(path) for pooler, path in base.items()},
+        seeds={seed: load_results(seeds[seed]) for seed in sorted(seeds)},
+    )
+
+
+def result_tables(results: Results, seed: int, samples: bool) -> str:
+    """Return the tables of STS and transfer, or with `samples` those of the user's labeled data.
+
+    Rows are the source model, this model and the other seeds, then mean and standard deviation over the seeds.
+    """
+    if results.model is None:
+        return ""
+    runs = [results.model, *results.seeds.values()]
+    labels = [f"{AFTER} (seed {seed})", *(f"seed {number}" for number in results.seeds)]
+    before = {table.title: table.rows for table in score_tables(list(results.base.values()))}
+    rendered = []
+    for table in score_tables(runs, seeds=len(runs) > 1):
+        if samples == (table.title in TITLES.values()):
+            continue
+        ours = [replace(row, label=name) for row, name in zip(table.rows, labels)] + table.rows[len(labels) :]
+        base = zip(before.get(table.title, []), results.base)
+        rows = [replace(row, label=f"{BEFORE}, {pooling_name(pooler)}") for row, pooler in base]
+        rendered.append(render(replace(table, title=escape(table.title), rows=rows + ours), "markdown"))
+    return "\n\n".join(rendered)
+
+
+def pooling_name(pooler: str) -> str:
+    """Return the name of a pooling in words."""
+    return {"cls": "[CLS] pooling", "mean": "mean pooling", "last": "last-token pooling"}.get(pooler, escape(pooler))
+
+
+def development_tables(record: RunRecord) -> str:
+    """Return one table per development set, with the scores before training and at the kept step."""
+    chosen = {entry["step"]: entry for entry in record.history if entry["step"] in (0, record.kept_step)}
+    if not chosen:
+        return ""
+    tables = []
+    for data in record.development_sets:
+        measures, rows = KINDS[data["kind"]], []
+        for step, entry in sorted(chosen.items()):
+            values = [(entry.get(name), measure) for name, measure in measures.items()]
+            cells = ["-" if value is None else measure.shown(value) for value, measure in values]
+            rows.append([f"step {step:,}, {AFTER}" if step else BEFORE, *cells])
+        tables.append(markdown_table([escape(data["name"]), *(m.title for m in measures.values())], rows))
+    return "\n\n".join(tables)
+
+
+def options_table(record: RunRecord) -> str:
+    """Return the options of a run as a table."""
+    rows = list((escaped(record.options) | {"seed": record.seed, "steps": record.steps}).items())
+    if record.chosen:
+        metric = str(record.options.get("metric_for_best_model", "Spearman")).removeprefix("eval_")
+        chosen = f"{escape(metric)} on {escape(record.development)}: step {record.kept_step:,}"
+        rows.append(("checkpoint selected by", chosen))
+    return markdown_table(["setting", "value"], rows, " --- |")

@@ -1,0 +1,48 @@
+"""The record of a linear adapter, stored as fit.json next to the weights. The model card is generated from it."""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from informin.files import read_json, write_json
+
+FITTED = "fit.json"
+
+
+@dataclass
+class FitRecord:
+    """What `informin fit` did. It contains no path, user name or host name.
+
+    Attributes:
+        informin: Version of this package.
+        base_model: name; hub_id (null for a folder); revision, a commit.
+        task: clustering or search.
+        texts: Number of texts that the adapter was fitted on.
+        dimensions: Of the adapted embeddings.
+        options: Options of the adapter.
+        drift: Changes to the embeddings, as in training.json; null if not measured.
+        remote_code: Whether the model needs code from its repository.
+        license: License of the source model, with its name and link if the Hub does not list it.
+    """
+
+    informin: str
+    base_model: dict[str, Any]
+    task: str
+    texts: int
+    dimensions: int
+    options: dict[str, Any] = field(default_factory=dict)
+    drift: dict[str, Any] | None = None
+    remote_code: bool = False
+    license: Any = None
+    license_name: str | None = None
+    license_link: str | None = None
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "FitRecord | None":
+        """Load the record of a folder; None if there is none."""
+        path = Path(folder, FITTED)
+        return cls(**read_json(path)) if path.is_file() else None
+
+    def save(self, folder: str | Path) -> None:
+        """Write fit.json."""
+        write_json(Path(folder, FITTED), asdict(self))
