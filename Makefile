@@ -1,6 +1,6 @@
 # make quickstart   train on the sentences in examples/quickstart, score, show nearest neighbors
 # make test         lint, check types and run all tests
-# make test-fast    unit tests without training: under a minute on two cores
+# make test-fast    unit tests without training
 # make docs         build the docs site into site/ and check every link
 # On first use, each target creates .venv and installs into it.
 
@@ -8,9 +8,8 @@ PYTHON ?= python3
 PIP := .venv/bin/python -m pip install --disable-pip-version-check --quiet
 
 # Without training and without further processes.
-FAST := tests/objectives tests/views tests/evaluation tests/figures/test_redundancy.py \
-	tests/figures/test_redundancy_variants.py tests/test_files.py tests/test_textfiles.py \
-	--ignore-glob "*/test_family*.py" -k "not two_processes and not heavy_libraries"
+FAST := tests/objectives tests/views tests/evaluation tests/adapters tests/experiments \
+	--ignore-glob "*/test_family*.py" -k "not two_processes"
 
 .PHONY: quickstart test test-fast docs clean
 

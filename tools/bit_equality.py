@@ -1,149 +1,129 @@
-"""Check that a change leaves everything the commands write unchanged, bit for bit.
+"""Compare what the commands of this tree and of an older one write: weights, embeddings, scores, fitted maps.
 
-    python -m tools.bit_equality save before.json     # in the old checkout
-    python -m tools.bit_equality check before.json    # in the new one
+    python -m tools.bit_equality /path/to/old/tree --work FOLDER [--only TEXT] [--new_only]
 
-Runs the commands on tiny models, on a CPU with one thread, and compares a SHA-256 of the content of each tensor, vector
-and JSON file, checkpoints included:
+Runs the commands of both trees on tiny models, on a CPU with one thread, and compares
 
-* training of a BERT and a RoBERTa with every objective and its options;
-* training of SentenceTransformers (mean pooling, Dense) and of low-rank matrices, merged and not;
-* export, fit, embed, compare and eval of native models and SentenceTransformers.
+* the tensors of every checkpoint and exported model: bit-equal by name;
+* the embeddings of `informin embed`: to 1e-6;
+* the scores of `informin eval` and of the evaluations in training: to 0.01;
+* the map of `informin fit`: bit-equal.
 
-JSON entries that contain times, versions or the machine are left out. It takes a few minutes and needs no network.
+Trainings of a BERT and a RoBERTa with every objective, natively and with `--backend st`, of other SentenceTransformers,
+of low-rank matrices, and of models that this project exported. FOLDER keeps the results of the old tree, which are read
+again by the next call. It takes some minutes and needs no network.
 """
 
 import argparse
-import hashlib
+import contextlib
 import json
 import os
+import runpy
+import shutil
+import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-import numpy as np
-import torch
-from safetensors.torch import load_file
-from sentence_transformers.models import Dense
-from tqdm import tqdm
-
-from tests import forked
-from tests.conftest import make_sentences, save_bert, save_pairs, save_roberta
-from tests.models.any_encoder.helpers import sentence_transformer
-
+ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 SHARED = dict(per_device_train_batch_size=16, learning_rate=1e-3, max_steps=8, eval_steps=4, logging_steps=2, seed=5)
-SHARED |= dict(warmup_steps=0, use_cpu="true", bf16="false", measure_drift="false")
+SHARED |= dict(warmup_steps=0, use_cpu="true", bf16="false", measure_drift="false", report_to="none")
 SHARED |= dict(train_file="sentences.txt", eval_pairs="pairs.tsv")
 GUIDED = dict(objective="guided", guided_weight=1, max_seq_length=32)
-TEXTS = ("--train_file", "sentences.txt")
-# JSON entries that differ between two runs of the same code, and files with many of them.
-VOLATILE = {"environment", "seconds", "sentences_per_second", "informin", "transformers_version", "__version__"}
-VOLATILE |= {"eval_runtime", "texts_per_second", "texts/s", "turns"}
-SKIPPED = {"trainer_state.json", "manifest.json"}
-
-Runs = dict[str, list[list[str]]]
+ST = dict(backend="st", max_seq_length=32)
+CLOSE, POINTS = 1e-6, 0.01
+Commands = list[list[str]]
 
 
 def native_trainings() -> dict[str, dict]:
-    """Return the options of each training of a native encoder by its name."""
-    found = {}
-    for weight in (0, 0.1):
-        found |= {
-            f"simcse, mlm {weight}": dict(objective="simcse", mlm_weight=weight),
-            f"informin, mlm {weight}": dict(
-                objective="informin", mlm_weight=weight, reconstruction_form="unit_squared_l2"
-            ),
-            f"scd, mlm {weight}": dict(objective="scd", mlm_weight=weight, projector_size=64),
-            f"micse, mlm {weight}": dict(objective="micse", mlm_weight=weight, queue_size=32),
-        }
+    """Return the options of each training of a BERT or RoBERTa by its name."""
     every = dict(objective="informin", queue_size=48, mlm_weight=0.1, attention_mi_weight=0.01)
     every |= dict(decorrelation_weight=0.005, projector_size=32)
-    return found | {
-        "queue": dict(objective="simcse", queue_size=32, mlm_weight=0.1),
+    return {
+        "simcse": dict(objective="simcse"),
+        "informin": dict(objective="informin", reconstruction_form="unit_squared_l2"),
+        "informin, mlm": dict(objective="informin", mlm_weight=0.1),
+        "scd, mlm": dict(objective="scd", mlm_weight=0.1, projector_size=64),
+        "micse": dict(objective="micse", queue_size=32),
         "every term": every | dict(reconstruction_form="reference", attention_mi_form="reference"),
-        "masked views": dict(
-            objective="informin", mlm_weight=0.1, masked_views="true", projection_head="none", reconstruction_weight=1
-        ),
-        "micse without head": dict(objective="micse", queue_size=32, projection_head="none"),
-        "guided": GUIDED | dict(guided_neighbors=4, replay_weight=1, replay_size=8, pooler="mean"),
-        "guided by temperature": GUIDED | dict(student_temperature=0.07, neighbor_weight=0.5, neighbor_count=3),
-        "false negatives": dict(
-            objective="simcse", false_negative_fraction=0.1, distillation_weight=1, padding_free="false"
-        ),
-        "neighbor views": dict(objective="simcse", neighbor_views=3, false_negative_fraction=0.1),
-        "view dropout": dict(objective="simcse", view_dropout_rate=0.2, gradient_cache_chunk_size=8),
+        "masked views": dict(objective="informin", mlm_weight=0.1, masked_views="true", projection_head="none"),
+        "guided": GUIDED
+        | dict(guided_neighbors=4, replay_weight=1, replay_size=8, distillation_weight=1, pooler="mean"),
+        "false negatives": dict(objective="simcse", false_negative_fraction=0.1, padding_free="false"),
+        "crop": dict(objective="simcse", view="crop"),
+        "view dropout, chunks": dict(objective="simcse", view_dropout_rate=0.2, gradient_cache_chunk_size=8),
         "prompt": dict(objective="informin", prompt="the dog ", pooler="last"),
     }
 
 
-def st_trainings(model: str) -> dict[str, dict]:
+def st_trainings() -> dict[str, dict]:
     """Return the options of each training of a SentenceTransformer by its name."""
-    st = dict(backend="st", max_seq_length=32)
-    lora = st | dict(objective="simcse", lora_r=4)
     return {
-        "simcse": st | dict(objective="simcse"),
-        "informin": st | dict(objective="informin"),
-        "guided": st | GUIDED | dict(guided_neighbors=4, replay_weight=1, replay_size=8),
-        "distillation": st | dict(objective="simcse", false_negative_fraction=0.1, distillation_weight=1),
-        "drift": st | dict(objective="simcse", measure_drift="true"),
-        "lora": lora,
-        "lora, not merged": lora | dict(lora_merge="false"),
-    } | ({"frozen dense": st | dict(objective="simcse", train_dense="false")} if model == "st-dense" else {})
-
-
-def training(model: str, output: str, options: dict) -> list[str]:
-    """Return the arguments of a training run."""
-    given = SHARED | dict(model_name=model, output_dir=output) | options
-    return ["train", *(f"--{option}={value}" for option, value in given.items())]
-
-
-def runs() -> Runs:
-    """Return the commands of each run by its name. They write to `out`, or to a folder in it."""
-    found: Runs = {}
-    for model in ("bert", "roberta"):
-        found |= {f"train {model}, {name}": [training(model, "out", how)] for name, how in native_trainings().items()}
-    for model in ("st-mean", "st-dense"):
-        found |= {f"train {model}, {name}": [training(model, "out", how)] for name, how in st_trainings(model).items()}
-    found["train bert, drift"] = [training("bert", "out", dict(objective="simcse", measure_drift="true"))]
-    for model in ("bert", "roberta", "st-mean", "st-dense"):
-        pooler = [] if model.startswith("st-") else ["--pooler", "cls"]
-        found |= {f"{model}, {name}": commands for name, commands in _on_one_model(model, pooler).items()}
-    found["compare"] = [["compare", "st-mean", "st-dense", *TEXTS, "--output_dir", "out/compare"]]
-    return found
-
-
-def _on_one_model(model: str, pooler: list[str]) -> Runs:
-    """Return the runs of the commands on a finished model."""
-    run = training(model, "run", dict(objective="simcse", **({"backend": "st"} if model == "st-dense" else {})))
-    fit = ["fit", "--model_name", model, *TEXTS, "--output_dir", "out/fit"]
-    embed = ["embed", "--model_name", model, *TEXTS, *pooler, "--output", "out/vectors.npy"]
-    scored = ["eval", "--model_name", model, "--pooler", *(pooler[1:] or ["auto"])]
-    samples = ["--labels", "labels.tsv", "--retrieval", "retrieval.tsv", "--output", "out/eval.json"]
-    runs: Runs = {
-        "export": [run, ["export", "run/checkpoint-8", "out/export"]],
-        "embed": [embed],
-        "embed, st": [[*embed[:-1], "out/st.npy", "--backend", "st"]] if not pooler else [],
-        "fit embeddings": [embed, ["fit", "--embeddings", "out/vectors.npy", "--output_dir", "out/adapter"]],
-        "eval": [[*scored, *samples]],
+        "simcse": ST | dict(objective="simcse"),
+        "informin": ST | dict(objective="informin"),
+        "guided": ST | GUIDED | dict(guided_neighbors=4, replay_weight=1, replay_size=8),
+        "lora": ST | dict(objective="simcse", lora_r=4),
     }
-    if not pooler:  # a plain encoder has no pooling of its own
-        runs |= {
-            "fit": [fit],
-            "fit, smoothed": [[*fit, "--documents", "smoothed", "--preset", "documents"]],
-            "fit, short texts": [[*fit, "--preset", "short_texts", "--documents", "adapted"]],
-            "fit, st": [[*fit, "--backend", "st"]],
-        }
-    return {name: commands for name, commands in runs.items() if commands}
+
+
+def training(model: str, options: dict, output: str = "out") -> list[str]:
+    """Return the command of a training."""
+    values = SHARED | dict(model_name=model, output_dir=output) | options
+    return ["train", *(f"--{option}={value}" for option, value in values.items())]
+
+
+def runs() -> dict[str, tuple[Commands, Commands]]:
+    """Return the commands of the old and of the new tree by the name of the run. They write to `out`."""
+    found: dict[str, tuple[Commands, Commands]] = {}
+
+    def same(name: str, commands: Commands) -> None:
+        found[name] = (commands, commands)
+
+    for model in ("bert", "roberta"):
+        for name, options in native_trainings().items():
+            same(f"train {model}, {name}", [training(model, options)])
+    for model in ("st-mean", "st-dense"):
+        for name, options in st_trainings().items():
+            same(f"train {model}, {name}", [training(model, options)])
+    same("train bert with st", [training("bert", ST | dict(objective="simcse", pooler="cls"))])
+    first = training("bert", dict(objective="simcse"), "first")
+    same("train an exported bert", [first, training("first", dict(objective="simcse"))])
+    # The old tree cannot load the best checkpoint of this run.
+    second = training("first", ST | dict(objective="simcse"))
+    found["train an exported bert with st"] = ([first, [*second, "--load_best_model_at_end=false"]], [first, second])
+    found["export"] = (
+        [first, ["export", "first/checkpoint-8", "out/export"]],
+        [first, ["export", "--model_name", "first/checkpoint-8", "--output_dir", "out/export"]],
+    )
+    for model in ("first", "st-mean", "st-dense"):
+        begin = [first] if model == "first" else []
+        reads = ["--model_name", model]
+        embed = ["embed", *reads, "--train_file", "sentences.txt", "--output", "out/vectors.npy"]
+        samples = ["--labels", "labels.tsv", "--retrieval", "retrieval.tsv", "--output", "out/eval.json"]
+        same(f"embed {model}", [*begin, embed])
+        same(f"eval {model}", [*begin, ["eval", *reads, *samples]])
+        fit = ["fit", *reads, "--train_file", "sentences.txt", "--output_dir", "out/fit"]
+        for preset, task in (("short_texts", "clustering"), ("documents", "search")):
+            commands = [[*begin, [*fit, *words]] for words in (["--preset", preset], ["--task", task])]
+            found[f"fit {model}, {task}"] = (commands[0], commands[1])
+    return found
 
 
 def save_inputs(folder: Path) -> None:
     """Write the models and files that the runs read."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+
+    from tests.conftest import make_sentences, save_bert, save_pairs, save_roberta
+
     save_bert(folder / "bert")
     save_roberta(folder / "roberta")
     torch.manual_seed(0)  # of BERT's own pooler, which the checkpoint lacks, and of the Dense module
-    sentence_transformer(folder / "bert", folder / "st-mean")
-    sentence_transformer(folder / "bert", folder / "st-dense", Dense(32, 24))
+    for name, more in (("st-mean", []), ("st-dense", [Dense(32, 24)])):
+        encoder = Transformer(str(folder / "bert"), max_seq_length=40)
+        modules = [encoder, Pooling(32, pooling_mode="mean"), *more, Normalize()]
+        SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder / name))
     texts = make_sentences(320)
     (folder / "sentences.txt").write_text("\n".join(texts[:160]) + "\n")
     save_pairs(folder / "pairs.tsv")
@@ -153,84 +133,138 @@ def save_inputs(folder: Path) -> None:
     (folder / "retrieval.tsv").write_text("\n".join(["query\tdocument", *rows]) + "\n")
 
 
-def digest(path: Path) -> str:
-    """Return a SHA-256 of the content of a JSON, .npy or safetensors file, regardless of the tensors' names."""
-    if path.suffix == ".json":
-        parts = [json.dumps(_steady(json.loads(path.read_text(encoding="utf-8"))), sort_keys=True)]
-    elif path.suffix == ".npy":
-        array = np.load(path)
-        parts = [f"{array.shape} {array.dtype}", hashlib.sha256(array.tobytes()).hexdigest()]
-    else:
-        parts = sorted(
-            hashlib.sha256(
-                f"{tuple(x.shape)} {x.dtype}".encode() + x.contiguous().view(-1).numpy().tobytes()
-            ).hexdigest()
-            for x in load_file(path).values()
-        )
-    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
+def run_side(tree: Path, jobs: dict[str, Commands], inputs: Path, place: Path) -> None:
+    """Run commands with a tree, each run in PLACE/NAME, from one process that has imported the tree."""
+    place.mkdir(exist_ok=True)
+    (place / "jobs.json").write_text(json.dumps(jobs))
+    command = [sys.executable, __file__, "--serve", str(place), str(inputs)]
+    subprocess.run(command, check=True, env=ENVIRONMENT | {"PYTHONPATH": str(tree)}, cwd=tree)
 
 
-def _steady(values: object) -> object:
-    """Return a JSON value without the entries that differ between two runs of the same code."""
-    if isinstance(values, dict):
-        return {name: _steady(value) for name, value in values.items() if name not in VOLATILE}
-    return [_steady(value) for value in values] if isinstance(values, list) else values
+def serve(place: Path, inputs: Path) -> None:
+    """Run the jobs of a folder, each command in a fork of this process; see `run_side`."""
+    import torch
 
+    import informin.cli.train  # noqa: F401, once for all forks
 
-def digests(folder: Path) -> dict[str, str]:
-    """Return the digest of each JSON, .npy and safetensors file in a folder by its path."""
-    files = (path for suffix in ("json", "npy", "safetensors") for path in folder.rglob(f"*.{suffix}"))
-    return {str(path.relative_to(folder)): digest(path) for path in sorted(files) if path.name not in SKIPPED}
-
-
-def result(inputs: Path, name: str, commands: list[list[str]]) -> dict[str, str]:
-    """Run the commands of a run in a folder with links to the inputs. Return exit codes and digests by name."""
-    found = {}
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
+    torch.set_num_threads(1)
+    for name, commands in json.loads((place / "jobs.json").read_text()).items():
+        folder = place / name.replace(" ", "-")
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "out").mkdir(parents=True)
         for path in inputs.iterdir():
             (folder / path.name).symlink_to(path)
-        (folder / "out").mkdir()
-        for arguments in commands:
-            done = forked.run(forked.module("informin", arguments, cwd=folder, env=ENVIRONMENT), timeout=300)
-            found[f"exit code of {arguments[0]}"] = str(done.returncode)
-            if done.returncode:
-                print(f"{name}: exit code {done.returncode}: {done.stderr[-500:]}", file=sys.stderr)
-        return found | digests(folder / "out")
+        codes = [_forked(folder, words) for words in commands]
+        (folder / "codes.json").write_text(json.dumps(codes))
+        print(f"{name}: {codes}", flush=True)
 
 
-def run_all(only: str) -> dict[str, dict[str, str]]:
-    """Run all commands in temporary folders. Return exit codes and digests by the name of the run."""
-    with tempfile.TemporaryDirectory() as inputs:
-        save_inputs(Path(inputs))
-        chosen = {name: commands for name, commands in runs().items() if only in name}
-        return {name: result(Path(inputs), name, commands) for name, commands in tqdm(chosen.items())}
+def _forked(folder: Path, words: list[str]) -> int:
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 1
+    with contextlib.suppress(BaseException):
+        os.chdir(folder)
+        log = os.open("log.txt", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        sys.argv = ["informin", *words]
+        try:
+            runpy.run_module("informin", run_name="__main__")
+            code = 0
+        except SystemExit as exit:
+            code = exit.code if isinstance(exit.code, int) else int(exit.code is not None)
+    os._exit(code)
+
+
+def differences(old: Path, new: Path) -> list[str]:
+    """Return what differs between the outputs of a run of both trees."""
+    codes = [json.loads((side / "codes.json").read_text()) for side in (old, new)]
+    found = [] if codes[1] == [0] * len(codes[1]) else [f"exit codes {codes[1]}"]
+    if any(codes[0]):
+        return [*found, f"the old tree failed: {codes[0]}"]
+    for suffix, compare in COMPARED.items():
+        files = {path.relative_to(old / "out") for path in (old / "out").rglob(f"*{suffix}")}
+        for file in sorted(files):
+            if not (new / "out" / file).exists():
+                found.append(f"{file} is missing")
+            elif problem := compare(old / "out" / file, new / "out" / file):
+                found.append(f"{file}: {problem}")
+    return found
+
+
+def compare_weights(old: Path, new: Path) -> str:
+    """Return the tensors that are not bit-equal, or that one file lacks."""
+    import torch
+    from safetensors.torch import load_file
+
+    one, other = load_file(old), load_file(new)
+    if one.keys() != other.keys():
+        return f"names: {sorted(one.keys() ^ other.keys())[:4]}"
+    changed = [name for name in one if not torch.equal(one[name], other[name])]
+    return f"{len(changed)} of {len(one)} tensors, such as {changed[0]}" if changed else ""
+
+
+def compare_vectors(old: Path, new: Path) -> str:
+    """Return the largest difference if it is not small."""
+    import numpy as np
+
+    x, y = np.load(old), np.load(new)
+    apart = np.abs(x - y).max() if x.shape == y.shape else np.inf
+    return f"differs by {apart:.1e}" if apart > CLOSE else ""
+
+
+def compare_scores(old: Path, new: Path) -> str:
+    """Return the scores that differ by more than 0.01."""
+    one, other = (scores_of(json.loads(path.read_text(encoding="utf-8"))) for path in (old, new))
+    apart = {key: (value, other.get(key)) for key, value in one.items() if abs(other.get(key, 1e9) - value) > POINTS}
+    return f"{apart}" if apart else ""
+
+
+def scores_of(content: dict) -> dict[str, float]:
+    """Return the scores in results of `informin eval` or in a training.json by name."""
+    if "tasks" in content:
+        measures = {
+            name: task.get("measures", {}) | {"score": task["score"]} for name, task in content["tasks"].items()
+        }
+        values = {f"{name} {key}": value for name, task in measures.items() for key, value in task.items()}
+    else:
+        values = {f"step {entry['step']}": entry.get("spearman") for entry in content["history"]}
+    return {name: value for name, value in values.items() if isinstance(value, int | float)}
+
+
+COMPARED = {
+    ".safetensors": compare_weights,
+    ".npy": compare_vectors,
+    "training.json": compare_scores,
+    "eval.json": compare_scores,
+}
 
 
 def main() -> int:
-    """Save or check. Return 0 if nothing failed and, for a check, all files are equal."""
+    """Run and compare. Return 0 if everything is equal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=["save", "check"], help="write the digests to FILE, or compare with it")
-    parser.add_argument("file", metavar="FILE", type=Path)
+    parser.add_argument("old", nargs="?", type=Path, help="folder of the older tree")
+    parser.add_argument("--work", type=Path, help="folder for the outputs of both trees")
     parser.add_argument("--only", default="", metavar="TEXT", help="only runs with this text in their name")
+    parser.add_argument("--serve", nargs=2, type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    found = run_all(args.only)
-    if args.mode == "save":
-        args.file.write_text(json.dumps(found, indent=1) + "\n")
-        print(f"{len(found)} runs with {sum(map(len, found.values()))} digests saved to {args.file}")
-        codes = [code for run in found.values() for name, code in run.items() if name.startswith("exit code")]
-        return int(any(code != "0" for code in codes))
-    expected = {name: run for name, run in json.loads(args.file.read_text()).items() if args.only in name}
-    different = {name: _differences(run, found.get(name, {})) for name, run in expected.items()}
-    different = {name: files for name, files in different.items() if files}
-    print(f"{len(expected) - len(different)} of {len(expected)} runs are bit-equal")
+    if args.serve:
+        serve(*args.serve)
+        return 0
+    chosen = {name: both for name, both in runs().items() if args.only in name}
+    inputs, sides = args.work / "inputs", [args.work / "old", args.work / "new"]
+    if not inputs.exists():
+        inputs.mkdir(parents=True)
+        save_inputs(inputs)
+    done = {name for name in chosen if (sides[0] / name.replace(" ", "-") / "codes.json").exists()}
+    run_side(args.old, {name: both[0] for name, both in chosen.items() if name not in done}, inputs, sides[0])
+    run_side(ROOT, {name: both[1] for name, both in chosen.items()}, inputs, sides[1])
+    different = {name: differences(*(side / name.replace(" ", "-") for side in sides)) for name in chosen}
     for name, files in different.items():
-        print(f"different: {name}: {', '.join(files)}")
-    return int(bool(different))
-
-
-def _differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:
-    return sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+        print(f"{'equal' if not files else 'DIFFERENT'}: {name}" + "".join(f"\n    {file}" for file in files))
+    return int(any(different.values()))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from torch.nn import functional
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
 
 from informin.files import write_json
-from informin.textfiles import read_sentences
+from informin.texts import read_texts
 
 LENGTH, SHARE, CHUNK, EVERY = 64, 0.2, 5000, 200
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import bootstrap, t, ttest_1samp
 
 from experiments.studies.plan import CARD, DEVELOPMENT, GROUPS, Setting, Study
-from experiments.studies.runner import words, without_paths
+from experiments.studies.runner import without_paths, words
 from experiments.tables import markdown
 
 SCHEMA = 2
