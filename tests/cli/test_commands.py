@@ -1,0 +1,85 @@
+"""What all commands share: help and wrong options without torch, exit codes, and one word per thing."""
+
+import subprocess
+import sys
+
+import pytest
+
+from informin.cli import COMMANDS
+from informin.models.pooling import POOLERS
+from tests.conftest import ROOT
+
+HEAVY = ("torch", "transformers", "datasets", "sentence_transformers", "matplotlib")
+LIGHT = [command for command in COMMANDS if command != "train"]  # its options are those of transformers
+REQUIRED = {
+    "fit": ["--task", "search", "--output_dir", "o"],
+    "embed": ["--model_name", "m", "--train_file", "a.txt", "--output", "v.npy"],
+    "eval": ["--model_name", "m"],
+    "export": ["--model_name", "m", "--output_dir", "o"],
+    "push": ["--model_name", "m", "--hub_model_id", "me/m"],
+}
+RUN = f"""
+import sys
+from informin.cli import main
+try:
+    main()
+finally:
+    print("imported", [name for name in {HEAVY} if name in sys.modules])
+"""
+
+
+def informin(*words: str) -> subprocess.CompletedProcess:
+    """Run the command in an interpreter of its own, which also prints the heavy packages that it imported."""
+    return subprocess.run([sys.executable, "-c", RUN, *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def test_help_lists_all_commands():
+    done = informin("--help")
+    assert done.returncode == 0 and "imported []" in done.stdout
+    listed = [line.split()[0] for line in done.stdout.partition("commands:\n")[2].splitlines() if line[:2] == "  "]
+    assert listed == "train fit embed eval index search export push".split()
+
+
+@pytest.mark.parametrize("command", LIGHT)
+def test_help_does_not_import_torch(command):
+    done = informin(command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: informin {command}") and "imported []" in done.stdout
+
+
+@pytest.mark.parametrize("command", REQUIRED)
+@pytest.mark.parametrize("wrong", [["--no_such_option", "1"], ["a_model"], ["--model_nam", "m"]])
+def test_wrong_options_do_not_import_torch(command, wrong):
+    """There are no positional arguments, and no abbreviations."""
+    done = informin(command, *REQUIRED[command], *wrong)
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert wrong[0] in done.stderr and done.stdout == "imported []\n"
+
+
+@pytest.mark.parametrize("words", [["compare"], ["Fit"], []])
+def test_unknown_commands(words):
+    done = informin(*words)
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
+def test_error_of_a_job_is_one_line_with_the_flag():
+    done = informin("embed", "--model_name", "m", "--train_file", "nowhere.txt", "--output", "v.npy")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: --train_file") and done.stderr.count("\n") == 1
+
+
+def test_help_names_all_poolings():
+    text = informin("eval", "--help").stdout
+    assert [pooler for pooler in POOLERS if pooler not in text] == []
+
+
+def test_one_word_per_thing():
+    """A model is --model_name, texts are --train_file, a folder to write is --output_dir and a file --output."""
+    texts = {command: informin(command, "--help").stdout for command in LIGHT}
+    for command, text in texts.items():
+        assert "positional arguments" not in text and "--model_name" in text, command
+    for command in ("fit", "export"):
+        assert "--output_dir FOLDER" in texts[command] and "--output " not in texts[command]
+    assert "--output FILE.npy" in texts["embed"] and "--output_dir" not in texts["embed"]
+    for command in ("fit", "embed"):
+        assert "--train_file FILE" in texts[command] and "--text_column" in texts[command]
