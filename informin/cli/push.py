@@ -17,9 +17,9 @@ def main(argv: list[str] | None = None) -> int:
     add("--private", action="store_true", help="Create a private repository; an existing public one is rejected.")
     add("--branch", metavar="NAME", help="Push to this existing branch instead of main.")
     add("--results", nargs="+", default=[], metavar="FILE",
-        help="Results of `informin eval` to add to the model card: files or folders, of this model and of its source "
-        "model.")  # fmt: skip
-    add("--update_card", action="store_true", help="Upload only the model card and the results.")
+        help="Results of `informin eval` to add to the model card: files or folders, of this model, of its source "
+        "model, and of the same run with other seeds.")  # fmt: skip
+    add("--trust_remote_code", action="store_true", help="With --results: run the model's own code to load it.")
     add("--dry_run", action="store_true", help="Write the model card and list the files, without uploading them.")
     add("--overwrite", action="store_true", help="Overwrite files that you did not upload with InforMin-CL.")
     args = parser.parse_args(argv)
@@ -30,26 +30,28 @@ def work(args: argparse.Namespace) -> None:
     """Add results to the folder, check the repository, list the files and upload them."""
     from informin.publishing.added_results import add_results
     from informin.publishing.card import write_card
-    from informin.publishing.hub import card_files, prepare, push_card, push_folder
-    from informin.publishing.published import check_export, published_files
+    from informin.publishing.hub import prepare, push_folder
+    from informin.publishing.published import check_export
 
-    check_export(args.model_name)
+    folder, repo = args.model_name, args.hub_model_id
+    check_export(folder)
     if args.results:
-        add_results(args.model_name, args.results)
-    files, upload = (card_files, push_card) if args.update_card else (published_files, push_folder)
+        add_results(folder, args.results, trust_remote_code=args.trust_remote_code)
     if args.dry_run:
-        write_card(args.model_name, args.hub_model_id)
-        show(args.model_name, files(args.model_name))
-        print(f"Nothing was uploaded to {args.hub_model_id}.")
+        write_card(folder, repo)
+        print_files(folder)
+        print(f"Nothing was uploaded to {repo}.")
         return
-    private = args.private or None
-    to = prepare(args.hub_model_id, private, None, args.branch, args.overwrite, args.model_name, not args.update_card)
-    show(args.model_name, files(args.model_name))
-    print(f"The model is at {upload(args.model_name, to)}")
+    to = prepare(repo, args.private or None, branch=args.branch, overwrite=args.overwrite, folder=folder)
+    print_files(folder)
+    print(f"The model is at {push_folder(folder, to)}")
 
 
-def show(folder: str, files: list[Path]) -> None:
+def print_files(folder: str) -> None:
     """Print the files to upload with their sizes, and the names of files that are not uploaded."""
+    from informin.publishing.published import published_files
+
+    files = published_files(folder)
     for path in files:
         print(f"{Path(folder, path).stat().st_size:>13,}  {path.as_posix()}")
     uploaded = {path.parts[0] for path in files}
