@@ -1,1 +1,1 @@
-"""The functions behind `informin fit`, `compare`, `embed` and `eval`, such as `informin.fit`."""
+"""The functions behind `informin fit`, `embed` and `eval`, such as `informin.fit`."""

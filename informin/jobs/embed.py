@@ -1,66 +1,65 @@
 """Embed texts, in memory or into a file that is resumed after an interruption."""
 
-import logging
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from typing_extensions import Unpack
+from sentence_transformers import SentenceTransformer
 
-from informin.distributed import on_first, rank
 from informin.errors import UsageError
-from informin.jobs.models import ModelKeywords, ModelOptions, embed_in_memory, text_encoder
+from informin.models import embedding
 from informin.models.embed_file import embed_file
-from informin.models.model import Model
-from informin.models.texts import as_texts
-from informin.models.windows import Windows, told_truncated
-from informin.outputs import refuse_unwritable
-
-logger = logging.getLogger(__name__)
+from informin.models.opening import load_model
+from informin.texts import as_texts
 
 
 def embed(
-    model: str | Path | Model,
+    model: str | Path | SentenceTransformer,
     texts: Iterable[str],
-    *,
     output: str | Path | None = None,
-    windows: bool = False,
-    **options: Unpack[ModelKeywords],
+    *,
+    side: str | None = None,
+    prompt: str | None = None,
+    pooler: str = "auto",
+    max_length: int | None = None,
+    batch_size: int = 64,
+    device: str | None = None,
+    bf16: bool = False,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
 ) -> np.ndarray:
-    """Embed texts.
+    """Embed texts. Texts that are too long for the model are truncated, which is logged once.
 
     With several processes, all of them call this function, each embeds a share, and each gets all embeddings.
 
     Args:
-        model: Hub id, folder, SentenceTransformer, or a model from `load_model`.
+        model: Hub id, folder, or SentenceTransformer. The options about loading concern a name or folder.
         texts: N texts: a list, or another iterable of strings.
         output: A .npy file to write. It appears once it is complete. After an interruption, the same call resumes.
-        windows: Read texts that are too long for the model in windows of its maximum length, and average these
-            embeddings. By default, such texts are truncated, and a warning counts them.
-        options: How the model embeds; see `informin.jobs.models.ModelOptions`.
+        side: `query` or `document`: embed with the prompt or route that the model has for them. Default: the model's
+            `encode`.
+        prompt: Text before every text, instead of the stored prompt; an empty string for none.
+        pooler, max_length, device, bf16, revision, trust_remote_code: See `informin.load_model`.
+        batch_size: Texts per forward pass.
 
     Returns:
         (N, d) float32; with `output`, a memory map of the file.
 
     Raises:
-        UsageError: An option, the model or the texts cannot be used, or the file has other embeddings or cannot be
-            written.
+        UsageError: The model or the texts cannot be used, or the file has other embeddings or another suffix.
     """
-    how = ModelOptions(**options)
-    found = as_texts(texts, "texts")
-    if output is not None:
-        refuse_output(output)
-    encoder = text_encoder(model, how)
-    reader = Windows(encoder) if windows else encoder
-    known = set(encoder.truncated)
-    vectors = embed_in_memory(reader, found) if output is None else embed_file(reader, found, output)
-    if (message := told_truncated(encoder.truncated - known, encoder.length)) and rank() == 0:
-        logger.warning(message)
-    return vectors
-
-
-def refuse_output(output: str | Path) -> None:
-    """Raise UsageError for a file that cannot be written, or whose name does not end in .npy."""
-    if Path(output).suffix != ".npy":
+    texts = as_texts(texts)
+    if output is not None and Path(output).suffix != ".npy":
         raise UsageError(f"is {output}", option="output", needed="a name ending in .npy")
-    on_first(lambda: refuse_unwritable(output, "output"))
+    st = load_model(
+        model,
+        pooler=pooler,
+        max_length=max_length,
+        device=device,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+        bf16=bf16,
+    )
+    if output is None:
+        return embedding.embed(st, texts, side=side, prompt=prompt, batch_size=batch_size)
+    return embed_file(st, texts, output, side=side, prompt=prompt, batch_size=batch_size)

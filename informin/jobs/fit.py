@@ -1,310 +1,239 @@
 """Adapt a model or its embeddings to texts in closed form, without training or labels."""
 
-import logging
 import time
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from typing_extensions import Unpack
+from sentence_transformers import SentenceTransformer
 
-from informin.adapters.linear import ROTATIONS, LinearAdapter
-from informin.adapters.prediction import HURTS, PRESETS, Prediction, Width, shortest
-from informin.adapters.scores import scores_line
+from informin.adapters.linear import TASKS, LinearAdapter
+from informin.adapters.rows import read_rows
+from informin.adapters.vectors import check_vectors, load_vectors
 from informin.distributed import first_only, rank
-from informin.errors import UsageError, counted
-from informin.evaluation.drift import MAIN, draw, drift_table
+from informin.errors import UsageError
+from informin.evaluation.drift import FEWEST, SAMPLE, SEED, drift_warnings, measure_drift
+from informin.evaluation.examples import neighbor_examples
 from informin.files import last_name
-from informin.jobs.fit_files import changes_of, prediction_record, sample_of_vectors, vectors_of, write_fit
-from informin.jobs.given_vectors import check_rows, check_vectors, given_vectors
-from informin.jobs.models import (
-    ModelKeywords,
-    ModelOptions,
-    embed_in_memory,
-    options_of,
-    refuse_other_pooling,
-    text_encoder,
+from informin.models.embedding import embed
+from informin.models.opening import load_model, name_of
+from informin.outputs import new_folder, only_writer
+from informin.publishing.adapted import save_adapted
+from informin.report.html import values_html
+from informin.report.page import write_fit_report
+from informin.texts import as_texts
+
+ADAPTER, DOCUMENTS = "adapter.safetensors", "documents.npy"
+SEARCH = (
+    "helps where queries resemble the texts (titles, abstracts, similar documents), can hurt where they are questions; "
+    "`informin eval --retrieval` with 50 judged queries decides"
 )
-from informin.jobs.shared_lines import checked_lines
-from informin.jobs.verdict import AUTO, chosen_adapter, reason, verdict_line
-from informin.models.model import Model
-from informin.models.texts import as_texts
-from informin.models.windows import told_truncated
-from informin.outputs import only_writer
-from informin.program import require_seed
-from informin.report.html import tables_html, values_html
-from informin.report.verdicts import Verdict, of_fit
-
-logger = logging.getLogger(__name__)
-
-DOCUMENTS = ("adapted", "smoothed")
 
 
 @dataclass(repr=False)
 class FitResult:
-    """A fitted adapter, its predicted effect, and what it changes.
+    """A fitted adapter, and what it changes.
 
     Attributes:
         adapter: The fitted adapter.
-        preset: Name of its preset: `documents` or `short_texts`.
-        prediction: The numbers behind `verdict`; None for embeddings without a model.
-        changes: `drift`, `general` and `snapshot` of report.json. Empty except in the first process.
-        seconds: Time that the final fit took.
+        task: `clustering` or `search`.
         vectors: (N, d) embeddings of the texts, before the adapter.
-        encoder: The model; None for embeddings without one.
-        embeddings: File of the embeddings, if one was given.
-        options: Preset and model options as they were given, for the report.
-        name: What the report and the card call the model; None for embeddings without a name.
-        curve: Predicted quality by the number of dimensions, longest first. Empty without a model, or with fewer than
-            50 held-out texts.
+        seconds: Time that the fit took, without the embedding.
+        drift: What the adapter changes on a sample of the texts, as in `informin.evaluation.drift`; None for fewer than
+            30 different texts.
+        model: The model; None for embeddings without one.
+        examples: Texts with neighbors that they lost and gained, for report.html.
+        folder: Where the result was saved.
     """
 
     adapter: LinearAdapter
-    preset: str
-    prediction: Prediction | None
-    changes: dict
-    seconds: float
+    task: str
     vectors: np.ndarray
-    encoder: Model | None
-    embeddings: str | None
-    options: dict
-    name: str | None
-    curve: list[Width] = field(default_factory=list)
+    seconds: float
+    drift: dict | None = None
+    model: SentenceTransformer | None = None
+    examples: list[dict] = field(default_factory=list)
+    folder: Path | None = None
 
     @property
-    def verdict(self) -> Verdict:
-        """Whether the adapter is likely to help, in words. It is predicted without labels."""
-        return of_fit({"prediction": prediction_record(self.prediction), "options": self.options})
+    def threshold(self) -> float | None:
+        """Cosine above which a query finds at most about one unrelated text; None for fewer than 100 texts."""
+        return self.adapter.threshold() if self.adapter.scores_ else None
 
-    @property
-    def drift(self) -> dict | None:
-        """What the adapter changes on a sample of the texts; None for fewer than 30 texts."""
-        return self.changes.get("drift")
+    def save(self, output_dir: str | Path) -> None:
+        """Write the model with the adapter or, for embeddings alone, adapter.safetensors and the adapted documents.npy.
 
-    def refuse_harm(self) -> None:
-        """Raise UsageError if the preset was auto, and the adapter is likely to hurt."""
-        if self._was_chosen and self.prediction and self.prediction.verdict == HURTS:
-            raise UsageError(
-                "auto finds that the adapter is likely to hurt",
-                option="preset",
-                fix=f"Use the model as it is, or write the adapter anyway with the preset {self.preset}.",
-            )
-
-    def save(self, output_dir: str | Path, *, documents: str | None = None) -> None:
-        """Write the folder that `informin fit` writes: the model with the adapter, or the adapter itself.
-
-        With several processes, all of them call this function, and the first writes.
+        report.html shows examples of the texts; it is never published. With several processes, all of them call this
+        function, and the first writes.
 
         Args:
             output_dir: Missing or empty folder. It appears once it is complete.
-            documents: Also write documents.npy, the vectors of the texts for an index: `adapted`, or `smoothed`, each
-                also averaged with its nearest texts. Default: adapted for embeddings without a model.
 
         Raises:
-            UsageError: The folder is in use or cannot be written. Or the preset was auto, and the adapter is likely to
-                hurt: give the preset to write it anyway.
+            UsageError: The folder is not empty, or another process writes it.
         """
-        self.refuse_harm()
-        if documents not in (None, *DOCUMENTS):
-            raise UsageError(f"is {documents}", option="documents", needed=f"one of: {', '.join(DOCUMENTS)}")
         with first_only(only_writer(output_dir, "output_dir")):
             if rank() == 0:
-                write_fit(self, output_dir, documents)
+                with new_folder(output_dir, "output_dir") as folder:
+                    self._write(folder)
+        self.folder = Path(output_dir)
+
+    def _write(self, folder: Path) -> None:
+        if self.model:
+            save_adapted(self.model, self.adapter, folder, texts=len(self.vectors), task=self.task, drift=self.drift)
+        else:
+            self.adapter.save(folder / ADAPTER)
+            np.save(folder / DOCUMENTS, self.adapter.transform(self.vectors))
+        write_fit_report(folder, self.summary(), self.drift, self.examples, title=self.title)
+
+    @property
+    def title(self) -> str:
+        return f"Adapter for {last_name(name_of(self.model)) if self.model else 'embeddings'}"
 
     def summary(self) -> dict[str, str]:
         """Return the main figures by name."""
-        rows, dimensions = self.vectors.shape
-        found = {
-            "fitted on": f"{counted(rows, 'embedding')} of {dimensions} dimensions, in {self.seconds:.1f} s",
-            "preset": self.preset + (f", {reason(self.prediction)}" if self._was_chosen and self.prediction else ""),
-            **({"dimensions": f"{len(self.adapter.coef_):,} of {dimensions:,}"} if self.adapter.n_components else {}),
-            "strength": f"{self.adapter.strength_:.2f} (1 is the full effect; with few texts, it is less)",
+        (rows, width), distinct = self.vectors.shape, self.adapter.n_samples_
+        copies = f", {distinct:,} of them different" if distinct < rows else ""
+        values = {
+            "task": self.task,
+            "texts": f"{rows:,}{copies}; {width} dimensions to {len(self.adapter.coef_)}",
+            "seconds": f"{self.seconds:.1f}",
         }
-        if self.adapter.scores_:
-            found["scores"] = scores_line(self.adapter.scores_)
-        if self.prediction:
-            found["verdict"] = verdict_line(self.prediction, self._was_chosen)
-        return found | {f"warning {i}": f"the adapter {text}" for i, text in enumerate(self._warnings, start=1)}
-
-    @property
-    def _title(self) -> str:
-        return f"Adapter for {self.name or 'embeddings'}"
-
-    @property
-    def _was_chosen(self) -> bool:
-        return self.options["preset"] == AUTO
-
-    @property
-    def _warnings(self) -> list[str]:
-        return self.drift["warnings"] if self.drift else []
+        if self.drift:
+            new = self.drift["new"]
+            kept, cosine = new["neighbors_kept"], new["rotated_cosine"]
+            values["drift"] = f"{kept:.0f}% of the 10 nearest texts kept, cosine to the old embedding {cosine:.2f}"
+        if self.threshold is not None:
+            values["scores"] = f"above a cosine of {self.threshold:.3f}, at most about one unrelated text per query"
+        if self.task == "search":
+            values["search"] = SEARCH
+        return values
 
     def __repr__(self) -> str:
-        return "\n".join([self._title, *(f"  {name}: {value}" for name, value in self.summary().items())])
+        folder = self.folder or "FOLDER"
+        load = f'SentenceTransformer("{folder}")' if self.model else f'load_file("{folder}/{ADAPTER}")["coef"] @ x'
+        values = self.summary() | {"load": load if self.folder else f'result.save("{folder}"); {load}'}
+        return "\n".join([self.title, *(f"  {name}: {value}" for name, value in values.items())])
 
     def _repr_html_(self) -> str:
-        tables = [drift_table({"adapted": self.drift}, "before", MAIN)] if self.drift else []
-        return values_html(self._title, self.summary()) + tables_html(tables)
+        return values_html(self.title, self.summary())
 
 
 def fit(
-    model: str | Path | Model | None = None,
+    model: str | Path | SentenceTransformer | None = None,
     texts: Iterable[str] | None = None,
     *,
+    task: str,
     embeddings: str | Path | ArrayLike | None = None,
-    preset: str = AUTO,
-    n_neighbors: int = 10,
-    whitening: float | None = None,
-    self_weight: float | None = None,
-    dimension: int | Literal["auto"] | None = None,
+    dimension: int | None = None,
     rotation: str = "principal",
     seed: int = 0,
-    senteval_dir: str | Path | None = None,
-    name: str | None = None,
-    strip_shared_lines: bool = False,
-    **options: Unpack[ModelKeywords],
+    prompt: str | None = None,
+    max_length: int | None = None,
+    batch_size: int = 64,
+    device: str | None = None,
+    bf16: bool = False,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
 ) -> FitResult:
     """Adapt a model, or embeddings from any source, to your texts in closed form, without training or labels.
 
     Args:
-        model: Hub id, folder, SentenceTransformer, or a model from `load_model`. The adapter is saved as a part of it.
-        texts: N texts: a list, or another iterable of strings. A model needs them.
+        model: Hub id, folder, or SentenceTransformer. The options about loading concern a name or folder.
+        texts: N texts: a list, or another iterable of strings. A model needs them; 300 or more are useful.
+        task: `clustering`, also for labels and near-duplicates; or `search`, for queries that resemble the texts.
         embeddings: (N, d) embeddings of the texts, or a file of them (.npy, .parquet or .safetensors). Without a model,
             they can be from any source. With one, they must be this model's, and save the time to embed.
-        preset: `documents` for search, with whitening; `short_texts` for titles and questions, without; `auto` for the
-            one with the larger predicted gain.
-        n_neighbors: Number of neighbors of each text.
-        whitening: Exponent of the whitening, from 0 (none) to 0.5 (full). Default: that of the preset.
-        self_weight: Fraction of a text in its own neighborhood mean. Default: that of the preset.
-        dimension: Number of dimensions of the adapted vectors. `auto`: the smallest one with a small predicted loss.
-            It needs a model. Default: all.
+        dimension: Number of dimensions of the adapted vectors. Default: all.
         rotation: `principal`: the first numbers of a vector approximate it best, for vectors that are cut later.
             `bits`: for binary quantization, one bit per number.
-        seed: Seed of the held-out texts, and of the sample of texts if there are more than 50,000.
-        senteval_dir: SentEval's data/downstream, to measure STS-B dev. Default: $SENTEVAL_DATA, or not measured.
-        name: What the report and the card call the model. Default: the name of its folder or on the Hub or, for a
-            folder such as `model`, the title of its card. A Hub id also becomes `base_model` in the card.
-        strip_shared_lines: Remove lines at the beginning or end of texts that many of them share, such as signatures.
-            Without it, a warning names them. Remove them from queries and new texts, too.
-        options: How the model embeds; see `informin.jobs.models.ModelOptions`.
+        seed: Seed of the sample of texts if there are more than 50,000.
+        prompt: Text before every text, instead of the stored prompt. The saved model embeds documents with it, too.
+        max_length, device, bf16, revision, trust_remote_code: See `informin.load_model`.
+        batch_size: Texts per forward pass.
 
     Returns:
-        The adapter, its verdict, and `save`, which writes the adapted model.
+        The adapter, what it changes, and `save`, which writes the adapted model.
 
     Raises:
         UsageError: An option, the model, the texts or the embeddings cannot be used.
 
     Example:
         >>> import informin, numpy as np
-        >>> result = informin.fit(embeddings=np.random.default_rng(0).normal(size=(500, 16)))
+        >>> result = informin.fit(task="search", embeddings=np.random.default_rng(0).normal(size=(500, 16)))
         >>> result.adapter.transform(result.vectors).shape
         (500, 16)
     """
-    how = ModelOptions(**options)
-    require_seed(seed)
-    _check(model, texts, embeddings, preset, name, dimension, rotation, how)
-    texts = [] if texts is None else _texts_to_fit(texts, strip_shared_lines, embeddings is not None)
-    if model is not None and not texts:
-        raise UsageError("is empty", option="texts", needed="one text or more")
-    vectors, source = (None, "") if embeddings is None else given_vectors(embeddings)
-    if vectors is not None and texts:
-        check_rows(source, vectors, texts)
-    encoder = None if model is None else text_encoder(model, how)
-    if vectors is None:
-        assert encoder is not None  # `_check` requires a model or embeddings
-        vectors = _embedded(encoder, texts)
-    elif encoder:
-        check_vectors(source, vectors, texts, encoder, seed)
-    given = {"n_neighbors": n_neighbors, "whitening": whitening, "self_weight": self_weight}
-    _check_dimension(dimension, vectors.shape[1])
-    chosen, adapter, predicted, curve = chosen_adapter(preset, given, encoder, vectors, texts, seed)
-    if dimension == AUTO:
-        dimension = shortest(curve) if curve else None
-    adapter.set_params(n_components=dimension, rotation=rotation)
+    if task not in TASKS:
+        raise UsageError(f"is {task}", option="task", needed=f"one of: {', '.join(TASKS)}")
+    if model is None and embeddings is None:
+        raise UsageError("is missing", option="model_name", fix="Give a model with texts, or `embeddings`.")
+    texts = None if texts is None else as_texts(texts)
+    vectors = None if embeddings is None else load_vectors(embeddings)
+    st = None
+    if model is not None:
+        if not texts:
+            raise UsageError("is missing or empty", option="train_file", fix="A model needs the texts.")
+        st = load_model(
+            model,
+            max_length=max_length,
+            device=device,
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+            bf16=bf16,
+        )
+        st = st if prompt is None else with_document_prompt(st, prompt)
+        vectors = _vectors_of(st, texts, vectors, "document" if task == "search" else None, batch_size)
+    if dimension is not None and not 1 <= dimension <= vectors.shape[1]:
+        raise UsageError(f"is {dimension}", option="dimension", needed=f"1 to {vectors.shape[1]}")
     start = time.monotonic()
-    adapter.fit(vectors)
+    adapter = LinearAdapter(**TASKS[task], n_components=dimension, rotation=rotation, random_state=seed).fit(vectors)
     seconds = time.monotonic() - start
     adapter.measure_scores(vectors)
-    changes = _changes(adapter, encoder, vectors, texts, senteval_dir) if rank() == 0 else {}
-    file = source if isinstance(embeddings, str | Path) else None
-    recorded = {"preset": preset} | options_of(model, how)
-    recorded |= {"strip_shared_lines": True} if strip_shared_lines else {}
-    if name is None and encoder:
-        name = encoder.checkpoint.title if encoder.checkpoint else last_name(encoder.name)
-    return FitResult(adapter, chosen, predicted, changes, seconds, vectors, encoder, file, recorded, name, curve)
+    drift, examples = _changes(adapter, vectors, texts) if rank() == 0 else (None, [])
+    return FitResult(adapter, task, vectors, seconds, drift, st, examples)
 
 
-def _check(
-    model, texts, embeddings, preset: str, name: str | None, dimension: object, rotation: str, how: ModelOptions
-) -> None:
-    if model is None and embeddings is None:
-        raise UsageError("is missing", option="model", fix="Give a model with texts, or `embeddings`.")
-    if model is not None and texts is None:
-        raise UsageError("is missing", option="texts", fix="A model needs the texts.")
-    if preset not in (AUTO, *PRESETS):
-        raise UsageError(f"is {preset}", option="preset", needed=f"one of: {', '.join((AUTO, *sorted(PRESETS)))}")
-    if rotation not in ROTATIONS:
-        raise UsageError(f"is {rotation}", option="rotation", needed=f"one of: {', '.join(ROTATIONS)}")
-    whole = isinstance(dimension, int) and not isinstance(dimension, bool) and dimension >= 1
-    if not (dimension in (None, AUTO) or whole):
-        raise UsageError(f"is {dimension}", option="dimension", needed="auto, or an integer of 1 or more")
-    if dimension == AUTO and model is None:
-        raise UsageError("is auto", option="dimension", fix="Give a model and texts, or a number of dimensions.")
-    if model is not None:
-        refuse_pooler(how.pooler)
-    if isinstance(model, Model):
-        refuse_other_pooling(model)
-    if name is not None and not name.strip():
-        raise UsageError("is blank", option="name", fix="Give a name, or leave it out.")
+def with_document_prompt(model: SentenceTransformer, prompt: str) -> SentenceTransformer:
+    """Return a model, with the same modules, that puts a text before texts and documents; queries keep their prompt."""
+    prompted = copy(model)
+    prompted.prompts = model.prompts | {"document": prompt, "text": prompt}
+    prompted.default_prompt_name = "text"
+    return prompted
 
 
-def _check_dimension(dimension: object, most: int) -> None:
-    if isinstance(dimension, int) and dimension > most:
-        raise UsageError(f"is {dimension}", option="dimension", needed=f"at most {most}, that of the model")
+def _vectors_of(
+    model: SentenceTransformer, texts: list[str], vectors: np.ndarray | None, side: str | None, batch_size: int
+) -> np.ndarray:
+    """Embed the texts, or check that the vectors are their embeddings."""
 
+    def encode(some: Sequence[str]) -> np.ndarray:
+        return embed(model, some, side=side, batch_size=batch_size)
 
-def _texts_to_fit(texts: Iterable[str], strip: bool, embedded: bool) -> list[str]:
-    """Return the texts as a list, and log which lines many of them share; with `strip`, without these lines."""
-    if strip and embedded:
-        raise UsageError(
-            "changes the texts, and `embeddings` are those of the original ones",
-            option="strip_shared_lines",
-            fix="Leave one of them out.",
-        )
-    found, message = checked_lines(as_texts(texts, "texts"), strip)
-    if message and rank() == 0:
-        logger.warning(message)
-    return found
-
-
-def _embedded(encoder: Model, texts: list[str]) -> np.ndarray:
-    """Embed the texts, and log how many of them are truncated."""
-    known = set(encoder.truncated)
-    vectors = embed_in_memory(encoder, texts)
-    if (message := told_truncated(encoder.truncated - known, encoder.length)) and rank() == 0:
-        logger.warning(message)
+    if vectors is None:
+        return encode(texts)
+    check_vectors(vectors, texts, encode, name_of(model))
     return vectors
 
 
-def refuse_pooler(pooler: str | Sequence[str]) -> None:
-    """Raise UsageError for another pooling than the model's own."""
-    if pooler != "auto":
-        raise UsageError(
-            f"is {pooler}", option="pooler", needed="auto", fix="The output keeps the pooling of the model."
-        )
+def _changes(adapter: LinearAdapter, vectors: np.ndarray, texts: list[str] | None) -> tuple[dict | None, list[dict]]:
+    """Measure the drift on a sample of the texts, and collect examples."""
+    rows = np.random.default_rng(SEED).permutation(len(vectors))[:SAMPLE]
+    names = [" ".join(texts[row].split()) if texts else f"row {row:,}" for row in rows]
+    before = dict(zip(names, read_rows(vectors, rows)))
+    sample = list(before)
+    if len(sample) < FEWEST:
+        return None, []
 
+    def old(some: Sequence[str]) -> np.ndarray:
+        return np.stack([before[text] for text in some])
 
-def _changes(
-    adapter: LinearAdapter,
-    encoder: Model | None,
-    vectors: np.ndarray,
-    texts: list[str],
-    senteval_dir: str | Path | None,
-) -> dict:
-    if encoder:
-        sample = draw(texts)
-        return changes_of(vectors_of(sample, vectors, texts), sample, adapter, encoder, senteval_dir)
-    known = sample_of_vectors(vectors, texts)
-    return changes_of(known, list(known), adapter)
+    def new(some: Sequence[str]) -> np.ndarray:
+        return adapter.transform(old(some))
+
+    drift = measure_drift(old, new, sample).record()
+    drift["warnings"] = drift_warnings(drift["old"], drift["new"], trained=False)
+    return drift, neighbor_examples(sample, old, new)

@@ -10,14 +10,14 @@ from safetensors.numpy import load_file
 from sklearn.utils.estimator_checks import check_estimator
 
 from informin.adapters import linear, rows
-from informin.adapters.linear import LinearAdapter
+from informin.adapters.linear import TASKS, LinearAdapter
+from informin.adapters.rows import smooth_rows
 from informin.errors import UsageError
 from informin.evaluation import geometry
 from tests import forked
 from tests.conftest import raises_usage
 
 WIDTH = 12
-ODD = (np.nan, np.inf, "x", None, True)  # values of an option that is a number
 
 
 def clustered(rows: int = 300, seed: int = 0, width: int = WIDTH) -> np.ndarray:
@@ -65,7 +65,9 @@ def weighted_mean(z: np.ndarray, i: int, few: np.ndarray) -> np.ndarray:
     return (weights / weights.sum()) @ z[few]
 
 
-@pytest.mark.parametrize("options", [{}, dict(k=3, p=0.5, epsilon=0.01, s=0.4, gamma=0.1), dict(s=1.0), dict(p=0.0)])
+@pytest.mark.parametrize(
+    "options", [{}, dict(k=3, p=0.5, epsilon=0.01, s=0.4, gamma=0.1), dict(s=1.0), dict(p=0.0, s=0.7)]
+)
 def test_fits_the_documented_map(options):
     X = clustered()
     names = dict(k="n_neighbors", p="whitening", epsilon="regularization", s="self_weight", gamma="penalty")
@@ -77,13 +79,20 @@ def test_fits_the_documented_map(options):
     np.testing.assert_allclose(adapter.transform(queries), unit(unit(queries) @ matrix.T), atol=1e-9)
 
 
-@pytest.mark.parametrize("weight", [0.5, 0.9])
-def test_smoothed_documents_are_means_of_adapted_neighbors(weight):
+def test_smoothed_documents_are_means_of_adapted_neighbors():
     X = clustered()
     adapter = LinearAdapter(n_neighbors=4).fit(X)
     z = adapter.transform(X)
-    expected = [weight * z[i] + (1 - weight) * weighted_mean(z, i, few) for i, few in enumerate(neighbors(z, 4))]
-    np.testing.assert_allclose(adapter.smooth(X, self_weight=weight), unit(np.array(expected)), atol=1e-9)
+    expected = [0.5 * z[i] + 0.5 * weighted_mean(z, i, few) for i, few in enumerate(neighbors(z, 4))]
+    np.testing.assert_allclose(adapter.transform(X, smooth=True), unit(np.array(expected)), atol=1e-9)
+    np.testing.assert_array_equal(adapter.transform(X, smooth=True), smooth_rows(z, 4))
+
+
+def test_tasks_are_documented_maps():
+    X = clustered()
+    np.testing.assert_allclose(LinearAdapter(**TASKS["search"]).fit(X).coef_, by_definition(X), atol=1e-9)
+    clustering = LinearAdapter(**TASKS["clustering"]).fit(X)
+    np.testing.assert_allclose(clustering.coef_, by_definition(X, p=0.0, s=0.7), atol=1e-9)
 
 
 def test_the_mean_direction_is_removed_and_nothing_else():
@@ -155,7 +164,7 @@ def test_rows_of_zeros_are_ignored():
 def test_duplicates_and_constant_columns_give_finite_maps():
     for X in (np.repeat(clustered(30), 20, axis=0), np.insert(clustered(), 3, 1.0, axis=1)):
         adapter = LinearAdapter().fit(X)
-        assert np.isfinite(adapter.coef_).all() and np.isfinite(adapter.smooth(X)).all()
+        assert np.isfinite(adapter.coef_).all() and np.isfinite(adapter.transform(X, smooth=True)).all()
 
 
 @pytest.mark.parametrize("noise", [0.0, 2e-7])  # some copies are in other cells of a grid
@@ -186,7 +195,7 @@ def test_the_type_of_the_input_is_kept(dtype):
     adapter = LinearAdapter().fit(X)
     expected = LinearAdapter().fit(X.astype(np.float64))
     found, exact = adapter.transform(X), expected.transform(X.astype(np.float64))
-    assert found.dtype == dtype and adapter.smooth(X, corpus=X[:9]).dtype == dtype
+    assert found.dtype == dtype and adapter.transform(X, smooth=True).dtype == dtype
     np.testing.assert_allclose(found, exact, atol=5e-3 if dtype == np.float16 else 1e-5)
 
 
@@ -203,28 +212,12 @@ def test_rows_of_zeros_stay_zero_and_are_no_neighbors():
     X = clustered()
     zeros = np.insert(X, [0, 100, 300], 0.0, axis=0)
     kept, adapter = zeros.any(-1), LinearAdapter(n_neighbors=4).fit(X)
-    for corpus in (None, zeros[:50]):
-        smoothed = adapter.smooth(zeros, corpus=corpus)
-        assert not smoothed[~kept].any()
-        expected = adapter.smooth(X, corpus=None if corpus is None else corpus[corpus.any(-1)])
-        np.testing.assert_allclose(smoothed[kept], expected, atol=1e-12)
-    few = np.vstack([X[:2], np.zeros((9, WIDTH))])
-    np.testing.assert_allclose(adapter.smooth(few)[:2], adapter.smooth(X[:2]), atol=1e-12)
-    assert not adapter.transform(zeros)[~kept].any()
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_values_not_finite_are_refused_everywhere(value):
-    X, bad = clustered(), clustered()
-    bad[40, 2] = value
-    adapter = LinearAdapter().fit(X)
-    for work in (
-        lambda: adapter.transform(bad),
-        lambda: adapter.smooth(bad),
-        lambda: adapter.smooth(X, corpus=bad),
-    ):
-        with raises_usage(found="NaN or infinity (first in row 40)"):
-            work()
+    smoothed = adapter.transform(zeros, smooth=True)
+    assert not smoothed[~kept].any() and not adapter.transform(zeros)[~kept].any()
+    np.testing.assert_allclose(smoothed[kept], adapter.transform(X, smooth=True), atol=1e-12)
+    few = adapter.transform(np.vstack([X[:2], np.zeros((9, WIDTH))]), smooth=True)
+    np.testing.assert_allclose(few[:2], adapter.transform(X[:2], smooth=True), atol=1e-12)
+    np.testing.assert_array_equal(adapter.transform(X[:1], smooth=True), adapter.transform(X[:1]))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -232,15 +225,16 @@ def test_values_not_finite_are_refused_everywhere(value):
 def test_values_not_finite_are_refused(monkeypatch, value, large):
     if large:
         monkeypatch.setattr(linear, "MEMORY_MAPPED", 100)
-    X = clustered()
+    adapter, X = LinearAdapter().fit(clustered()), clustered()
     X[40, 2] = value
-    with pytest.raises(ValueError, match=r"NaN|infinity"):
-        LinearAdapter().fit(X)
+    for work in (LinearAdapter().fit, adapter.transform, lambda x: adapter.transform(x, smooth=True)):
+        with pytest.raises(UsageError, match=r"NaN or infinity \(first in row 40\)"):
+            work(X)
 
 
 @pytest.mark.parametrize("X", [np.ones((50, 4)), np.zeros((50, 4))])
 def test_equal_rows_are_refused(X):
-    with raises_usage(found="fewer than two of them distinct"):
+    with raises_usage():
         LinearAdapter().fit(X)
 
 
@@ -248,41 +242,23 @@ def test_equal_rows_are_refused(X):
     "options",
     [
         *(dict(n_neighbors=0), dict(whitening=-1), dict(regularization=0), dict(self_weight=2), dict(penalty=-1)),
-        *(dict(n_neighbors=2.5), dict(n_neighbors=True), dict(max_samples=1), dict(max_samples=1e4)),
-        *(dict(rotation="itq"), dict(random_state=-1), dict(random_state=2**32), dict(random_state="x")),
-        *({name: value} for name in ("whitening", "regularization", "self_weight", "penalty") for value in ODD),
+        *(dict(max_samples=1), dict(rotation="itq"), dict(n_components=0), dict(n_components=WIDTH + 1)),
+        *({name: np.nan} for name in ("whitening", "regularization", "self_weight", "penalty")),
     ],
     ids=str,
 )
 def test_options_out_of_range_are_refused(options):
-    (name,) = options
-    with raises_usage(option=name, found=f"is {options[name]}"):
+    with raises_usage(option=next(iter(options))):
         LinearAdapter(**options).fit(clustered())
-
-
-@pytest.mark.parametrize("weight", [1.5, *ODD], ids=str)
-def test_a_weight_of_smoothing_out_of_range_is_refused(weight):
-    with raises_usage(option="self_weight", found=f"is {weight}"):
-        LinearAdapter().fit(clustered()).smooth(clustered(), self_weight=weight)
-
-
-def test_later_documents_are_smoothed_with_those_in_the_index():
-    X = clustered()
-    adapter = LinearAdapter().fit(X)
-    later = adapter.smooth(X[280:], corpus=X[:280])
-    np.testing.assert_allclose(later, adapter.smooth(np.concatenate([X[280:], X[:280]]))[:20], atol=1e-12)
-    assert np.abs(later - adapter.smooth(X[280:])).max() > 0.01, "the index has no effect"
 
 
 def test_smoothing_counts_copies_once():
     X, draw = clustered(100), np.random.default_rng(2)
     adapter = LinearAdapter().fit(X)
-    expected = adapter.smooth(X)
+    expected = adapter.transform(X, smooth=True)
     order = draw.permutation(np.concatenate([np.arange(100), np.repeat(np.arange(20), 15)]))
     copies = X[order] * draw.uniform(0.5, 2, (400, 1)) * (1 + 1e-9 * draw.normal(size=(400, WIDTH)))
-    np.testing.assert_allclose(adapter.smooth(copies), expected[order], atol=1e-6)
-    later = adapter.smooth(X[:30], corpus=np.concatenate([X, X[10:50]]))
-    np.testing.assert_allclose(later, expected[:30], atol=1e-6)
+    np.testing.assert_allclose(adapter.transform(copies, smooth=True), expected[order], atol=1e-6)
 
 
 def test_every_prefix_is_the_best_of_its_length():
@@ -302,20 +278,10 @@ def test_an_adapter_with_fewer_dimensions_is_the_beginning_of_the_whole_one(tmp_
     X = clustered(400)
     full, short = LinearAdapter().fit(X), LinearAdapter(n_components=5).fit(X)
     np.testing.assert_allclose(short.transform(X), unit(full.transform(X)[:, :5]), atol=1e-9)
-    cut = full.cut(5)
-    np.testing.assert_array_equal(cut.coef_, short.coef_)
-    assert cut.get_params() == short.get_params() and full.n_components is None and len(full.coef_) == WIDTH
-    assert short.smooth(X).shape == (400, 5) and short.get_feature_names_out().size == 5
+    np.testing.assert_array_equal(full.coef_[:5], short.coef_)
+    assert short.transform(X, smooth=True).shape == (400, 5) and short.get_feature_names_out().size == 5
     short.save(tmp_path / "adapter.safetensors")
     assert load_file(tmp_path / "adapter.safetensors")["coef"].shape == (5, WIDTH)
-
-
-@pytest.mark.parametrize("number", [0, WIDTH + 1, 2.5, True, "x"])
-def test_a_number_of_dimensions_out_of_range_is_refused(number):
-    with raises_usage(option="n_components", found=f"is {number}", needed=f"from 1 to {WIDTH}"):
-        LinearAdapter(n_components=number).fit(clustered())
-    with raises_usage(option="n_components", found=f"is {number}"):
-        LinearAdapter().fit(clustered()).cut(number)
 
 
 def test_rotation_for_bits_keeps_cosines_and_brings_vectors_close_to_their_signs():
@@ -335,14 +301,12 @@ def test_rotation_for_bits_keeps_cosines_and_brings_vectors_close_to_their_signs
 
     assert found(rotated) > found(plain) + 0.05
     np.testing.assert_array_equal(bits.coef_, LinearAdapter(n_components=8, rotation="bits").fit(X).coef_)
-    with raises_usage(option="rotation", found="is bits"):
-        bits.cut(4)
 
 
 def test_smoothing_pulls_documents_together_and_differs_from_the_linear_map():
     X = clustered()
     adapter = LinearAdapter().fit(X)
-    linear_map, smoothed = adapter.transform(X), adapter.smooth(X)
+    linear_map, smoothed = adapter.transform(X), adapter.transform(X, smooth=True)
     agreement = (linear_map * smoothed).sum(-1)
     assert 0.9 < agreement.mean() < 0.9999
 
@@ -361,7 +325,6 @@ def test_names_of_columns_are_those_of_the_output(width):
     table = adapter.transform(pd.DataFrame(x, index=range(100, 160)))
     assert table.columns.tolist() == names and table.index[0] == 100
     np.testing.assert_allclose(table.to_numpy(), plain, atol=1e-12)
-    assert isinstance(adapter.smooth(x), np.ndarray)
 
 
 def test_saved_adapter_is_three_lines_of_numpy(tmp_path):
@@ -369,6 +332,8 @@ def test_saved_adapter_is_three_lines_of_numpy(tmp_path):
     adapter = LinearAdapter().fit(X)
     adapter.save(tmp_path / "adapter.safetensors")
     saved = load_file(tmp_path / "adapter.safetensors")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "adapter.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
     by_hand = X @ saved["coef"].T  # of any length: there is no intercept
     np.testing.assert_allclose(unit(by_hand), adapter.transform(X), atol=1e-5)
 
