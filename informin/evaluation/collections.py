@@ -2,36 +2,40 @@
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from informin.errors import UndefinedScoreError, UsageError, counted
+from informin.evaluation.cells import as_sentence
 from informin.evaluation.collection_files import (
-    OPTION,
+    LIKE_GRADES,
     Judgments,
+    check_texts,
+    grade_in,
     in_order,
+    judge,
+    read_by_id,
     read_judgments,
-    read_texts,
-    refuse_blank_texts,
 )
 from informin.evaluation.embedding_cache import Encode, embed_once
-from informin.evaluation.grades import grade_in, refuse_contradiction
+from informin.evaluation.geometry import unit
 from informin.evaluation.measures import SEARCH, Measure
 from informin.evaluation.ranking import per_query_scores, top
-from informin.evaluation.similarity import COSINE, prepared, similarities, smallest_difference
-from informin.evaluation.table_files import is_empty, rows_by_column, sentence_in, text_in
+from informin.texts import read_rows
 
 logger = logging.getLogger(__name__)
 
 DEPTH = 100  # documents ranked for each query
 PAIRS_AT_ONCE = 2**24  # similarities at a time: 64 MiB
+ROUNDING = 1e-6  # equal vectors from different batches differ in their last bits
 BEIR = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 TSV = ("corpus.tsv", "queries.tsv", "qrels.tsv")
 PAIRS = ("query", "document")  # columns
+Similarity = Callable[..., Any]  # from (Q, d) and (D, d) to (Q, D)
 
 
 @dataclass(frozen=True)
@@ -100,44 +104,30 @@ class Collection:
         """Return the distinct queries and documents to embed."""
         return list(dict.fromkeys([*self.queries, *self.documents]))
 
-    def score(self, encode: Encode, encode_queries: Encode | None = None, similarity: str = COSINE) -> dict[str, float]:
+    def score(self, encode: Encode) -> dict[str, float]:
         """Return the mean over queries of each metric of `per_query_scores`, x 100.
 
         Args:
-            encode, encode_queries, similarity: As for `search`.
+            encode: Function from N texts to embeddings (N, d); called once, with the distinct texts.
 
         Raises:
-            UndefinedScoreError: No query has a relevant document; or as `search`.
+            UndefinedScoreError: No query has a relevant document, or an embedding is not finite.
         """
         if not self.queries:
             raise UndefinedScoreError("no query has a relevant document")
-        ranking = self.search(encode, encode_queries=encode_queries, similarity=similarity)
-        return {name: float(values.mean()) for name, values in self.scores(ranking).items()}
+        return {name: float(values.mean()) for name, values in self.scores(self.search(encode)).items()}
 
-    def search(
-        self,
-        encode: Encode,
-        depth: int = DEPTH,
-        encode_queries: Encode | None = None,
-        similarity: str = COSINE,
-    ) -> np.ndarray:
-        """Rank the documents (Q, K) by the similarity of their embeddings to the query's; see `rank`.
+    def search(self, encode: Encode, depth: int = DEPTH, similarity: Similarity | None = None) -> np.ndarray:
+        """Rank the documents (Q, K) for each query; see `rank`.
 
         Args:
             encode: Function from N texts to embeddings (N, d); called once, with the distinct texts.
-            depth: Number of documents to rank.
-            encode_queries: Function for queries, if they are embedded in another way; `encode` then embeds documents.
-            similarity: One of `SIMILARITIES`.
 
         Raises:
             UndefinedScoreError: An embedding is not finite.
         """
-        if encode_queries is None:
-            of_documents = of_queries = embed_once(encode, self.texts())
-        else:
-            of_documents, of_queries = embed_once(encode, self.documents), embed_once(encode_queries, self.queries)
-        queries, documents = of_queries(self.queries), of_documents(self.documents)
-        return self.rank(prepared(similarity, queries), prepared(similarity, documents), depth, similarity)
+        embedding = embed_once(encode, self.texts())
+        return self.rank(embedding(self.queries), embedding(self.documents), depth, similarity)
 
     def scores(self, ranking: np.ndarray) -> dict[str, np.ndarray]:
         """Score rankings: see `per_query_scores`.
@@ -148,31 +138,42 @@ class Collection:
         Returns:
             For each metric (Q,), x 100.
         """
-        found = np.array([[right.get(int(i), 0) for i in row] for right, row in zip(self.grades, ranking)], float)
+        gains = np.array([[right.get(int(i), 0) for i in row] for right, row in zip(self.grades, ranking)], float)
         ideal = np.zeros((len(self.queries), max(map(len, self.grades))))
         for row, right in zip(ideal, self.grades):
             row[: len(right)] = sorted(right.values(), reverse=True)
-        return per_query_scores(found, ideal)
+        return per_query_scores(gains, ideal)
 
     def rank(
-        self, queries: np.ndarray, documents: np.ndarray, depth: int = DEPTH, similarity: str = COSINE
+        self,
+        queries: np.ndarray,
+        documents: np.ndarray,
+        depth: int = DEPTH,
+        similarity: Similarity | None = None,
     ) -> np.ndarray:
-        """Rank documents by their similarity to the query; ties keep their order. The query itself is left out.
+        """Rank documents by their similarity to the query. The query itself is left out.
+
+        Similarities that differ by less than 10^-6 of the highest one are equal, and ties keep the order of documents.
 
         Args:
-            queries: (Q, d) float32; unit vectors for the cosine.
-            documents: (D, d) float32; unit vectors for the cosine.
+            queries: Embeddings (Q, d) of the queries.
+            documents: Embeddings (D, d) of the documents.
             depth: Number of documents to rank.
-            similarity: One of `SIMILARITIES`.
+            similarity: Function from embeddings (Q, d) and (D, d) to similarities (Q, D), such as the `similarity` of a
+                SentenceTransformer; None for the cosine.
 
         Returns:
             (Q, K) indices, best first; K is the smaller of `depth` and D. -1 comes last where there are fewer.
         """
+        if similarity is None:
+            queries, documents = (unit(x).astype(np.float32) for x in (queries, documents))
+            similarity = _dot
         cut, step = min(depth, len(documents)), max(1, PAIRS_AT_ONCE // len(documents))
         ranking = np.empty((len(queries), cut), dtype=np.int64)
-        smallest = smallest_difference(similarity, queries, documents)
         for start in range(0, len(queries), step):
-            block = (similarities(similarity, queries[start : start + step], documents) / smallest).round()
+            block = np.array(similarity(queries[start : start + step], documents), np.float32)  # (step, D)
+            highest = np.abs(block).max(1, keepdims=True)
+            block = (block / np.where(highest == 0, 1, ROUNDING * highest)).round()
             for row, values in enumerate(block, start=start):
                 if self.same[row] >= 0:
                     values[self.same[row]] = -np.inf
@@ -187,34 +188,23 @@ def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> Co
         option: Name of the option that names the file, without dashes.
 
     Raises:
-        UsageError: The file or a column does not exist, a query or document is missing or is not text, a grade is
-            not an integer from 0 to 1,000 or contradicts another one, an unknown column may contain the grades, there
-            are fewer than two different documents or no relevant one, or every query is its own document.
+        UsageError: The file or a column does not exist, a query or document is blank, no document is relevant, or as
+            `grade_in` and `judge`.
     """
     path, negatives = Path(path), []
-    grades: dict[tuple[str, str], int] = {}
-    for number, record in rows_by_column(path, option, PAIRS):
-        row = sentence_in(record, "query", path, number), sentence_in(record, "document", path, number)
-        grade = grade_in(record, path, number)
-        refuse_contradiction(f"{path}, line {number}", grade, grades.setdefault(row, grade))
-        if not is_empty(record.get("negative")):
-            negatives.append(text_in(record, "negative", path, number))
-    queries, documents = [query for query, _ in grades], [document for _, document in grades]
-    found = Collection.of_pairs(path.name, queries, documents, negatives, list(grades.values()))
-    if len(found.documents) < 2:
-        raise UsageError(f"{path} has {counted(len(found.documents), 'different document')}", needed="two or more")
-    if not found.queries:
-        raise UsageError(f"{path}: every relevance is 0", needed="a row with relevance 1 or more")
-    relevant = ((query, found.documents[i]) for query, right in zip(found.queries, found.grades) for i in right)
-    if all(query.strip() == document.strip() for query, document in relevant):
-        raise UsageError(
-            f"{path}: in each of the {len(queries):,} rows, query and document are the same text",
-            needed="different texts, because any encoder retrieves a copy first",
-        )
-    distinct = len(set(queries))
-    if without := distinct - len(found.queries):
-        logger.warning(f"{path}: {without:,} of {distinct:,} queries have no relevant document and are left out.")
-    return found
+    judged: Judgments = {}
+    for row in read_rows(path, PAIRS, option, optional=("negative",)):
+        pair = as_sentence(row["query"], path, "query"), as_sentence(row["document"], path, "document")
+        judge(judged, pair, grade_in(row, path, [name for name in row if name.strip().lower() in LIKE_GRADES]), path)
+        if row["negative"] is not None:
+            negatives.append(as_sentence(row["negative"], path, "negative"))
+    queries, documents = [query for query, _ in judged], [document for _, document in judged]
+    collection = Collection.of_pairs(path.name, queries, documents, negatives, list(judged.values()))
+    if not collection.queries:
+        raise UsageError(f"{path} has no relevant document", option=option)
+    if without := len(set(queries)) - len(collection.queries):
+        logger.warning(f"{path}: {without:,} of {len(set(queries)):,} queries have no relevant document.")
+    return collection
 
 
 def load_collection(folder: str | Path) -> Collection:
@@ -228,26 +218,19 @@ def load_collection(folder: str | Path) -> Collection:
     In both, the grades can also be in a column `relevance`. A file of pairs is read by `load_retrieval_pairs`.
 
     Raises:
-        UsageError: A file is missing or damaged, a judgment names an unknown id, or no document is relevant to any
-            query; or as `read_texts`, `read_judgments` and `refuse_blank_texts`.
+        UsageError: A judgment names an unknown id, or no document is relevant; or as `read_by_id`, `read_judgments` and
+            `check_texts`.
     """
     folder = Path(folder)
-    names = next((names for names in (BEIR, TSV) if all((folder / name).is_file() for name in names)), None)
-    if names is None:
-        raise UsageError(
-            f"{folder} is not a test collection",
-            option=OPTION,
-            needed=f"a folder with {', '.join(BEIR)} (BEIR), or with {', '.join(TSV)}",
-        )
-    beir = names is BEIR
-    documents, queries = (read_texts(folder / name, "_id" if beir else "id") for name in names[:2])
-    judged = read_judgments(folder / names[2], *(("query-id", "corpus-id") if beir else ("query", "document")))
+    beir = (folder / BEIR[0]).is_file()
+    corpus, asked, judgments = (folder / name for name in (BEIR if beir else TSV))
+    documents, queries = (read_by_id(path, "_id" if beir else "id") for path in (corpus, asked))
+    judged = read_judgments(judgments, *(("query-id", "corpus-id") if beir else ("query", "document")))
     for query, document in judged:
         if query not in queries or document not in documents:
-            unknown = f"query {query!r}" if query not in queries else f"document {document!r}"
-            raise UsageError(f"{folder / names[2]} names {unknown}, which does not exist", fix="Remove the row.")
+            raise UsageError(f"{judgments} names {query!r} and {document!r}, and one of them does not exist")
     if not any(grade > 0 for grade in judged.values()):
-        raise UsageError(f"{folder / names[2]} has no judgment above 0", fix="Add relevant documents.")
+        raise UsageError(f"{judgments} has no judgment above 0", fix="Add relevant documents.")
     return make_collection(folder.resolve().name, documents, queries, judged, shared_ids=beir)
 
 
@@ -261,9 +244,9 @@ def make_collection(
             itself. It is in no ranking. If it is judged relevant, it counts as not found, as in BEIR.
 
     Raises:
-        UsageError: See `refuse_blank_texts`.
+        UsageError: See `check_texts`.
     """
-    refuse_blank_texts(name, documents, queries)
+    check_texts(name, documents, queries)
     order = in_order(documents)
     index = {document: i for i, document in enumerate(order)}
     grades: dict[str, dict[int, int]] = {}
@@ -272,16 +255,18 @@ def make_collection(
             grades.setdefault(query, {})[index[document]] = grade
     if without := len(queries) - len(grades):
         logger.info(f"{name}: {without:,} of {len(queries):,} queries have no relevant document and are left out.")
-    if below := sum(grade < 0 for grade in judged.values()):
-        logger.info(f"{name}: {counted(below, 'judgment')} below 0, which are not relevant, as in trec_eval.")
     kept = [query for query in queries if query in grades]
     same = np.array([index.get(query, -1) if shared_ids else -1 for query in kept])
     if itself := sum(document in grades[query] for query, document in zip(kept, same)):
         logger.warning(f"{name}: {counted(itself, 'relevant document')} with the id of the query, never found.")
     texts, asked = [documents[document] for document in order], [queries[query] for query in kept]
     right = [grades[query] for query in kept]
-    digest = _sha256(asked, texts, [str(sorted(own.items())) for own in right], list(map(str, same)))
+    digest = _sha256(asked, texts, [str(sorted(graded.items())) for graded in right], list(map(str, same)))
     return Collection(name, texts, asked, right, same, digest)
+
+
+def _dot(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    return queries @ documents.T
 
 
 def _sha256(*parts: Sequence[str]) -> str:

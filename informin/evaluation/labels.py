@@ -5,8 +5,6 @@ Labels, such as the tags of StackOverflow titles, are used only for scoring, nev
 
 import hashlib
 import logging
-import math
-import reprlib
 import warnings
 from collections import Counter
 from dataclasses import dataclass
@@ -20,11 +18,11 @@ from sklearn.metrics import v_measure_score
 from threadpoolctl import threadpool_limits
 
 from informin.errors import UndefinedScoreError, UsageError, counted
+from informin.evaluation.cells import as_sentence
 from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.geometry import nearest, unit
 from informin.evaluation.measures import LABELS, Measure
-from informin.evaluation.table_files import is_empty, rows_by_column, text_in
-from informin.textfiles import as_text, is_blank, joined_cells, split_columns
+from informin.texts import read_rows
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +30,6 @@ LABEL_COLUMNS = ("text", "label")  # of a file of labeled sentences
 DRAWS = 10  # seeds of K-means, and of the training sentences of few_shot
 SHOTS = 8  # training sentences per class of few_shot
 NEIGHBORS = 10
-MOST_COMPARISONS = 5_000_000  # sentences times classes; K-means then takes about a minute
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class LabeledSentences:
 
 
 def load_labels(
-    path: str | Path, option: str, text_column: str = "text", label_column: str = "label"
+    path: str | Path, option: str = "labels", text_column: str = "text", label_column: str = "label"
 ) -> LabeledSentences:
     """Load labeled sentences from a TSV, CSV or JSONL file; skip rows without a text or a label, with a warning.
 
@@ -87,47 +84,29 @@ def load_labels(
         label_column: Column with the labels, strings or numbers.
 
     Raises:
-        UsageError: The file or a column does not exist, a text is not a string, a label is neither text nor a number,
-            there is only one class, no class has two different sentences, or there are too many sentences and classes
-            to cluster.
+        UsageError: The file or a column does not exist, a text is not a string, no label is on two different sentences
+            or all sentences have the same one.
     """
     path, texts, labels, skipped = Path(path), [], [], 0
-    columns = split_columns(text_column)
-    for number, record in rows_by_column(path, option, (), may_be_empty=(*columns, label_column)):
-        text = joined_cells(text_in(record, c, path, number) for c in columns if not is_empty(record[c]))
-        if is_blank(text) or is_empty(record[label_column]):
+    columns = [name.strip() for name in text_column.split(",")]
+    for row in read_rows(path, [*columns, label_column], option):
+        text = " ".join(as_sentence(row[name], path, name) for name in columns if row[name] is not None)
+        if not text or row[label_column] is None:
             skipped += 1
             continue
         texts.append(text)
-        labels.append(_label(record[label_column], path, number))
+        labels.append(str(row[label_column]).strip())
     if skipped:
-        rows = counted(skipped + len(texts), "row")
-        logger.warning(f"{path}: {skipped:,} of {rows} have no text or no label and are skipped.")
+        logger.warning(f"{path}: {counted(skipped, 'row')} without a text or a label skipped.")
     labeled = LabeledSentences(path.name, texts, labels)
     sizes = Counter(labeled.distinct().labels)
-    found = f"{path} has {counted(sizes.total(), 'different sentence')}"
-    if len(sizes) < 2:
-        raise UsageError(f"{found} with {counted(len(sizes), 'label')}", needed="two or more labels")
-    if (comparisons := sizes.total() * len(sizes)) > MOST_COMPARISONS:
+    if not 2 <= len(sizes) < sizes.total():
         raise UsageError(
-            f"{found} with {counted(len(sizes), 'label')}, which makes {comparisons:,} comparisons to cluster them",
-            needed=f"up to {MOST_COMPARISONS:,}, sentences times labels",
-            fix=f"Sample the sentences or labels, or check that `{label_column}` is the right column.",
-        )
-    if max(sizes.values()) < 2:
-        raise UsageError(
-            f"{found}, each with a different label",
-            needed="a label with two or more sentences",
-            fix=f"Check that `{label_column}` is the right column.",
+            f"{path} has {counted(sizes.total(), 'different sentence')} with {counted(len(sizes), 'label')}",
+            option=option,
+            needed="two or more labels, and one that two sentences have",
         )
     return labeled
-
-
-def _label(cell: object, path: Path, number: int) -> str:
-    not_finite = isinstance(cell, float) and not math.isfinite(cell)
-    if isinstance(cell, bool) or not isinstance(cell, str | int | float) or not_finite:
-        raise UsageError(f"{path}, line {number}: the label is {reprlib.repr(cell)}", needed="a string or number")
-    return as_text(str(cell), path, number).strip()
 
 
 def score_labels(encode: Encode, labeled: LabeledSentences) -> dict[str, float]:
@@ -179,8 +158,8 @@ def clustering(x: np.ndarray, y: np.ndarray, classes: int, starts: int = DRAWS) 
         MTEB's clustering tasks (Muennighoff et al., EACL 2023, section 3.1). MTEB uses mini-batch K-means on unscaled
         embeddings; this is Lloyd's algorithm on unit vectors. V-measure: Rosenberg & Hirschberg (2007).
     """
-    found = (KMeans(classes, n_init=1, random_state=seed).fit_predict(x) for seed in range(starts))
-    return [100 * float(v_measure_score(y, clusters)) for clusters in found]
+    fits = (KMeans(classes, n_init=1, random_state=seed).fit_predict(x) for seed in range(starts))
+    return [100 * float(v_measure_score(y, clusters)) for clusters in fits]
 
 
 def neighbor_accuracy(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Graded sentence pairs, and their correlation with cosine similarity."""
+"""Graded sentence pairs, and their correlation with the similarity of embeddings."""
 
 import hashlib
 from collections.abc import Sequence
@@ -9,11 +9,12 @@ from typing import ClassVar
 import numpy as np
 
 from informin.errors import UndefinedScoreError, UsageError, counted
+from informin.evaluation.cells import as_number, as_sentence
 from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.geometry import alignment, uniformity, unit
 from informin.evaluation.measures import PAIRS, Measure
 from informin.evaluation.metrics.sts_correlation.formula import spearman_and_pearson, why_undefined
-from informin.evaluation.table_files import as_number, rows_by_column, sentence_in
+from informin.texts import read_rows
 
 COLUMNS = ("sentence1", "sentence2", "score")
 
@@ -35,10 +36,10 @@ class GradedPairs:
         for name in ("sentences1", "sentences2"):
             object.__setattr__(self, name, list(getattr(self, name)))
         object.__setattr__(self, "scores", np.asarray(self.scores))
-        sizes = len(self.sentences1), len(self.sentences2), len(self.scores)
-        if len(set(sizes)) > 1:
+        if not len(self.sentences1) == len(self.sentences2) == len(self.scores):
             raise UsageError(
-                f"{self.name} has {sizes[0]} first sentences, {sizes[1]} second ones and {sizes[2]} scores",
+                f"{self.name} has {len(self.sentences1)} first sentences, {len(self.sentences2)} second ones and "
+                f"{len(self.scores)} scores",
                 needed="as many of each",
             )
 
@@ -66,26 +67,21 @@ class GradedPairs:
         return score_pairs(encode, self)
 
 
-def load_pairs(path: str | Path) -> GradedPairs:
+def load_pairs(path: str | Path, option: str = "eval_pairs") -> GradedPairs:
     """Load graded pairs from a TSV, CSV or JSONL file with the columns sentence1, sentence2 and score.
 
     Raises:
-        UsageError: The file or a column does not exist, a grade is not a number, there are fewer than 2 pairs, all
-            grades are equal, or every pair contains the same sentence twice.
+        UsageError: A column is missing, a sentence is blank, a score is not a number, or all scores are equal.
     """
     path, rows = Path(path), []
-    for number, record in rows_by_column(path, "eval_pairs", COLUMNS):
-        first, second = (sentence_in(record, name, path, number) for name in COLUMNS[:2])
-        rows.append((first, second, as_number(record["score"], "score", path, number)))
+    for row in read_rows(path, COLUMNS, option):
+        first, second = (as_sentence(row[name], path, name) for name in COLUMNS[:2])
+        rows.append((first, second, as_number(row["score"], path, "score")))
     if len({grade for _, _, grade in rows}) < 2:
         raise UsageError(
             f"{path} has {counted(len(rows), 'pair')} and fewer than two different scores",
-            needed="at least two pairs with different scores, for a rank correlation",
-        )
-    if all(first.strip() == second.strip() for first, second, _ in rows):
-        raise UsageError(
-            f"{path}: each of the {len(rows):,} pairs contains the same sentence twice, so all cosines are 1",
-            needed="different sentences in sentence1 and sentence2",
+            option=option,
+            needed="two or more different scores, for a rank correlation",
         )
     return GradedPairs.of_rows(path.name, rows)
 

@@ -26,12 +26,12 @@ def per_query_scores(grades: np.ndarray, ideal: np.ndarray) -> dict[str, np.ndar
         As in trec_eval: recip_rank, ndcg_cut, map_cut, recall, success. Järvelin & Kekäläinen (2002) for nDCG.
     """
     hits, total = grades > 0, (ideal > 0).sum(1)  # (Q, K), (Q,)
-    found = hits.cumsum(1)  # (Q, K), relevant documents up to each rank
+    relevant = hits.cumsum(1)  # (Q, K), relevant documents up to each rank
     rank = np.arange(1, grades.shape[1] + 1)
     scores = {
         "mrr_10": (hits / rank)[:, :10].max(1),
         "ndcg_10": _discounted_gain(grades[:, :10]) / _discounted_gain(ideal[:, :10]),
-        "map_100": (hits * found / rank)[:, :100].sum(1) / total,
+        "map_100": (hits * relevant / rank)[:, :100].sum(1) / total,
         **{f"recall_{k}": hits[:, :k].sum(1) / total for k in (10, 100)},
         **{f"accuracy_{k}": hits[:, :k].any(1) for k in (1, 10)},
     }
@@ -47,5 +47,5 @@ def top(similarity: np.ndarray, k: int) -> np.ndarray:
     """Return the indices of the k highest values of (N,), highest first, ties by index; -1 in place of -infinity."""
     least = np.partition(similarity, len(similarity) - k)[len(similarity) - k]
     candidates = np.flatnonzero(similarity >= least)
-    found = candidates[np.argsort(-similarity[candidates], kind="stable")][:k]
-    return np.where(np.isneginf(similarity[found]), -1, found)
+    first = candidates[np.argsort(-similarity[candidates], kind="stable")][:k]
+    return np.where(np.isneginf(similarity[first]), -1, first)

@@ -1,87 +1,47 @@
-"""Score a checkpoint on many tasks. Each sentence is encoded once, and each finished task is saved."""
+"""Score a model on many tasks. Each text is encoded once, and each finished task is saved."""
 
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-from tqdm import tqdm
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Normalize, Pooling
 
-from informin.bars import hidden
 from informin.distributed import gather_objects, rank
-from informin.errors import UndefinedScoreError, UsageError, counted
-from informin.evaluation import results
-from informin.evaluation.collections import Collection, load_retrieval_pairs
+from informin.errors import UndefinedScoreError, UsageError
+from informin.evaluation.collections import (
+    DEPTH,
+    Collection,
+    Similarity,
+    load_collection,
+    load_retrieval_pairs,
+)
 from informin.evaluation.embedding_cache import EmbeddingCache, Encode
+from informin.evaluation.fusion import FUSION_DEPTH, bm25_search, fused_ranking
 from informin.evaluation.labels import LABEL_COLUMNS, LabeledSentences, load_labels
+from informin.evaluation.pairs import cosine
+from informin.evaluation.results import COSINE, Results, checksums, environment
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
-from informin.evaluation.similarity import COSINE
 from informin.evaluation.sts import score_sts
-from informin.evaluation.table import checkpoint_label
-from informin.evaluation.together import encode_together
+from informin.evaluation.table import model_label
 from informin.evaluation.transfer import score_transfer
-from informin.evaluation.whitening import whitened
+from informin.evaluation.whitening import whiten, whitened
 from informin.files import sha256
-from informin.interrupts import during
-from informin.textfiles import read_sentences, require_file, without_blanks
-from informin.textlines import COMPRESSIONS
-
-if TYPE_CHECKING:  # it imports transformers; any object with these attributes can be scored
-    from informin.models.model import Model
+from informin.models.checksums import weights_sha256
+from informin.models.embedding import embed, width_of
+from informin.models.opening import name_of, source_of
+from informin.models.pooling import MODES
 
 logger = logging.getLogger(__name__)
 
-ALL_DIMENSIONS = math.inf
-# The encoder with its prompt for queries, and with its prompt for documents.
-Sides = tuple["Model", "Model"]
+TESTED = ("ndcg_10", "recall_100")  # measures of retrieval that are saved for each query
+FITTED_ON = "the sentences of each task"
 Task = StsTask | TransferTask | LabeledSentences | Collection
-
-
-@dataclass(frozen=True)
-class WhiteningOptions:
-    """How to whiten embeddings before they are scored."""
-
-    dimensions: int | None  # number of dimensions to keep; None for all
-    sentences: Sequence[str] | None = None  # sentences to fit on; None for those of each task
-    fitted_on: str = "the sentences of each task"  # description of these sentences, for the results
-
-
-def whitening_options(dimensions: float | None, file: str | None) -> WhiteningOptions | None:
-    """Return the whitening that the options `whitening` and `whitening_file` of `informin eval` describe.
-
-    Args:
-        dimensions: Number of dimensions to keep, or ALL_DIMENSIONS; None for no whitening.
-        file: Text file with sentences to fit on; None for the sentences of each task.
-
-    Raises:
-        UsageError: `dimensions` is below 1, there is a file but no `dimensions`, or the file cannot be read or has too
-            few different sentences: N sentences span only N - 1 directions.
-    """
-    if dimensions is None:
-        if file:
-            raise UsageError("has no effect without `whitening`", option="whitening_file", fix="Set `whitening`.")
-        return None
-    if dimensions < 1:
-        raise UsageError(f"is {dimensions}", option="whitening", needed="1 or more, or no number for all dimensions")
-    kept = None if dimensions == ALL_DIMENSIONS else int(dimensions)
-    if file is None:
-        return WhiteningOptions(kept)
-    path = Path(file)
-    require_file("`whitening_file`", path)
-    sentences = list(without_blanks(read_sentences(path, None)))
-    different, needed = len(set(sentences)), (kept or 1) + 1
-    if different < needed:
-        raise UsageError(
-            f"{path} has {counted(different, 'different sentence')}",
-            option="whitening_file",
-            needed=f"{needed:,} or more for {counted(needed - 1, 'dimension')}",
-        )
-    return WhiteningOptions(kept, sentences, f"{path.name} (SHA-256 {sha256(path)})")
 
 
 @dataclass(frozen=True)
@@ -97,8 +57,8 @@ def load_tasks(
     folder: Path | None,
     names: Sequence[str],
     split: str = "test",
-    labels: Sequence[str] = (),
-    retrieval: Sequence[str] = (),
+    labels: Sequence[str | Path] = (),
+    retrieval: Sequence[str | Path] = (),
     columns: tuple[str, str] = LABEL_COLUMNS,
 ) -> Tasks:
     """Load and check the data of all tasks before the first is scored.
@@ -108,197 +68,220 @@ def load_tasks(
         names: SentEval tasks.
         split: Split of the SentEval tasks, test or dev.
         labels: Files for `load_labels`. Each is one task, named after the file.
-        retrieval: Files for `load_retrieval_pairs`. Each is one task, named after the file.
+        retrieval: Folders for `load_collection` and files for `load_retrieval_pairs`. Each is one task, named after it.
         columns: Columns of `labels` with the sentences and their labels.
 
     Raises:
-        UsageError: As `load_task`, `load_labels` and `load_retrieval_pairs`. Also if two tasks have the same name.
+        UsageError: As `load_task`, `load_labels`, `load_collection` and `load_retrieval_pairs`. Also if two tasks have
+            the same name.
     """
     data: dict[str, Task] = {}
-    checksums: dict[str, dict[str, str]] = {}
+    sums: dict[str, dict[str, str]] = {}
     for name in names:
-        assert folder is not None
-        task = load_task(folder, name, split)
-        data[name], checksums[name] = task, results.checksums(task.files, folder)
-    text, label = columns
-    loaders: dict[str, Callable[[str, str], Task]] = {
-        "labels": partial(load_labels, text_column=text, label_column=label),
-        "retrieval": load_retrieval_pairs,
-    }
-    # Part of the checksum, so that results of other columns of the same file are neither resumed nor compared with.
-    read = "" if columns == LABEL_COLUMNS else f" ({text}, {label})"
-    for option, files in (("labels", labels), ("retrieval", retrieval)):
-        for file in files:
-            name = sample_name(file)
+        task = load_task(Path(folder or ""), name, split)
+        data[name], sums[name] = task, checksums(task.files, folder or "")
+    for option, paths in (("labels", labels), ("retrieval", retrieval)):
+        for path in map(Path, paths):
+            name = task_name(path)
             if name in (*TASKS, *data):
-                raise UsageError(f"{file}: a task {name} already exists", option=option, fix="Rename the file.")
-            data[name] = loaders[option](file, option)
-            checksums[name] = {Path(file).name: sha256(file) + (read if option == "labels" else "")}
-    return Tasks(split, data, checksums)
+                raise UsageError(f"{path}: a task {name} already exists", option=option, fix="Rename the file.")
+            if option == "labels":
+                # The columns are part of the checksum: other columns of a file are another task.
+                suffix = "" if columns == LABEL_COLUMNS else f" ({', '.join(columns)})"
+                data[name], sums[name] = load_labels(path, option, *columns), {path.name: sha256(path) + suffix}
+            elif path.is_dir():
+                collection = load_collection(path)
+                data[name], sums[name] = collection, {name: collection.sha256}
+            else:
+                data[name], sums[name] = load_retrieval_pairs(path, option), {path.name: sha256(path)}
+    return Tasks(split, data, sums)
 
 
-def sample_name(file: str | Path) -> str:
-    """Return the name of a file's task, such as banking77 for data/banking77.tsv.gz."""
-    path = Path(file)
-    return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).stem
+def task_name(path: str | Path) -> str:
+    """Return the name of the task of a file or folder, such as banking77 for data/banking77.tsv.gz."""
+    path = Path(path)
+    if path.is_dir():
+        return path.resolve().name
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).stem
 
 
-def score_encoder(
-    encoder: "Model",
+def score_model(
+    model: SentenceTransformer,
     tasks: Tasks,
-    whitening: WhiteningOptions | None = None,
-    outputs: dict[str, Path] | None = None,
-    sides: Sides | None = None,
-) -> list[dict]:
-    """Score an encoder on every task, and return the results (see `evaluation.results`) of each of its poolings.
+    *,
+    pooler: str = "auto",
+    prompt: str | None = None,
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
+    whitening: float | None = None,
+    bm25: bool = False,
+    batch_size: int = 64,
+    output: str | Path | None = None,
+) -> Results:
+    """Score a model on every task, one after the other, and save each as soon as it is finished.
 
-    Tasks are encoded and scored one after the other, and each is saved as soon as it is finished. Sentences of an
-    earlier task are not encoded again.
+    STS and retrieval compare embeddings with the similarity of the model. Texts of an earlier task are not encoded
+    again. All processes must make the same call.
 
     Args:
-        encoder: The encoder.
+        model: The model.
         tasks: Data from `load_tasks`.
-        whitening: How to whiten embeddings; None for no whitening.
-        outputs: For each pooling, the file to save results in and to resume from; None to save nothing.
-        sides: Encoders for retrieval; None for `encoder`.
+        pooler: Name of the pooling in tables; `auto` for the name of the pooling that the model has.
+        prompt: Text before every text; None for the stored prompts.
+        query_prompt: Text before the queries of retrieval; None for `prompt`.
+        document_prompt: The same for documents.
+        whitening: Whiten embeddings with a map fitted on each task's own texts, compare them by cosine, and keep this
+            number of dimensions; `math.inf` for all, None for no whitening.
+        bm25: In retrieval, add BM25 and its rank fusion with the model.
+        batch_size: Texts per forward pass.
+        output: File to save the results in and to resume from; None to save nothing.
 
     Raises:
-        UsageError: A file in `outputs` has results of another checkpoint, `whitening` asks for more dimensions than
-            embeddings have, or whitening is combined with `sides`.
+        UsageError: `output` has results of another model, whitening asks for more dimensions than there are, or an
+            embedding is not finite.
     """
-    asked, most = whitening and whitening.dimensions, encoder.dimensions
-    if asked and asked > most:
-        raise UsageError(
-            f"is {asked}", option="whitening", needed=f"1 to {most}, the dimensions of {encoder.name}'s embeddings"
-        )
-    if sides and whitening:
-        fix = "Set `prompt`, which both then have, or leave out `whitening`."
-        if sides[0].prompt == sides[1].prompt:
-            raise UsageError("cannot be used with a Router", option="whitening", fix="Leave it out.")
-        raise UsageError("cannot be used with two prompts, for queries and documents", option="whitening", fix=fix)
-    rows = {pooler: _start(encoder, pooler, tasks.split, whitening, outputs) for pooler in encoder.poolers}
-    embeddings = _Embeddings(encoder, sides)
-    pending = {
-        name: [pooler for pooler, row in rows.items() if not _finished(row, name, tasks, embeddings.prompts(task))]
-        for name, task in tasks.data.items()
-    }
+    encoders = Encoders(model, prompt, query_prompt, document_prompt, batch_size)
+    results = Results(
+        model=name_of(model),
+        weights_sha256=weights_sha256(model),
+        pooler=pooler_of(model) if pooler == "auto" else pooler,
+        normalized=any(isinstance(module, Normalize) for module in model),
+        max_length=model.max_seq_length,
+        precision="bf16" if source_of(model).bf16 else "fp32",
+        split=tasks.split,
+        prompt=encoders.prompt(None) or None,
+        whitening=_whitening_entry(whitening, width_of(model)),
+        similarity=COSINE if whitening else str(model.similarity_fn_name),
+        environment=environment(model.device),
+    )
+    results = results.resumed(output) if output else results
+    pending = [name for name, task in tasks.data.items() if not _finished(results, name, tasks, encoders, bm25)]
     pending = gather_objects(pending)[0]  # and no process saves results before all have read the earlier ones
-    if whitening and any(pending.values()):
-        embeddings.whiten(whitening)
-    for name, poolers in pending.items():
-        if not poolers:
-            continue
+    for name in pending:
         task, start = tasks.data[name], time.perf_counter()
-        with during(f"the encoding of {name}"):
-            sentences = embeddings.add(task)
-        seconds = time.perf_counter() - start
-        for pooler in poolers:
-            with during(f"the scoring of {name}"):
-                entry = _score(task, seconds, results.similarity_in(rows[pooler]), *embeddings.by(task, pooler))
-            entry |= {"prompts": prompts} if (prompts := embeddings.prompts(task)) else {}
-            entry["truncated"] = len(encoder.truncated.intersection(sentences))
-            entry["data"] = tasks.checksums[name]
-            results.add_task(rows[pooler], name, entry)
-            if outputs and rank() == 0:
-                results.save_results(outputs[pooler], rows[pooler])
-            shown = "no score" if entry["score"] is None else f"{entry['score']:.2f}"
-            logger.info(f"{checkpoint_label(rows[pooler])}: {name} {shown} ({sum(entry['seconds'].values()):.1f} s)")
-    return list(rows.values())
+        encoders.add(task)
+        encoded = time.perf_counter()
+        entry = _score(task, encoders, results, bm25)
+        entry["seconds"] = {"encode": encoded - start, "score": time.perf_counter() - encoded}
+        entry["data"] = tasks.checksums[name]
+        results.add(name, entry)
+        if output and rank() == 0:
+            results.save(output)
+        shown = "no score" if entry["score"] is None else f"{entry['score']:.2f}"
+        logger.info(f"{model_label(results)}: {name} {shown} ({sum(entry['seconds'].values()):.1f} s)")
+    return results
 
 
-class _Embeddings:
-    """Embeddings of the sentences of tasks, encoded once. With `sides`, queries and documents have their own."""
-
-    def __init__(self, encoder: "Model", sides: Sides | None):
-        self._once = EmbeddingCache(partial(encode_with_bar, encoder))
-        self._sides = {name: side.prompt or "" for name, side in zip(("query", "document"), sides or ())}
-        self._caches = [EmbeddingCache(partial(encode_with_bar, side)) for side in sides or ()]
-        self._encode = {pooler: self._once.by(pooler) for pooler in encoder.poolers}
-
-    def whiten(self, whitening: WhiteningOptions) -> None:
-        how = (whitening.dimensions, whitening.sentences)
-        self._encode = {pooler: whitened(encode, *how) for pooler, encode in self._encode.items()}
-
-    def prompts(self, task: Task) -> dict[str, str] | None:
-        """Return the prompts of a task for queries and documents; None if it has only the encoder's own."""
-        return self._sides if self._sides and isinstance(task, Collection) else None
-
-    def add(self, task: Task) -> list[str]:
-        """Encode the sentences of a task, and return them."""
-        if self._sides and isinstance(task, Collection):
-            for cache, texts in zip(self._caches, (task.queries, task.documents)):
-                cache.add(texts)
-            return task.texts()
-        sentences = task.sentences() if isinstance(task, StsTask | TransferTask) else task.texts()
-        self._once.add(sentences)
-        return sentences
-
-    def by(self, task: Task, pooler: str) -> list[Encode]:
-        """Return the function that encodes the sentences of a task or, for its documents and for its queries, two."""
-        if self.prompts(task):
-            return [cache.by(pooler) for cache in reversed(self._caches)]
-        return [self._encode[pooler]]
+def pooler_of(model: SentenceTransformer) -> str:
+    """Return the name of a model's pooling: cls, mean, last or another one of sentence-transformers; st for none."""
+    names = {mode: name for name, mode in MODES.items()}
+    modes = [module.pooling_mode for module in model if isinstance(module, Pooling)]
+    return names.get(modes[0], str(modes[0])) if modes else "st"
 
 
-def _start(encoder: "Model", pooler: str, split: str, whitening: WhiteningOptions | None, outputs) -> dict:
-    identity = {
-        "weights_sha256": encoder.weights_sha256(),
-        "pooler": pooler,
-        "normalized": encoder.normalized,
-        "prompt": encoder.prompt or None,
-        "whitening": whitening and {"dimensions": whitening.dimensions, "fitted_on": whitening.fitted_on},
-        "max_length": encoder.length,
-        "precision": "bf16" if encoder.bf16 else "fp32",
-        "split": split,
-    }
-    similarity = COSINE if whitening else encoder.similarity
-    fresh = results.new_results(encoder.name, identity, results.environment(encoder.device), similarity)
-    if not outputs:
-        return fresh
-    results.make_folder_of(outputs[pooler])  # fail before the first task is encoded
-    return results.resume_results(outputs[pooler], fresh)
+class Encoders:
+    """Encode functions of a model for texts, queries and documents, which encode each distinct text once."""
 
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        prompt: str | None,
+        query_prompt: str | None,
+        document_prompt: str | None,
+        batch_size: int,
+    ):
+        def encoder(side: str | None) -> EmbeddingCache:
+            return EmbeddingCache(partial(embed, model, side=side, prompt=self._prompts[side], batch_size=batch_size))
 
-def _finished(row: dict, name: str, tasks: Tasks, prompts: dict[str, str] | None) -> bool:
-    """Return whether results contain a score of a task, computed from the same files with the same prompts."""
-    entry = row["tasks"].get(name)
-    if entry is None or entry["score"] is None or entry.get("prompts") != prompts:
-        return False
-    return entry["data"] == tasks.checksums[name]
+        self.model = model
+        self._prompts = {
+            None: prompt,
+            "query": prompt if query_prompt is None else query_prompt,
+            "document": prompt if document_prompt is None else document_prompt,
+        }
+        self.texts, self.queries, self.documents = encoder(None), encoder("query"), encoder("document")
 
+    def prompt(self, side: str | None) -> str:
+        """Return the text before queries, documents or, for None, other texts."""
+        named, prompts = self._prompts[side], self.model.prompts
+        default = prompts.get(self.model.default_prompt_name or "", "")
+        return named if named is not None else prompts.get(side or "", default)
 
-def encode_with_bar(encoder: "Model", sentences: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the embeddings (N, d) of N sentences for each pooling, with a progress bar in a terminal."""
-    with tqdm(total=len(sentences), desc="encoding", unit=" sentences", leave=False, disable=hidden()) as bar:
-        return encode_together(encoder, sentences, bar.update)
-
-
-def _score(task: Task, seconds: float, similarity: str, encode: Encode, encode_queries: Encode | None = None) -> dict:
-    """Return the entry of a task.
-
-    Args:
-        task: Data of the task.
-        seconds: Time that the encoding of its sentences took.
-        similarity: How embeddings are compared in STS and retrieval.
-        encode: Function from N sentences to embeddings (N, d).
-        encode_queries: Function for the queries of a retrieval task, if they have another prompt.
-    """
-    start = time.perf_counter()
-    try:
-        if isinstance(task, StsTask):
-            entry = score_sts(encode, task, similarity)
-        elif isinstance(task, TransferTask):
-            entry = score_transfer(encode, task)
+    def add(self, task: Task) -> None:
+        """Encode the texts of a task that are not encoded yet."""
+        if isinstance(task, Collection):
+            self.queries(task.queries)
+            self.documents(task.documents)
         else:
-            sides = (encode, encode_queries, similarity)
-            measures = task.score(*sides) if isinstance(task, Collection) else task.score(encode)
-            entry = {"score": measures[next(iter(task.measures))], **_facts(task), "measures": measures}
+            self.texts(task.texts())
+
+    def side_prompts(self, task: Task) -> dict[str, str] | None:
+        """Return the prompts of a retrieval task if one differs from that of other texts; else None."""
+        prompts = {side: self.prompt(side) for side in ("query", "document")}
+        differ = isinstance(task, Collection) and any(prompt != self.prompt(None) for prompt in prompts.values())
+        return prompts if differ else None
+
+
+def _whitening_entry(whitening: float | None, width: int) -> dict | None:
+    if whitening is None:
+        return None
+    if whitening != math.inf and not 1 <= whitening <= width:
+        raise UsageError(f"is {whitening}", option="whitening", needed=f"1 to {width} for this model")
+    return {"dimensions": None if whitening == math.inf else int(whitening), "fitted_on": FITTED_ON}
+
+
+def _finished(results: Results, name: str, tasks: Tasks, encoders: Encoders, bm25: bool) -> bool:
+    """Return whether results contain a score of a task, computed from the same files with the same prompts."""
+    entry, task = results.tasks.get(name), tasks.data[name]
+    if entry is None or entry["score"] is None or entry["data"] != tasks.checksums[name]:
+        return False
+    lacks_bm25 = bm25 and isinstance(task, Collection) and "bm25" not in entry
+    return entry.get("prompts") == encoders.side_prompts(task) and not lacks_bm25
+
+
+def _score(task: Task, encoders: Encoders, results: Results, bm25: bool) -> dict:
+    """Return the entry of a task, without seconds and data."""
+    model, whitening = encoders.model, results.whitening
+    encode: Encode = whitened(encoders.texts, whitening["dimensions"]) if whitening else encoders.texts
+    is_cosine = results.similarity == COSINE
+    try:
+        if isinstance(task, Collection):
+            similarity = None if is_cosine else model.similarity
+            return _score_collection(task, encoders, similarity, whitening, bm25)
+        if isinstance(task, StsTask):
+            return score_sts(encode, task, cosine if is_cosine else model.similarity_pairwise)
+        if isinstance(task, TransferTask):
+            return score_transfer(encode, task)
+        measures = task.score(encode)
+        return {"score": measures["v_measure"], "kind": task.kind, **task.counts, "measures": measures}
     except UndefinedScoreError as error:
-        entry = {"score": None, **_facts(task), "error": str(error)}
-    return entry | {"seconds": {"encode": seconds, "score": time.perf_counter() - start}}
+        sizes = {"n": task.examples} if isinstance(task, StsTask | TransferTask) else {"kind": task.kind, **task.counts}
+        return {"score": None, **sizes, "error": str(error)}
 
 
-def _facts(task: Task) -> dict:
-    if isinstance(task, StsTask | TransferTask):
-        return {"n": task.examples}
-    return {"kind": task.kind, **task.counts}
+def _score_collection(
+    collection: Collection, encoders: Encoders, similarity: Similarity | None, whitening: dict | None, bm25: bool
+) -> dict:
+    queries, documents = encoders.queries(collection.queries), encoders.documents(collection.documents)
+    if whitening:
+        both = whiten(np.concatenate([queries, documents]), whitening["dimensions"])
+        queries, documents = both[: len(queries)], both[len(queries) :]
+    ranking = collection.rank(queries, documents, FUSION_DEPTH if bm25 else DEPTH, similarity)
+    scores = _retrieval_scores(collection, ranking)
+    entry = {"score": scores["measures"]["mrr_10"], "kind": collection.kind, **collection.counts, **scores}
+    if prompts := encoders.side_prompts(collection):
+        entry["prompts"] = prompts
+    if bm25:
+        words, ranks = bm25_search(collection, FUSION_DEPTH)
+        fused = fused_ranking(ranking, words, len(documents), ranks)
+        entry |= {"bm25": _retrieval_scores(collection, words), "fused": _retrieval_scores(collection, fused)}
+    return entry
+
+
+def _retrieval_scores(collection: Collection, ranking: np.ndarray) -> dict[str, dict]:
+    """Return the means of all measures, and those of `TESTED` for each query."""
+    scores = collection.scores(ranking[:, :DEPTH])
+    return {
+        "measures": {name: float(values.mean()) for name, values in scores.items()},
+        "queries": {name: scores[name].round(6).tolist() for name in TESTED},
+    }

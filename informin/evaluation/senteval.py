@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -10,8 +10,6 @@ import numpy as np
 
 from informin.errors import UsageError, counted
 from informin.evaluation.pairs import GradedPairs
-from informin.evaluation.table_files import as_number
-from informin.textlines import decoded_lines
 
 # Number of graded pairs in each subset. STS13 lacks SMT, whose license forbids redistribution. The files of STS15 and
 # STS16 also contain pairs without a grade, marked by a blank line.
@@ -62,7 +60,7 @@ class StsTask:
         """Number of scored pairs."""
         return sum(map(len, self.subsets))
 
-    def sentences(self) -> list[str]:
+    def texts(self) -> list[str]:
         """Return the distinct sentences."""
         return list(dict.fromkeys(s for pairs in self.subsets for s in pairs.sentences1 + pairs.sentences2))
 
@@ -73,7 +71,7 @@ class TransferTask:
 
     Attributes:
         name: Name of the task.
-        texts: One list of N sentences, or two for pairs.
+        sides: One list of N sentences, or two for pairs.
         labels: (N,) integers.
         protocol: `nested`: nested ten-fold cross-validation over all N. `dev`: train, dev and test parts. `folds`:
             ten-fold cross-validation on the train part, then the test part.
@@ -83,7 +81,7 @@ class TransferTask:
     """
 
     name: str
-    texts: tuple[list[str], ...]
+    sides: tuple[list[str], ...]
     labels: np.ndarray
     protocol: Protocol
     parts: dict[str, slice]
@@ -97,9 +95,9 @@ class TransferTask:
         rows = self.parts.get(part, slice(0, len(self.labels)))
         return rows.stop - rows.start
 
-    def sentences(self) -> list[str]:
+    def texts(self) -> list[str]:
         """Return the distinct sentences."""
-        return list(dict.fromkeys(s for side in self.texts for s in side))
+        return list(dict.fromkeys(s for side in self.sides for s in side))
 
 
 def chosen_tasks(wanted: Sequence[str], split: str) -> list[str]:
@@ -118,8 +116,8 @@ def chosen_tasks(wanted: Sequence[str], split: str) -> list[str]:
         if key in groups:
             chosen |= {name for name in groups[key] if split == "test" or name not in YEARS}
         elif key not in plain:
-            known = f"all, sts, transfer or names of these tasks: {', '.join(TASKS)}"
-            raise UsageError(f"contains {word!r}", option="tasks", needed=known)
+            needed = f"all, sts, transfer or names of these tasks: {', '.join(TASKS)}"
+            raise UsageError(f"contains {word!r}", option="tasks", needed=needed)
         elif split != "test" and plain[key] in YEARS:
             raise UsageError(
                 f"contains {plain[key]}, which has no {split} split",
@@ -140,7 +138,8 @@ def load_task(folder: str | Path, name: str, split: str = "test") -> StsTask | T
         split: `test` or `dev`. STS12 to STS16 have no dev split.
 
     Raises:
-        UsageError: A file is missing or damaged, or has an unexpected number of examples.
+        FileNotFoundError: A file is missing.
+        UsageError: A file has an unexpected number of examples.
     """
     folder = Path(folder)
     if name in YEARS:
@@ -172,18 +171,13 @@ def _load_year(folder: Path, name: str) -> StsTask:
     subsets, files = [], []
     for subset, count in YEARS[name].items():
         inputs, grades = (folder / "STS" / f"{name}-en-test" / f"STS.{kind}.{subset}.txt" for kind in ("input", "gs"))
-        pairs, scores = list(_lines(inputs)), list(_lines(grades))
-        if len(pairs) != len(scores):
-            raise UsageError(
-                f"{inputs}: found {len(pairs)} pairs, but {len(scores)} grades in {grades.name}",
-                needed="one grade per pair",
-                fix="Download both files again.",
-            )
+        pairs, scores = _lines(inputs), _lines(grades)
+        _check(inputs, len(pairs), len(scores), "pairs, one for each grade")
         rows = []
-        for (number, pair), (_, score) in zip(pairs, scores):
+        for pair, score in zip(pairs, scores):
             if score.strip():
-                first, second = _fields(pair, 2, inputs, number)
-                rows.append((first, second, as_number(score, "score", grades, number)))
+                first, second = _fields(pair, 2, inputs)
+                rows.append((first, second, float(score)))
         _check(inputs, len(rows), count, "graded pairs")
         subsets.append(GradedPairs.of_rows(subset, rows))
         files += [inputs, grades]
@@ -193,9 +187,9 @@ def _load_year(folder: Path, name: str) -> StsTask:
 def _load_pairs(name: str, split: str, folder: Path, files: dict, columns: Sequence[str], header: int = 0) -> StsTask:
     file, count = files[split]
     path, rows = folder / file, []
-    for number, line in islice(_lines(path), header, None):
-        row = dict(zip(columns, _fields(line, len(columns), path, number)))
-        rows.append((row["first"], row["second"], as_number(row["score"], "score", path, number)))
+    for line in _lines(path)[header:]:
+        row = dict(zip(columns, _fields(line, len(columns), path)))
+        rows.append((row["first"], row["second"], float(row["score"])))
     _check(path, len(rows), count, "pairs")
     return StsTask(name, [GradedPairs.of_rows(f"{name} {split}", rows)], [path])
 
@@ -210,7 +204,7 @@ def _load_transfer(folder: Path, name: str, split: str) -> TransferTask:
     rows: list[tuple] = []
     ends, paths = [0], [folder / file for file, _ in files]
     for label, (path, (_, count)) in enumerate(zip(paths, files)):
-        rows += read(path) if read else [(label, _normalized(line)) for _, line in _lines(path)]
+        rows += read(path) if read else [(label, _normalized(line)) for line in _lines(path)]
         _check(path, len(rows) - ends[-1], count, what)
         ends.append(len(rows))
     labels, *texts = zip(*rows)
@@ -219,37 +213,27 @@ def _load_transfer(folder: Path, name: str, split: str) -> TransferTask:
 
 
 def _sentiments(path: Path) -> Iterator[tuple[int, str]]:
-    for number, line in _lines(path):
-        text, label = _fields(line, 2, path, number)
-        yield _label(label, path, number), text
+    for line in _lines(path):
+        text, label = _fields(line, 2, path)
+        yield int(label), text
 
 
 def _questions(path: Path) -> Iterator[tuple[int, str]]:
-    for number, line in _lines(path, "latin-1"):  # the train file has a byte that is not UTF-8
+    for line in _lines(path, "latin-1"):  # the train file has a byte that is not UTF-8
         label, _, rest = line.partition(":")  # CLASS:subclass question
-        if label not in TREC_CLASSES or " " not in rest:
-            raise UsageError(
-                f"{path}, line {number}: found {line[:40]!r}",
-                needed=f"CLASS:subclass and a question, with CLASS one of: {', '.join(TREC_CLASSES)}",
-                fix=AGAIN,
-            )
         yield TREC_CLASSES.index(label), _normalized(rest.partition(" ")[2])
 
 
 def _paraphrases(path: Path) -> Iterator[tuple[int, str, str]]:
-    for number, line in islice(_lines(path), 1, None):  # quality, id 1, id 2, string 1, string 2
-        label, _, _, first, second = _fields(line, 5, path, number)
-        yield _label(label, path, number), first, second
+    for line in _lines(path)[1:]:  # quality, id 1, id 2, string 1, string 2
+        label, _, _, first, second = _fields(line, 5, path)
+        yield int(label), first, second
 
 
-def _lines(path: Path, encoding: str = "utf-8"):
-    if not path.is_file():
-        raise UsageError(
-            f"{path} does not exist",
-            needed="SentEval's data/downstream, which contains this file",
-            fix="Check the folder.",
-        )
-    return decoded_lines(path, encoding)
+def _lines(path: Path, encoding: str = "utf-8-sig") -> list[str]:
+    r"""Return the lines of a file. Only \n, \r\n and \r end a line; other characters may be part of a sentence."""
+    lines = path.read_text(encoding).split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def _normalized(text: str) -> str:
@@ -257,21 +241,15 @@ def _normalized(text: str) -> str:
     return " ".join(text.split())
 
 
-def _fields(line: str, needed: int, path: Path, number: int) -> list[str]:
+def _fields(line: str, needed: int, path: Path) -> list[str]:
     fields = line.split("\t")
     if len(fields) < needed:
         raise UsageError(
-            f"{path}, line {number}: found {counted(len(fields), 'tab-separated field')}", needed=str(needed), fix=AGAIN
+            f"{path}: found {counted(len(fields), 'field')} in {line[:40]!r}", needed=str(needed), fix=AGAIN
         )
     return [_normalized(field) for field in fields[:needed]]
 
 
-def _label(text: str, path: Path, number: int) -> int:
-    if text not in ("0", "1"):
-        raise UsageError(f"{path}, line {number}: the label is {text!r}", needed="0 or 1", fix=AGAIN)
-    return int(text)
-
-
-def _check(path: Path, found: int, needed: int, what: str) -> None:
-    if found != needed:
-        raise UsageError(f"{path}: found {found} {what}", needed=str(needed), fix=AGAIN)
+def _check(path: Path, count: int, needed: int, what: str) -> None:
+    if count != needed:
+        raise UsageError(f"{path}: found {count} {what}", needed=str(needed), fix=AGAIN)

@@ -1,19 +1,22 @@
 """Semantic textual similarity: correlation between the similarity of embeddings and human grades."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from informin.evaluation.embedding_cache import Encode, embed_once
-from informin.evaluation.pairs import correlations
+from informin.evaluation.pairs import correlations, cosine
 from informin.evaluation.senteval import StsTask
-from informin.evaluation.similarity import COSINE, pairwise
 
 
-def score_sts(encode: Encode, task: StsTask, similarity: str = COSINE) -> dict:
+def score_sts(encode: Encode, task: StsTask, similarity: Callable[..., Any] = cosine) -> dict:
     """Return Spearman x 100 of one STS task, with the aggregations that papers use.
 
     Args:
         encode: Function from N sentences to embeddings (N, d); called once, with the distinct sentences.
-        similarity: One of `SIMILARITIES`.
+        similarity: Function from embeddings (N, d) and (N, d) to the similarities (N,) of the pairs, such as the
+            `similarity_pairwise` of a SentenceTransformer.
 
     Returns:
         `score`: over the pairs of all subsets together ("all", reported by SimCSE and InforMin-CL). `mean`, `wmean`:
@@ -23,9 +26,9 @@ def score_sts(encode: Encode, task: StsTask, similarity: str = COSINE) -> dict:
     Raises:
         UndefinedScoreError: An embedding is not finite, or all similarities of a subset are equal.
     """
-    embedding = embed_once(encode, task.sentences())
+    embedding = embed_once(encode, task.texts())
     sides = ((embedding(pairs.sentences1), embedding(pairs.sentences2)) for pairs in task.subsets)
-    predicted = [pairwise(similarity, x, y) for x, y in sides]
+    predicted = [np.asarray(similarity(x, y)) for x, y in sides]
     overall = correlations(np.concatenate(predicted), np.concatenate([pairs.scores for pairs in task.subsets]))
     scores = [correlations(values, pairs.scores)["spearman"] for values, pairs in zip(predicted, task.subsets)]
     return {

@@ -1,21 +1,28 @@
 """Format results as tables like those in papers, in text, Markdown or LaTeX."""
 
 import math
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, count
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from informin.errors import counted, one_line
 from informin.evaluation.measures import KINDS
-from informin.evaluation.senteval import GROUPS, TASKS, YEARS
-from informin.evaluation.similarity import COSINE, DOT
+from informin.evaluation.results import COSINE, Results
+from informin.evaluation.senteval import GROUPS, YEARS
+from informin.evaluation.significance import TRIALS, randomization_test
 
 FORMATS = ("text", "markdown", "latex", "json")
 TITLES = {"sts": "STS, Spearman x 100", "transfer": "Transfer, accuracy x 100"}
 AVERAGE = "Avg"
+SIMILARITIES = {
+    "dot": "dot product",
+    "euclidean": "negative Euclidean distance",
+    "manhattan": "negative Manhattan distance",
+}
 
 
 @dataclass(frozen=True)
@@ -47,23 +54,17 @@ class Table:
     rows: list[Row]
 
 
-def checkpoint_label(results: dict, whole: bool = False) -> str:
-    """Return the name of a checkpoint, or its whole path, with its pooling, such as `all-MiniLM-L6-v2, cls`."""
-    whitening = results["whitening"]
+def model_label(results: Results, whole: bool = False) -> str:
+    """Return the name of a model, or its whole path, with its pooling, such as `all-MiniLM-L6-v2, cls`."""
+    whitening = results.whitening
     size = f" {whitening['dimensions']}" if whitening and whitening["dimensions"] else ""
-    prompt = f", prompt {results['prompt']!r}" if results["prompt"] else ""
-    name = results["model"] if whole else Path(results["model"]).name
-    return f"{name}, {results['pooler']}{prompt}{f', whitening{size}' if whitening else ''}"
+    prompt = f", prompt {results.prompt!r}" if results.prompt else ""
+    name = results.model if whole else Path(results.model).name
+    return f"{name}, {results.pooler}{prompt}{f', whitening{size}' if whitening else ''}"
 
 
-def new_label(taken: Container[str], *labels: str) -> str:
-    """Return the first label that is not taken, or the last one with a number."""
-    numbered = (f"{labels[-1]} ({number})" for number in count(2))
-    return next(label for label in chain(labels, numbered) if label not in taken)
-
-
-def score_tables(rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool = False) -> list[Table]:
-    """Return the tables of scores: STS and transfer if there are such tasks, then one table per sample.
+def score_tables(rows: Sequence[Results], others: Sequence[Results] = (), seeds: bool = False) -> list[Table]:
+    """Return the tables of scores: STS and transfer if there are such tasks, then one table per file or collection.
 
     Args:
         rows: Results.
@@ -73,108 +74,120 @@ def score_tables(rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool 
     """
     tables = []
     for group, tasks in GROUPS.items():
-        columns = [task for task in tasks if any(task in results["tasks"] for results in rows)]
+        columns = [task for task in tasks if any(task in results.tasks for results in rows)]
         if not columns:
             continue
-
         # The average is shown only together with all of its seven scores.
-        def line(results, columns=columns, average=group if columns == list(tasks) else None):
-            scores = {task: results["tasks"].get(task, {}).get("score") for task in columns}
-            return Row(checkpoint_label(results), scores | {AVERAGE: average and results["average"][average]})
-
-        lines = _compared(list(map(line, others)), list(map(line, rows)), seeds)
-        tables.append(Table(TITLES[group], [*columns, AVERAGE], lines))
-    for name, entry in {name: entry for results in rows for name, entry in samples(results).items()}.items():
-        measures = KINDS[entry["kind"]]
-
-        def line(results, name=name, measures=measures):
-            scores = results["tasks"].get(name, {}).get("measures", {})
-            return Row(checkpoint_label(results), {measure.title: scores.get(key) for key, measure in measures.items()})
-
-        lines = _compared(list(map(line, others)), list(map(line, rows)), seeds)
-        tables.append(Table(_sample_title(name, entry), [measure.title for measure in measures.values()], lines))
+        line = partial(_group_line, columns=columns, group=group if columns == list(tasks) else None)
+        tables.append(Table(TITLES[group], [*columns, AVERAGE], _compared(rows, others, line, seeds)))
+    for name, entry in {name: entry for results in rows for name, entry in results.samples().items()}.items():
+        line = partial(_sample_line, name=name, baseline=_baseline(name, rows, others))
+        lines = _compared(rows, others, line, seeds) + _word_search(name, rows, line)
+        columns = list(dict.fromkeys(column for row in lines for column in row.values)) or [*KINDS[entry["kind"]]]
+        tables.append(Table(_sample_title(name, entry), columns, lines))
     return tables
 
 
-def samples(results: dict) -> dict[str, dict]:
-    """Return the entries of the user's own samples by name."""
-    return {name: entry for name, entry in results["tasks"].items() if "kind" in entry}
+def _group_line(results: Results, columns: Sequence[str], group: str | None) -> Row:
+    scores = {task: results.tasks.get(task, {}).get("score") for task in columns}
+    return Row(model_label(results), scores | {AVERAGE: results.average[group] if group else None})
+
+
+def _sample_line(results: Results, name: str, baseline: dict) -> Row:
+    """Return the scores on a file or collection, and of retrieval the p-values against another entry."""
+    entry = results.tasks.get(name, {})
+    scores = entry.get("measures", {})
+    measures = KINDS[baseline["kind"]]
+    values: dict[str, Any] = {measure.title: scores.get(key) for key, measure in measures.items()}
+    if entry is not baseline and "queries" in entry and "queries" in baseline and entry["data"] == baseline["data"]:
+        for key in entry["queries"]:
+            p = randomization_test(*(np.array(one["queries"][key]) for one in (entry, baseline)))
+            values[f"p, {measures[key].title}"] = f"{p:.4f}"
+    return Row(model_label(results), values)
+
+
+def _baseline(name: str, rows: Sequence[Results], others: Sequence[Results]) -> dict:
+    """Return the entry of a task that others are tested against: the first one."""
+    return next(results.tasks[name] for results in (*others, *rows) if name in results.tasks)
+
+
+def _word_search(name: str, rows: Sequence[Results], line: Callable[[Results], Row]) -> list[Row]:
+    """Return the rows of BM25 and of its fusion with each model, if they were scored."""
+    lines = []
+    for results in rows:
+        entry = results.tasks.get(name, {})
+        for key, label in (("bm25", "BM25"), ("fused", f"BM25 + {model_label(results)}")):
+            if key in entry and label not in [row.label for row in lines]:
+                lines.append(replace(line(replace(results, tasks={name: entry | entry[key]})), label=label))
+    return lines
 
 
 def _sample_title(name: str, entry: dict) -> str:
     if entry["kind"] == "labels":
         return f"{name}: {counted(entry['n'], 'sentence')} of {entry['classes']:,} classes, x 100"
-    return f"{name}: search, {entry['n']:,} queries among {counted(entry['documents'], 'document')}, x 100"
+    return f"{name}: {entry['n']:,} queries, {counted(entry['documents'], 'document')}, x 100"
 
 
-def _compared(before: list[Row], own: list[Row], seeds: bool) -> list[Row]:
-    """Return rows to compare with, own rows, and their differences; with the mean of each block if they are seeds."""
-    gains = [difference(row, other) for row, other in zip(own, before * len(own))]  # one for all, or one per row
-    return [row for block in (before, own, gains) for row in (_with_mean(block) if seeds else block)]
+def _compared(
+    rows: Sequence[Results], others: Sequence[Results], line: Callable[[Results], Row], seeds: bool
+) -> list[Row]:
+    """Return the rows to compare with, the rows, and their differences; with the mean of each block if they are seeds."""
+    before, after = list(map(line, others)), list(map(line, rows))
+    gains = [difference(row, other) for row, other in zip(after, before * len(after))]  # one for all, or one per row
+    return [row for block in (before, after, gains) for row in (_with_mean(block) if seeds else block)]
 
 
-def aggregation_table(rows: Sequence[dict]) -> list[Table]:
+def aggregation_table(rows: Sequence[Results]) -> list[Table]:
     """Return a table of STS12 to STS16 by each aggregation over subsets; an empty list without such a task."""
-    columns = [task for task in YEARS if any(task in results["tasks"] for results in rows)]
+    columns = [task for task in YEARS if any(task in results.tasks for results in rows)]
     if not columns:
         return []
     lines = [
-        Row(f"{checkpoint_label(results)}: {name}", {task: results["tasks"].get(task, {}).get(key) for task in columns})
+        Row(f"{model_label(results)}: {name}", {task: results.tasks.get(task, {}).get(key) for task in columns})
         for results in rows
         for key, name in (("score", "all pairs at once"), ("mean", "mean of subsets"), ("wmean", "weighted mean"))
     ]
     return [Table("STS12-16 by aggregation", columns, lines)]
 
 
-def time_table(rows: Sequence[dict]) -> Table:
+def time_table(rows: Sequence[Results]) -> Table:
     """Return a table of the seconds per task."""
-    found = dict.fromkeys(task for results in rows for task in results["tasks"])
-    columns = [*(task for task in TASKS if task in found), *(task for task in found if task not in TASKS)]
+    columns = list(dict.fromkeys(task for results in rows for task in results.tasks))
     lines = []
     for results in rows:
         for part in ("encode", "score"):
-            seconds = {name: task["seconds"][part] for name, task in results["tasks"].items()}
-            lines.append(Row(f"{checkpoint_label(results)}: {part}", seconds | {"all": sum(seconds.values())}))
+            seconds = {name: task["seconds"][part] for name, task in results.tasks.items()}
+            lines.append(Row(f"{model_label(results)}: {part}", seconds | {"all": sum(seconds.values())}))
     return Table("Seconds", [*columns, "all"], lines)
 
 
-def footnotes(rows: Sequence[dict]) -> list[str]:
-    """Return notes about undefined scores, prompts of queries and documents, similarities, and truncated sentences."""
+def footnotes(rows: Sequence[Results], others: Sequence[Results] = ()) -> list[str]:
+    """Return notes about undefined scores, prompts of queries and documents, similarities and p-values."""
     notes = []
     for results in rows:
-        for name, task in results["tasks"].items():
+        label = model_label(results)
+        for name, task in results.tasks.items():
             if task["score"] is None:
-                notes.append(f"{checkpoint_label(results)}: {name} has no score: {task['error']}.")
+                notes.append(f"{label}: {name} has no score: {task['error']}.")
             if prompts := task.get("prompts"):
-                notes.append(f"{checkpoint_label(results)}: {name}, {prompts_note(**prompts)}")
-        if (other := results.get("similarity", COSINE)) != COSINE:
-            notes.append(similarity_note(other, checkpoint_label(results)))
-        cut = sum(task["truncated"] for task in results["tasks"].values())
-        if cut:
-            notes.append(
-                f"{checkpoint_label(results)}: {cut:,} sentences were truncated to {results['max_length']} tokens."
-            )
+                query, document = (repr(prompts[side]) if prompts[side] else "none" for side in ("query", "document"))
+                notes.append(f"{label}: {name}, prompt of queries: {query}; of documents: {document}.")
+        if results.similarity != COSINE:
+            what = SIMILARITIES.get(results.similarity, results.similarity)
+            notes.append(f"Similarity in STS and retrieval: {what}, as declared by {label}.")
+    tested = [results for results in (*others, *rows) if any("queries" in task for task in results.tasks.values())]
+    if len(tested) > 1 or any("bm25" in task for results in tested for task in results.tasks.values()):
+        against = f"against {model_label(tested[0])}, two-sided, {TRIALS:,} sign flips over queries"
+        notes.append(f"p: paired randomization test {against}.")
     return notes
-
-
-def similarity_note(similarity: str, name: str) -> str:
-    """Return a note about a similarity that is not the cosine."""
-    word = {DOT: "dot product"}.get(similarity, f"negative {similarity} distance")
-    return f"Similarity in STS and retrieval: {word}, as declared by {name}."
-
-
-def prompts_note(query: str, document: str) -> str:
-    """Return a note about the prompts for queries and documents."""
-    named = [repr(prompt) if prompt else "none" for prompt in (query, document)]
-    return f"prompt of queries: {named[0]}; of documents: {named[1]}."
 
 
 def render(table: Table, form: str) -> str:
     """Format a table as `text`, `markdown` or `latex` (booktabs)."""
     if form == "latex":
         return _latex(table)
-    found = [["", *table.columns], *([row.label, *map(row.cell, table.columns)] for row in table.rows)]
-    cells = [[one_line(text) for text in line] for line in found]  # names from files can contain line breaks
+    lines = [["", *table.columns], *([row.label, *map(row.cell, table.columns)] for row in table.rows)]
+    cells = [[one_line(text) for text in line] for line in lines]  # names from files can contain line breaks
     if form == "markdown":
         cells = [[text.replace("|", "\\|") for text in line] for line in cells]
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
@@ -215,11 +228,11 @@ def _with_mean(rows: list[Row]) -> list[Row]:
     """Append the mean and standard deviation of several rows, in the columns where each row has a number."""
     if len(rows) < 2:
         return rows
-    known: dict[str, list[float]] = {}
+    complete: dict[str, list[float]] = {}
     for name in rows[0].values:
-        values = [value for row in rows if isinstance(value := row.values[name], float | int)]
+        values = [value for row in rows if isinstance(value := row.values.get(name), float | int)]
         if len(values) == len(rows):
-            known[name] = values
-    means = {name: float(np.mean(values)) for name, values in known.items()}
-    spread = {name: float(np.std(values, ddof=1)) for name, values in known.items()}
+            complete[name] = values
+    means = {name: float(np.mean(values)) for name, values in complete.items()}
+    spread = {name: float(np.std(values, ddof=1)) for name, values in complete.items()}
     return [*rows, Row(f"mean ± sd of these {len(rows)}", means, spread, rows[0].signed, rows[0].digits)]

@@ -29,8 +29,8 @@ def score_transfer(encode: Encode, task: TransferTask) -> dict:
     Raises:
         UndefinedScoreError: An embedding is not finite.
     """
-    embedding = embed_once(encode, task.sentences())
-    sides = [embedding(side) for side in task.texts]  # (N, d) each
+    embedding = embed_once(encode, task.texts())
+    sides = [embedding(side) for side in task.sides]  # (N, d) each
     joined = sides[0] if len(sides) == 1 else np.hstack([np.abs(sides[0] - sides[1]), sides[0] * sides[1]])
     order = _order(task)
     features, labels = torch.from_numpy(joined[order]), task.labels[order]
@@ -41,7 +41,7 @@ def score_transfer(encode: Encode, task: TransferTask) -> dict:
 def _order(task: TransferTask) -> list[int]:
     """Return the row order: by number of words and label within each part. SentEval's folds depend on this order."""
     parts = list(task.parts.values()) or [slice(0, len(task.labels))]
-    keys = list(zip(*([len(s.split()) for s in side] for side in task.texts), task.labels))
+    keys = list(zip(*([len(s.split()) for s in side] for side in task.sides), task.labels))
     return [i for part in parts for i in sorted(range(part.start, part.stop), key=keys.__getitem__)]
 
 

@@ -1,7 +1,5 @@
 """BERT-whitening, a post-processing baseline that needs no training."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from informin.errors import UndefinedScoreError
@@ -35,27 +33,30 @@ class Whitening:
         return ((x - self.mean) @ self.kernel).astype(np.float32)
 
 
-def whitened(encode: Encode, dimensions: int | None, fitted_on: Sequence[str] | None = None) -> Encode:
-    """Return an encode() with whitened embeddings.
+def whitened(encode: Encode, dimensions: int | None) -> Encode:
+    """Return an encode function whose embeddings are whitened, fitted on the sentences of each call.
 
-    Args:
-        fitted_on: Sentences to fit the whitening on, once; None for the sentences of each call. For a task these are
-            its own sentences ("target" in Su et al., 2021), without labels.
+    For a task these are its own sentences ("target" in Su et al., 2021), without labels.
 
     Raises:
-        UndefinedScoreError: By the function that is returned, if there are not more sentences than dimensions: all
-            cosines would be equal.
+        UndefinedScoreError: By the function that is returned; see `whiten`.
     """
-    transform = None if fitted_on is None else Whitening(encode(fitted_on), dimensions)
+    return lambda sentences: whiten(encode(sentences), dimensions)
 
-    def encode_whitened(sentences: Sequence[str]) -> np.ndarray:
-        x = encode(sentences)
-        kept = min(dimensions or x.shape[1], x.shape[1])
-        if transform is None and len(x) <= kept and np.isfinite(x).all():
-            raise UndefinedScoreError(
-                f"{len(x)} sentences cannot be whitened to {kept} dimensions, because all cosines would be equal. Set "
-                "`whitening_file`, or a smaller `whitening`"
-            )
-        return (transform or Whitening(x, dimensions))(x)
 
-    return encode_whitened
+def whiten(x: np.ndarray, dimensions: int | None) -> np.ndarray:
+    """Return embeddings (N, d) whitened with a map fitted on themselves.
+
+    Args:
+        dimensions: Number of directions to keep; None for all d.
+
+    Raises:
+        UndefinedScoreError: There are not more rows than directions, which makes all cosines equal.
+    """
+    kept = min(dimensions or x.shape[1], x.shape[1])
+    if len(x) <= kept and np.isfinite(x).all():
+        raise UndefinedScoreError(
+            f"{len(x)} sentences cannot be whitened to {kept} dimensions, because all cosines would be equal. Set a "
+            "smaller `whitening`"
+        )
+    return Whitening(x, dimensions)(x)
