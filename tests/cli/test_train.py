@@ -19,7 +19,6 @@ from tests.conftest import ROOT
 from tests.forked import Forked
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
-pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 def start(arguments: list[str], log: Path) -> Forked:

@@ -1,0 +1,125 @@
+"""`informin fit`."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from informin.adapters import LinearAdapter
+from informin.cli import fit
+from tests import forked
+from tests.conftest import make_sentences
+
+TEXTS = make_sentences(60)
+
+
+@pytest.fixture
+def vectors(tmp_path) -> np.ndarray:
+    """Embeddings in the file x.npy."""
+    x = np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    return x
+
+
+def words(tmp_path, *others: object) -> list[str]:
+    return ["--task", "clustering", "--output_dir", str(tmp_path / "o"), *map(str, others)]
+
+
+@pytest.mark.parametrize("task", ["clustering", "search"])
+def test_adapted_model_is_loaded_as_printed(model, texts, tmp_path, capsys, task):
+    argv = ["--task", task, "--model_name", model, "--train_file", texts, "--output_dir", tmp_path / "o"]
+    assert fit.main(list(map(str, argv))) == 0
+    out = capsys.readouterr().out
+    line = next(line.strip() for line in out.splitlines() if "SentenceTransformer(" in line)
+    adapted = eval(line, {"SentenceTransformer": SentenceTransformer})
+    original = SentenceTransformer(str(model), device="cpu").encode(TEXTS)
+    expected = fitted_on(original, task).transform(original)
+    cosines = (adapted.encode(TEXTS, normalize_embeddings=True) * expected).sum(1)
+    assert cosines.min() > 1 - 1e-5
+    assert ("informin eval --retrieval" in out) == (task == "search") and len(out.splitlines()) <= 12
+    assert (tmp_path / "o" / "report.html").is_file() and (tmp_path / "o" / "README.md").is_file()
+
+
+def fitted_on(x: np.ndarray, task: str, **options) -> LinearAdapter:
+    from informin.adapters.linear import TASKS
+
+    return LinearAdapter(**TASKS[task], **options).fit(x)
+
+
+def test_embeddings_alone_give_the_adapter_and_its_lines(vectors, tmp_path, capsys):
+    """The printed lines apply it with NumPy."""
+    argv = ["--embeddings", tmp_path / "x.npy", "--dimension", 4, "--rotation", "bits"]
+    assert fit.main(words(tmp_path, *argv)) == 0
+    code = capsys.readouterr().out.partition("from safetensors")[1:]
+    applied = {"np": np, "queries": vectors}
+    exec("".join(code), applied)
+    expected = fitted_on(vectors, "clustering", n_components=4, rotation="bits").transform(vectors)
+    np.testing.assert_allclose(applied["vectors"], expected, atol=1e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "o" / "documents.npy"), expected, atol=1e-5)
+
+
+def test_embeddings_of_the_model_save_the_time_to_embed(model, texts, tmp_path):
+    np.save(tmp_path / "x.npy", SentenceTransformer(str(model), device="cpu").encode(TEXTS))
+    argv = ["--model_name", model, "--train_file", texts, "--embeddings", tmp_path / "x.npy", "--documents", "smoothed"]
+    assert fit.main(words(tmp_path, *argv)) == 0
+    assert np.load(tmp_path / "o" / "documents.npy").shape == (60, 32)
+
+
+def test_embeddings_in_another_order_are_refused(model, texts, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", SentenceTransformer(str(model), device="cpu").encode(TEXTS)[::-1])
+    argv = ["--model_name", model, "--train_file", texts, "--embeddings", tmp_path / "x.npy"]
+    assert fit.main(words(tmp_path, *argv)) == 2
+    assert "--embeddings" in capsys.readouterr().err and not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_embeddings_that_are_not_finite_are_refused(vectors, tmp_path, capsys, value):
+    vectors[7, 3] = value
+    np.save(tmp_path / "x.npy", vectors)
+    assert fit.main(words(tmp_path, "--embeddings", tmp_path / "x.npy")) == 2
+    error = capsys.readouterr().err
+    assert "x.npy" in error and error.count("\n") == 1 and not (tmp_path / "o").exists()
+
+
+def test_used_folder_is_refused_before_the_work(vectors, tmp_path, capsys):
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "mine.txt").write_text("mine")
+    assert fit.main(words(tmp_path, "--embeddings", tmp_path / "gone.npy")) == 2
+    assert "--output_dir" in capsys.readouterr().err and len(list((tmp_path / "o").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "argv, option",
+    [
+        (["--task", "search", "--output_dir", "o"], "--model_name"),
+        (["--task", "search", "--output_dir", "o", "--model_name", "m"], "--train_file"),
+        (["--output_dir", "o", "--embeddings", "x.npy"], "--task"),
+        (["--task", "auto", "--output_dir", "o", "--embeddings", "x.npy"], "--task"),
+    ],
+)
+def test_missing_options_are_named(argv, option, capsys):
+    with pytest.raises(SystemExit) as caught:
+        fit.main(argv)
+    error = capsys.readouterr().err
+    assert caught.value.code == 2 and option in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_leaves_no_files(vectors, tmp_path, number):
+    """The fit is stopped while it runs, by a text file that is a pipe without a writer."""
+    os.mkfifo(tmp_path / "pipe.txt")
+    code = "import sys; from informin.cli import start; start('fit', sys.argv[1:])"
+    argv = words(tmp_path, "--embeddings", tmp_path / "x.npy", "--train_file", tmp_path / "pipe.txt")
+    process = forked.python(code, argv)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".informin-*")):  # the lock of the output
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    error = process.stderr.read()
+    assert error.startswith("Interrupted") and error.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe.txt", "x.npy"]

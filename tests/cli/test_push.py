@@ -1,0 +1,143 @@
+"""`informin push` and `export`, with tests/hub_server.py as the Hub."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+
+from informin.adapters import LinearAdapter
+from informin.cli import eval as eval_command
+from informin.cli import export, push
+from informin.models.opening import load_model
+from informin.publishing.adapted import save_adapted
+from informin.publishing.published import published_files
+from tests.conftest import make_sentences
+
+REPO = "alice/m"
+
+
+@pytest.fixture
+def folder(model, tmp_path) -> Path:
+    """An exported folder: a model with an adapter."""
+    loaded = load_model(model, device="cpu")
+    vectors = loaded.encode(make_sentences(60))
+    save_adapted(loaded, LinearAdapter().fit(vectors), tmp_path / "model", texts=60, task="search")
+    return tmp_path / "model"
+
+
+def words(folder, *others: object) -> list[str]:
+    return ["--model_name", str(folder), "--hub_model_id", REPO, *map(str, others)]
+
+
+def remote(hub) -> dict[str, bytes]:
+    """Return the files on the Hub without those that it created itself."""
+    return {name: content for name, content in hub.files(REPO).items() if name != ".gitattributes"}
+
+
+def local(folder: Path) -> dict[str, bytes]:
+    return {path.as_posix(): (folder / path).read_bytes() for path in published_files(folder)}
+
+
+def fails(capsys, code: int, *argv: str) -> str:
+    """Run `informin push`, which must fail, and return its message."""
+    assert push.main(list(argv)) == code
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and error.startswith("error: ")
+    return error
+
+
+def test_push(logged_in, folder, capsys):
+    """It lists what is uploaded and what is not, and uploads it. Sentences in the report stay here."""
+    (folder / "report.html").write_text("sentences")
+    assert push.main(words(folder, "--private")) == 0
+    out = capsys.readouterr().out
+    assert remote(logged_in) == local(folder) and "report.html" not in remote(logged_in)
+    assert "Not uploaded: report.html\n" in out and out.endswith(f"The model is at {logged_in.url}/{REPO}\n")
+    for name, content in local(folder).items():
+        if name != "README.md":  # which is pinned after that
+            assert f"{len(content):>13,}  {name}\n" in out
+    assert push.main(words(folder)) == 0
+
+
+def test_dry_run_sends_nothing(logged_in, folder, capsys, monkeypatch):
+    monkeypatch.delenv("HF_TOKEN")
+    assert push.main(words(folder, "--dry_run")) == 0
+    out = capsys.readouterr().out
+    assert logged_in.requests == [] and out.endswith(f"Nothing was uploaded to {REPO}.\n")
+    assert f'SentenceTransformer("{REPO}"' in (folder / "README.md").read_text()
+
+
+def test_finish_of_a_failed_push(logged_in, folder, capsys):
+    """The error ends with a command that finishes it."""
+    logged_in.fail("POST", "/commit/main", status=403)
+    error = fails(capsys, 1, *words(folder))
+    command = shlex.split(error.partition("Finish with: ")[2])
+    assert command[:2] == ["informin", "push"] and push.main(command[2:]) == 0
+    assert remote(logged_in) == local(folder)
+
+
+def test_files_of_others_are_kept(logged_in, folder, capsys):
+    logged_in.add_repo(REPO, {"a.txt": b"mine"}, author="alice")
+    assert "--overwrite" in fails(capsys, 2, *words(folder))
+    assert remote(logged_in) == {"a.txt": b"mine"}
+    assert push.main(words(folder, "--overwrite")) == 0
+    assert remote(logged_in).keys() == {*local(folder), "a.txt"}
+
+
+def test_unusable_folders_are_refused_before_any_request(logged_in, folder, model, capsys, tmp_path):
+    assert "--model_name" in fails(capsys, 2, *words(tmp_path / "gone"))
+    assert "--model_name" in fails(capsys, 2, *words(model))  # not of this project
+    linked = Path(shutil.copytree(folder, tmp_path / "linked"))
+    (linked / "vocab.txt").symlink_to(folder / "config.json")
+    assert str(linked / "vocab.txt") in fails(capsys, 2, *words(linked))
+    weights = load_file(folder / "model.safetensors")
+    next(iter(weights.values()))[0] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    assert "NaN" in fails(capsys, 2, *words(folder))
+    assert logged_in.requests == []
+
+
+def test_trained_model_is_exported_scored_and_pushed(logged_in, command, tmp_path, capsys):
+    """From a checkpoint: export, eval, and push with the results on the card."""
+    import run_unsup
+
+    assert run_unsup.main(command()) == 0
+    checkpoint, new, scores = tmp_path / "run" / "checkpoint-4", tmp_path / "new", tmp_path / "scores.json"
+    assert "informin export" in fails(capsys, 2, *words(checkpoint))
+    assert export.main(["--model_name", str(checkpoint), "--output_dir", str(new)]) == 0
+    assert capsys.readouterr().out.split() == [path.as_posix() for path in published_files(new)]
+    vectors = [SentenceTransformer(str(path), device="cpu").encode(["the old dog"]) for path in (checkpoint, new)]
+    np.testing.assert_allclose(*vectors, atol=1e-6)
+    pairs = tmp_path / "faq.tsv"
+    pairs.write_text(
+        "query\tdocument\n" + "".join(f"{a}\t{b}\n" for a, b in zip(make_sentences(9), make_sentences(9, 1)))
+    )
+    assert eval_command.main(["--model_name", str(new), "--retrieval", str(pairs), "--output", str(scores)]) == 0
+    assert push.main(words(new, "--results", scores)) == 0
+    assert json.loads(remote(logged_in)["results/model.json"])["model"] == "this model"
+    assert str(tmp_path).encode() not in b"".join(remote(logged_in).values())
+
+
+def test_results_of_another_model_are_refused(logged_in, folder, capsys, tmp_path):
+    (tmp_path / "scores.json").write_text("{}")
+    assert "--results" in fails(capsys, 2, *words(folder, "--results", tmp_path / "scores.json"))
+    assert logged_in.requests == [] and not (folder / "results").exists()
+
+
+def test_export_in_half_precision(folder, tmp_path):
+    argv = ["--model_name", folder, "--output_dir", tmp_path / "half", "--dtype", "float16"]
+    assert export.main(list(map(str, argv))) == 0
+    weights = load_file(tmp_path / "half" / "model.safetensors")
+    assert {str(weight.dtype) for weight in weights.values()} == {"torch.float16"}
+    assert export.main(list(map(str, argv))) == 2, "the folder is in use"
+
+
+def test_int8_needs_onnx(tmp_path, capsys):
+    with pytest.raises(SystemExit) as caught:
+        export.main(["--model_name", "m", "--output_dir", str(tmp_path / "new"), "--int8"])
+    assert caught.value.code == 2 and "--int8" in capsys.readouterr().err
