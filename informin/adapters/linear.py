@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from informin.errors import UsageError
 
 ROTATIONS = ("principal", "bits")
 # Options by task. Whitening helps search, and often hurts labels and clusters of short texts.
-TASKS: dict[str, dict[str, float]] = {"clustering": {"whitening": 0.0, "self_weight": 0.7}, "search": {}}
+TASKS: dict[str, dict[str, Any]] = {"clustering": {"whitening": 0.0, "self_weight": 0.7}, "search": {}}
 DTYPES = (np.float64, np.float32, np.float16)  # that `transform` returns; others become the first
 MEMORY_MAPPED = 10**6  # rows: larger arrays are read in chunks and never copied
 

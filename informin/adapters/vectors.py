@@ -65,9 +65,8 @@ def check_vectors(
     Raises:
         UsageError: There is not one row per text, the widths differ, or a row is not the embedding of its text.
     """
+    check_rows(vectors, texts)
     fix = "Give the embeddings of this model with the same prompt and maximum length, in the order of the texts."
-    if len(vectors) != len(texts):
-        raise UsageError(f"has {len(vectors):,} rows, and there are {len(texts):,} texts", option="embeddings", fix=fix)
     drawn = np.random.default_rng(0).permutation(len(vectors))
     again = _units(encode([texts[row] for row in drawn[:CHECKED]]))
     rows = _units(read_rows(vectors, drawn[:SPREAD_OF]))
@@ -84,6 +83,12 @@ def check_vectors(
             option="embeddings",
             fix=fix,
         )
+
+
+def check_rows(vectors: np.ndarray, texts: Sequence[str]) -> None:
+    """Raise UsageError if there is not one row per text."""
+    if len(vectors) != len(texts):
+        raise UsageError(f"has {len(vectors):,} rows, and there are {len(texts):,} texts", option="embeddings")
 
 
 def _validated(array: np.ndarray, name: str) -> np.ndarray:

@@ -1,36 +1,36 @@
-"""Score models on STS and transfer tasks, labeled sentences and retrieval."""
+"""Score models on STS and transfer tasks, labeled texts and retrieval."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 
-from typing_extensions import Unpack
+from sentence_transformers import SentenceTransformer
 
-from informin.distributed import first_only, on_first
-from informin.errors import UsageError
+from informin.distributed import first_only
+from informin.errors import UsageError, one_line
 from informin.evaluation.labels import LABEL_COLUMNS
-from informin.evaluation.result_tables import load_others, refuse_other_samples, tables_text, write_report
-from informin.evaluation.scoring import (
-    ALL_DIMENSIONS,
-    Sides,
-    Tasks,
-    WhiteningOptions,
-    load_tasks,
-    score_encoder,
-    whitening_options,
-)
+from informin.evaluation.results import Results, load_all_results
+from informin.evaluation.scoring import Tasks, load_tasks, pooler_of, score_model
 from informin.evaluation.senteval import chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
-from informin.evaluation.table import FORMATS, Table, checkpoint_label, new_label, render, score_tables
-from informin.jobs.collections import CollectionScores, CollectionSearch, is_collection
-from informin.jobs.models import ModelKeywords, ModelOptions, loaded, models_of, name_of, sides_of
-from informin.models.model import Model
-from informin.outputs import only_writers, refuse_unwritable
+from informin.evaluation.table import (
+    Table,
+    aggregation_table,
+    footnotes,
+    model_label,
+    render,
+    score_tables,
+    time_table,
+)
+from informin.models.opening import load_model, name_of
+from informin.outputs import only_writer, save_text
 from informin.report.html import tables_html
 
 Paths = str | Path | Sequence[str | Path]
-Outputs = Callable[[str, str], Path]  # the results file of a model and a pooling
+Model = str | Path | SentenceTransformer
 
 
 @dataclass(repr=False)
@@ -38,28 +38,20 @@ class Evaluation:
     """Scores of one or more models.
 
     Attributes:
-        rows: Results of each model and pooling on tasks and files; see `informin.evaluation.results`.
+        rows: Results of each model and pooling.
         others: Results to compare with: one for all rows, or one per row.
-        collections: Scores on each test collection.
-        notes: Notes about the scores on test collections.
     """
 
-    rows: list[dict]
-    others: list[dict] = field(default_factory=list)
-    collections: list[CollectionScores] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    rows: list[Results]
+    others: list[Results] = field(default_factory=list)
 
     @property
     def scores(self) -> dict[str, dict[str, float | None]]:
-        """The scores x 100 by model and task: nDCG@10 of a test collection, None for an undefined score."""
-        found: dict[str, dict[str, float | None]] = {}
-        for row in self.rows:
-            label = new_label(found, checkpoint_label(row), checkpoint_label(row, whole=True))
-            found[label] = {name: task["score"] for name, task in row["tasks"].items()}
-        for collection in self.collections:
-            for name, scores in collection.scores.items():
-                found.setdefault(name, {})[collection.name] = float(scores["ndcg_10"].mean())
-        return found
+        """The scores x 100 by model and task: V-measure of labels, MRR@10 of retrieval, None for an undefined score."""
+        return {
+            label: {name: task["score"] for name, task in results.tasks.items()}
+            for label, results in _labeled(self.rows).items()
+        }
 
     def table(self, format: str = "text", *, seeds: bool = False) -> str:
         """Return all tables and notes.
@@ -68,41 +60,26 @@ class Evaluation:
             format: text, markdown, latex or json (the results themselves).
             seeds: The models are seeds of one recipe: adds mean ± sd.
         """
-        if format not in FORMATS:
-            raise UsageError(f"is {format}", option="format", needed=f"one of: {', '.join(FORMATS)}")
-        if format == "json" and self.collections:
-            found = {one.name: {row.label: dict(row.values) for row in one.table.rows} for one in self.collections}
-            return json.dumps({"collections": found, "results": self.rows}, indent=1, ensure_ascii=False)
-        parts = [self._collections_text(format)] if self.collections else []
-        if self.rows or not parts:
-            parts.append(tables_text(self.rows, self.others, seeds, format))
-        return "\n\n".join(parts)
+        if format == "json":
+            return json.dumps([asdict(results) for results in self.rows], indent=1, ensure_ascii=False)
+        more = [*aggregation_table(self.rows), time_table(self.rows)] if format == "text" else []
+        notes = [one_line(note) for note in footnotes(self.rows, self.others)]
+        parts = [render(table, format) for table in (*self._tables(seeds), *more)]
+        return "\n\n".join([*parts, *(f"% {note}" if format == "latex" else note for note in notes)])
 
     def save(self, output_dir: str | Path, *, seeds: bool = False) -> None:
-        """Write table.md, and summary.json with all results on tasks and files.
+        """Write the tables to table.md, and the results of each row to a .json file.
 
         Args:
-            output_dir: A folder, which may have these files from an earlier call.
+            output_dir: A folder; files of an earlier call are replaced.
             seeds: The models are seeds of one recipe: adds mean ± sd.
-
-        Raises:
-            UsageError: The folder has other files with these names, or cannot be written.
         """
-        before = [self._collections_text("markdown")] if self.collections else []
-        write_report(str(output_dir), self.rows, self.others, seeds, before)
+        for label, results in _labeled(self.rows).items():
+            results.save(Path(output_dir, f"{label.replace('/', '-')}.json"))
+        save_text(Path(output_dir, "table.md"), self.table("markdown", seeds=seeds) + "\n")
 
-    def _collections_text(self, form: str) -> str:
-        def noted(note: str) -> str:
-            return f"% {note}" if form == "latex" else note
-
-        shown: list[str] = []
-        for found in self.collections:
-            shown.append(render(found.table, form))
-            shown += [noted(found.note)] if found.note else []
-        return "\n".join([*shown, *map(noted, self.notes)])
-
-    def _tables(self) -> list[Table]:
-        return [*(found.table for found in self.collections), *score_tables(self.rows, self.others)]
+    def _tables(self, seeds: bool = False) -> list[Table]:
+        return score_tables(self.rows, self.others, seeds)
 
     def __repr__(self) -> str:
         return "\n\n".join(render(table, "text") for table in self._tables())
@@ -112,7 +89,7 @@ class Evaluation:
 
 
 def evaluate(
-    model: str | Path | Model | Iterable[str | Path | Model],
+    model: Model | Iterable[Model],
     *,
     tasks: str | Sequence[str] = (),
     labels: Paths = (),
@@ -125,33 +102,40 @@ def evaluate(
     senteval_dir: str | Path | None = None,
     split: str = "test",
     whitening: float | None = None,
-    whitening_file: str | Path | None = None,
     output: str | Path | None = None,
     compare: Paths = (),
-    **options: Unpack[ModelKeywords],
+    pooler: str | Sequence[str] = "auto",
+    prompt: str | None = None,
+    max_length: int | None = None,
+    batch_size: int = 64,
+    device: str | None = None,
+    bf16: bool = False,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
 ) -> Evaluation:
-    """Score one model or several on STS and transfer tasks, labeled sentences and retrieval.
+    """Score one model or several on STS and transfer tasks, labeled texts and retrieval.
 
     Args:
-        model: Hub id, folder, or a model from `load_model`; or several of them.
+        model: Hub id, folder, or SentenceTransformer; or several of them.
         tasks: `all`, `sts`, `transfer`, or names of SentEval tasks. Default: all if no files are given.
         labels: One labeled file or several, one task each: TSV, CSV or JSONL with the columns text and label. Rows
             without a label are skipped.
         text_column: Column of `labels` with the texts, or several to join, such as subject,body. Default: text.
         label_column: Column of `labels` with the labels. Default: label.
-        retrieval: Test collections: folders in BEIR's layout, or names of mteb tasks. Or files with the columns query,
-            document and optionally relevance (or score) and negative, one task each.
-        bm25: With a test collection: add BM25 and its rank fusion with the first model.
-        query_prompt: Text before queries of `retrieval`. Default: `prompt`, or the stored prompt named query.
-        document_prompt: The same for documents. Default: `prompt`, or the prompt named document or passage.
+        retrieval: Test collections, one task each: folders in BEIR's layout or with corpus.tsv, queries.tsv and
+            qrels.tsv; or files with the columns query, document and optionally relevance (or score) and negative.
+        bm25: In retrieval, add BM25 and its rank fusion with each model.
+        query_prompt: Text before queries of `retrieval`. Default: `prompt`, or the stored prompt of queries.
+        document_prompt: The same for documents.
         senteval_dir: SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.
         split: `test`; or `dev`: STS-B, SICK-R and the accuracy that selects C.
-        whitening: Whiten the embeddings and keep this number of dimensions; `math.inf` for all.
-        whitening_file: Sentences to fit the whitening on. Default: each task's own.
+        whitening: Whiten the embeddings of each task and keep this number of dimensions; `math.inf` for all.
         output: Save results here and resume from them: a .json file for one row, a folder for several.
         compare: Results files or folders to subtract: one for all rows, or one per row.
-        options: How models embed that are given by name; see `informin.jobs.models.ModelOptions`. With several
-            poolings in `pooler`, each is a row.
+        pooler: See `informin.load_model`; with several, each is a row.
+        prompt: Text before every text, instead of the stored prompts.
+        max_length, device, bf16, revision, trust_remote_code: See `informin.load_model`.
+        batch_size: Texts per forward pass.
 
     Returns:
         The scores, `table`, and `save`.
@@ -159,116 +143,107 @@ def evaluate(
     Raises:
         UsageError: An option, a model or a file cannot be used.
     """
-    how, models = ModelOptions(**options), models_of(model, "model")
-    _refuse_other_splits(split)
-    own, found = _listed(labels), _listed(retrieval)
-    collections, files = [[path for path in found if is_collection(path) is folder] for folder in (True, False)]
-    columns = _columns(own, text_column, label_column)
-    prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
-    _refuse_unused({} if found else prompts, "without `retrieval`")
-    _refuse_unused({} if collections else {"bm25": bm25 or None}, "without a test collection in `retrieval`")
-    unused = {"output": output, "compare": compare or None, "whitening": whitening}
-    _refuse_unused(unused if collections else {}, "with a test collection", "Leave it out.")
-    search = CollectionSearch(collections, bm25) if collections else None
-    asked = _listed(tasks) or ([] if own or found else ["all"])
-    numbers = [len(one.poolers) if isinstance(one, Model) else len(_poolers(how)) for one in models]
-    outputs = _output_paths(output, [name_of(one) for one in models], sum(numbers), whitening, split)
-    others = load_others(_listed(compare), sum(numbers), split)
-    whitened = whitening_options(whitening, str(whitening_file) if whitening_file else None)
-    data = _load(asked, split, own, files, senteval_dir, columns)
-    refuse_other_samples(others, data)
-    if data.data:
-        for one in models[1:]:
-            loaded(one, how)  # report a wrong name before scoring the first model
-    rows: list[dict] = []
+    models = [model] if isinstance(model, Model) else list(model)
+    poolers = [pooler] if isinstance(pooler, str) else list(pooler)
+    files = {"labels": _listed(labels), "retrieval": _listed(retrieval)}
+    wanted = _listed(tasks) or ([] if any(files.values()) else ["all"])
+    names = chosen_tasks(list(map(str, wanted)), split)
+    folder = senteval_folder(senteval_dir) if names else None
+    columns = (text_column or LABEL_COLUMNS[0], label_column or LABEL_COLUMNS[1])
+    data = load_tasks(folder, names, split, **files, columns=columns)
+    others = load_others(_listed(compare), len(models) * len(poolers), data)
+    raise_if_shared(output, [(Path(name_of(one)).name, how) for one in models for how in poolers])
+    suffix = _suffix(whitening, split)
+    rows: list[Results] = []
     for one in models:
-        encoder = loaded(one, how)
-        sides = sides_of(encoder, how.prompt, **prompts) if found else None
-        if search:
-            search.add(encoder, sides)
-        if data.data:
-            rows += _score(encoder, data, whitened, outputs, sides if files else None)
-    return Evaluation(rows, others, search.scores() if search else [], search.notes if search else [])
+        for how in poolers:
+            st = load_model(
+                one,
+                pooler=how,
+                max_length=max_length,
+                device=device,
+                revision=revision,
+                trust_remote_code=trust_remote_code,
+                bf16=bf16,
+            )
+            path = None if output is None else _results_file(Path(output), st, how, suffix)
+            with first_only(only_writer(path, "output") if path else nullcontext()):
+                results = score_model(
+                    st,
+                    data,
+                    pooler=how,
+                    prompt=prompt,
+                    query_prompt=query_prompt,
+                    document_prompt=document_prompt,
+                    whitening=whitening,
+                    bm25=bm25,
+                    batch_size=batch_size,
+                    output=path,
+                )
+            results.tasks = {name: results.tasks[name] for name in data.data}  # without others in the same file
+            rows.append(results)
+    return Evaluation(rows, others)
 
 
-def _refuse_other_splits(split: str) -> None:
-    if split not in ("test", "dev"):
-        raise UsageError(f"is {split}", option="split", needed="test or dev")
+def load_others(paths: Sequence[str | Path], rows: int, data: Tasks | None = None) -> list[Results]:
+    """Load the results to compare with.
 
-
-def _columns(labels: list[str], text_column: str | None, label_column: str | None) -> tuple[str, str]:
-    """Return the columns of labeled files."""
-    _refuse_unused({} if labels else {"text_column": text_column, "label_column": label_column}, "without `labels`")
-    return text_column or LABEL_COLUMNS[0], label_column or LABEL_COLUMNS[1]
-
-
-def _load(
-    tasks: list[str],
-    split: str,
-    labels: list[str],
-    retrieval: list[str],
-    senteval_dir: str | Path | None,
-    columns: tuple[str, str],
-) -> Tasks:
-    names = chosen_tasks(tasks, split)
-    folder = senteval_folder(str(senteval_dir) if senteval_dir else None) if names else None
-    return load_tasks(folder, names, split, labels, retrieval, columns)
-
-
-def _refuse_unused(options: dict, where: str, fix: str | None = None) -> None:
-    """Raise UsageError if one of these options, which have no effect there, is not None."""
-    for name, value in options.items():
-        if value is not None:
-            raise UsageError(f"has no effect {where}", option=name, fix=fix)
-
-
-def _score(
-    encoder: Model, tasks: Tasks, whitening: WhiteningOptions | None, outputs: Outputs | None, sides: Sides | None
-) -> list[dict]:
-    """Return the results of a model on the tasks, without those of other tasks in the same results file."""
-    kept = {pooler: outputs(encoder.name, pooler) for pooler in encoder.poolers} if outputs else None
-    with first_only(only_writers(kept.values() if kept else ())):
-        rows = score_encoder(encoder, tasks, whitening, kept, sides)
-    return [row | {"tasks": {name: row["tasks"][name] for name in tasks.data}} for row in rows]
-
-
-def _listed(names: Paths) -> list[str]:
-    """Return one name or several as a list."""
-    return [str(names)] if isinstance(names, str | Path) else [*map(str, names)]
-
-
-def _poolers(options: ModelOptions) -> Sequence[str]:
-    return (options.pooler,) if isinstance(options.pooler, str) else options.pooler
-
-
-def _output_paths(
-    output: str | Path | None, models: list[str], rows: int, whitening: float | None, split: str
-) -> Outputs | None:
-    """Return a function from model and pooler to the results file; None without an output.
+    Args:
+        paths: Files or folders.
+        rows: Number of results that are compared with them.
+        data: Tasks of these results; None if they are not known.
 
     Raises:
-        UsageError: Several rows would share a file, or the folder cannot be written.
+        UsageError: Their number is neither 1 nor `rows`, or they have another split or other data.
     """
-    if not output:
-        return None
-    target, names = Path(output), [Path(name).name for name in models]
-    if str(output).endswith(".json"):
-        if rows > 1:
-            raise UsageError(
-                f"is {output}, a single file, and there are {rows} rows of scores",
-                option="output",
-                fix="Give a folder.",
-            )
-        on_first(lambda: refuse_unwritable(target))
-        return lambda model, pooler: target
-    if len(set(names)) < len(names):
+    others = load_all_results(paths)
+    if len(others) not in (0, 1, rows):
+        raise UsageError(f"has {len(others)} results", option="compare", needed=f"1, or one for each row ({rows})")
+    for other in others:
+        different = [name for name in other.tasks if data and _differs(other, name, data)]
+        if data and (other.split != data.split or different):
+            what = f"on another {different[0]}" if different else f"on the {other.split} split"
+            raise UsageError(f"has scores of {other.model} {what}", option="compare", fix="Score it on the same data.")
+    return others
+
+
+def raise_if_shared(output: str | Path | None, rows: Sequence[tuple[str, str]]) -> None:
+    """Raise UsageError if two rows, of a model and a pooling each, would share a results file."""
+    if output is not None and len(rows) > (1 if Path(output).suffix == ".json" else len(set(rows))):
         raise UsageError(
-            f"is {output}, but two models have the same folder name ({', '.join(names)})",
+            f"is {output}, and rows of scores would share a file",
             option="output",
-            fix="Rename one.",
+            fix="Give a folder, and models with different names.",
         )
-    on_first(lambda: refuse_unwritable(target / "results"))
-    dimensions = "" if whitening == ALL_DIMENSIONS else whitening
-    whitened = "" if whitening is None else f"-whitening{dimensions}"
-    suffix = "" if split == "test" else f"-{split}"
-    return lambda model, pooler: target / f"{Path(model).name}-{pooler}{whitened}{suffix}.json"
+
+
+def _results_file(output: Path, model: SentenceTransformer, pooler: str, suffix: str) -> Path:
+    if output.suffix == ".json":
+        return output
+    return output / f"{Path(name_of(model)).name}-{pooler_of(model) if pooler == 'auto' else pooler}{suffix}.json"
+
+
+def _differs(other: Results, name: str, data: Tasks) -> bool:
+    """Return whether results of a task were computed on other data than these."""
+    return name in data.data and [*other.tasks[name]["data"].values()] != [*data.checksums[name].values()]
+
+
+def _suffix(whitening: float | None, split: str) -> str:
+    """Return the end of the name of a results file, for settings that are not the default."""
+    kept = "" if whitening is None else f"-whitening{'' if whitening == float('inf') else int(whitening)}"
+    return kept + ("" if split == "test" else f"-{split}")
+
+
+def _labeled(rows: Sequence[Results]) -> dict[str, Results]:
+    """Return results by the name of their model and pooling, with its whole path or a number if names are equal."""
+    labeled: dict[str, Results] = {}
+    for results in rows:
+        name = model_label(results, whole=model_label(results) in labeled)
+        numbered = (name if number == 1 else f"{name} ({number})" for number in count(1))
+        labeled[next(label for label in numbered if label not in labeled)] = results
+    return labeled
+
+
+def _listed(names: Paths) -> list[str | Path]:
+    """Return one name or several as a list."""
+    return [names] if isinstance(names, str | Path) else list(names)

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from informin.adapters.linear import TASKS, LinearAdapter
 from informin.adapters.rows import read_rows
-from informin.adapters.vectors import check_vectors, load_vectors
+from informin.adapters.vectors import check_rows, check_vectors, load_vectors
 from informin.distributed import first_only, rank
 from informin.errors import UsageError
 from informin.evaluation.drift import FEWEST, SAMPLE, SEED, drift_warnings, measure_drift
@@ -169,14 +169,17 @@ def fit(
     """
     if task not in TASKS:
         raise UsageError(f"is {task}", option="task", needed=f"one of: {', '.join(TASKS)}")
-    if model is None and embeddings is None:
-        raise UsageError("is missing", option="model_name", fix="Give a model with texts, or `embeddings`.")
     texts = None if texts is None else as_texts(texts)
     vectors = None if embeddings is None else load_vectors(embeddings)
     st = None
-    if model is not None:
-        if not texts:
-            raise UsageError("is missing or empty", option="train_file", fix="A model needs the texts.")
+    if model is None:
+        if vectors is None:
+            raise UsageError("is missing", option="model_name", fix="Give a model with texts, or `embeddings`.")
+        if texts is not None:
+            check_rows(vectors, texts)
+    elif not texts:
+        raise UsageError("is missing or empty", option="train_file", fix="A model needs the texts.")
+    else:
         st = load_model(
             model,
             max_length=max_length,
