@@ -1,17 +1,20 @@
 """Add evaluation results to an exported folder, for its model card."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
 from informin.errors import UsageError
-from informin.evaluation.results import load_results, results_files, save_results
+from informin.evaluation.results import load_all_results
 from informin.models.checksums import weights_sha256
 from informin.models.opening import load_model
 from informin.publishing.published import raise_if_linked
 from informin.training.record import RunRecord
+
+TESTED = {"whitening": None, "split": "test", "precision": "fp32"}
 
 
 def add_results(folder: str | Path, files: Sequence[str | Path], *, trust_remote_code: bool = False) -> None:
@@ -39,30 +42,24 @@ def add_results(folder: str | Path, files: Sequence[str | Path], *, trust_remote
     ours, base = weights_sha256(model), (record.base_model or {}).get("weights_sha256")
     usual = _settings(model, record)
     placed = {}
-    for path in (path for name in files for path in results_files(name)):
-        results = load_results(path)
-        seed = _other_seed(Path(results["model"]), record)
-        if results["weights_sha256"] == ours:
+    for results in load_all_results(files):
+        seed = _other_seed(Path(results.model), record)
+        if results.weights_sha256 == ours:
             place, name = "model.json", "this model"
-        elif results["weights_sha256"] == base:
-            place, name = f"base-{results['pooler']}.json", "before training"
+        elif results.weights_sha256 == base:
+            place, name = f"base-{results.pooler}.json", "before training"
         elif seed is not None:
             place, name = f"other_seeds/seed{seed}.json", f"seed {seed}"
         else:
             needed = f"the weights of {folder}, of its source model or of another seed of the run"
-            raise UsageError(
-                f"{path} has results of another model ({results['model']})", option="results", needed=needed
-            )
-        expected = {"whitening": None, "split": "test", "precision": "fp32"} | (
-            {} if name == "before training" else usual
-        )
-        for setting, value in expected.items():
-            if results.get(setting) != value:
-                found = f"{path} was scored with {setting} {results.get(setting)!r}"
+            raise UsageError(f"has results of another model ({results.model})", option="results", needed=needed)
+        for setting, value in (TESTED if name == "before training" else TESTED | usual).items():
+            if getattr(results, setting) != value:
+                found = f"has results of {results.model} with {setting} {getattr(results, setting)!r}"
                 raise UsageError(found, option="results", needed=repr(value))
-        placed[place] = results | {"model": name}  # the name may be a local path
+        placed[place] = replace(results, model=name)  # the name may be a local path
     for place, results in placed.items():
-        save_results(folder / "results" / place, results)
+        results.save(folder / "results" / place)
 
 
 def _settings(model: SentenceTransformer, record: RunRecord) -> dict[str, Any]:

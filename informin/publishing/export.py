@@ -17,6 +17,7 @@ import copy
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import SAFE_WEIGHTS_NAME
 
@@ -32,24 +33,19 @@ import modeling_informin
 from informin.files import read_json, set_usual_modes, sha256, write_json
 from informin.models.checksums import forget_truncation
 from informin.models.opening import load_model
-from informin.models.trained import TrainedModel
+from informin.models.lora import merged
+from informin.models.trained import NATIVE, TrainedModel
 from informin.outputs import new_files, new_folder
-from informin.publishing.card import CARD, is_edited, write_card
+from informin.publishing.card import write_card
 from informin.publishing.fit_record import FitRecord
 from informin.publishing.origin import remove_origins
-from informin.publishing.published import (
-    ADAPTER_WEIGHTS,
-    MADE_FROM_WEIGHTS,
-    raise_if_linked,
-    raise_if_not_finite,
-    result_files,
-)
+from informin.publishing.published import ADAPTER_WEIGHTS, MADE_FROM_WEIGHTS, raise_if_linked, raise_if_not_finite
 from informin.training.record import RunRecord
 from modeling_informin import HEAD_FILE, has_pooler, sentence_transformers_files
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, *ADAPTER_WEIGHTS)  # in the root of a folder
-NATIVE = {"bert": "BertForInforMinCL", "roberta": "RobertaForInforMinCL"}  # classes for AutoModel with remote code
+CLASSES = {"bert": "BertForInforMinCL", "roberta": "RobertaForInforMinCL"}  # for AutoModel with trust_remote_code
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
 PLAIN = ["Transformer", "Pooling"]
 MODULES = (PLAIN, [*PLAIN, "Normalize"], [*PLAIN, "Normalize", "Dense"], [*PLAIN, "Normalize", "Dense", "Normalize"])
@@ -58,7 +54,12 @@ USUAL = ("transformer_task", "modality_config", "module_output_name", "max_seq_l
 
 
 def export_folder(
-    trained: TrainedModel, folder: str | Path, record: RunRecord | None = None, dtype: str = "float32"
+    trained: TrainedModel,
+    folder: str | Path,
+    record: RunRecord | None = None,
+    dtype: str = "float32",
+    module: nn.Module | None = None,
+    merge: bool = True,
 ) -> None:
     """Write a model in training so that it can be loaded and published. `trained` is not changed.
 
@@ -67,12 +68,16 @@ def export_folder(
         folder: Folder to write. Files in it are replaced once all of them are written.
         record: Record of the run.
         dtype: Data type of the weights in the file, one of `DTYPES`.
+        module: Module with whole weights, if they are sharded.
+        merge: Merge low-rank matrices into the weights. False writes them alone, for the source model.
 
     Raises:
         UsageError: A weight is NaN or infinite in this data type, or a file in the folder is a link.
     """
-    head = getattr(trained.module, "mlp", None)
-    _write(trained.finished(), Path(folder), record, dtype, None if head is None else head.state_dict())
+    head = getattr(module or trained.module, "mlp", None)
+    lora = trained.module.config.informin.get("lora")
+    with trained.finished(module) as model, merged(model) if merge and lora else nullcontext():
+        _write(model, Path(folder), record, dtype, None if head is None else head.state_dict())
 
 
 def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "float32") -> None:
@@ -91,17 +96,8 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     record = RunRecord.load(source) or FitRecord.load(source)
     if hasattr(model[0].auto_model, "pooler"):  # BERT's own, which no embedding depends on, and may be random
         model[0].auto_model.pooler = None
-    if dropouts := (getattr(model[0].config, "informin", None) or {}).get("dropouts"):
-        model[0].config.update(dropouts)  # the encoder's own, not those of training
     with new_folder(folder) as new:
         _write(model, new, record, dtype, projection_head(source))
-        if _weights(source) == _weights(new):  # the results belong to it, too
-            for path in result_files(source):
-                (new / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source / path, new / path)
-        if is_edited(source / CARD):
-            shutil.copyfile(source / CARD, new / CARD)
-        write_card(new)
 
 
 def projection_head(folder: Path) -> dict[str, Tensor] | None:
@@ -115,7 +111,12 @@ def projection_head(folder: Path) -> dict[str, Tensor] | None:
         return {name.removeprefix("mlp."): file.get_tensor(name) for name in names} or None
 
 
-def save_model(model: SentenceTransformer, folder: Path, head: Mapping[str, Tensor] | None = None) -> None:
+def save_model(
+    model: SentenceTransformer,
+    folder: Path,
+    head: Mapping[str, Tensor] | None = None,
+    hub_id: str | None = None,
+) -> None:
     """Write a finished model into an empty folder, without a card.
 
     A model whose modules are Transformer, Pooling, Normalize and Dense gets the older files of sentence-transformers. A
@@ -125,13 +126,14 @@ def save_model(model: SentenceTransformer, folder: Path, head: Mapping[str, Tens
         model: The model.
         folder: The folder.
         head: Weights of the projection head.
+        hub_id: Hub id of the source model, for low-rank matrices that are not merged.
     """
     if isinstance(model.tokenizer, PreTrainedTokenizerBase) and model.tokenizer.is_fast:
         forget_truncation(model.tokenizer)
     model.save_pretrained(str(folder), create_model_card=False)
     if _is_plain(model, folder):
         _write_older_files(model, folder, head)
-    remove_origins(folder)
+    remove_origins(folder, hub_id)
     set_usual_modes(folder)  # safetensors writes files that only their owner can read
 
 
@@ -147,9 +149,8 @@ def _write(
         model = copy.deepcopy(model).to(DTYPES[dtype])
     raise_if_not_finite(model.state_dict(), f"The model in {dtype}")
     with new_files(folder) as new:  # the disk may be full
-        save_model(model, new, head)
+        save_model(model, new, head, ((record and record.base_model) or {}).get("hub_id"))
         if record:
-            remove_origins(new, (record.base_model or {}).get("hub_id"))
             record.save(new)
         stale = [folder / name for name in WHOLE_OR_LORA if not (new / name).exists()]
         if _weights(folder) != _weights(new):
@@ -202,9 +203,12 @@ def _write_older_files(model: SentenceTransformer, folder: Path, head: Mapping[s
         path.unlink()
         path.parent.rmdir()
     if config["model_type"] in NATIVE:
-        shutil.copyfile(modeling_informin.__file__, folder / "modeling_informin.py")
-        config["auto_map"] = {"AutoModel": f"modeling_informin.{NATIVE[config['model_type']]}"}
-        write_json(folder / "config.json", config | {"informin": settings}, indent=2)
+        config |= (config.get("informin") or {}).get("dropouts", {})  # the encoder's own, not those of training
+        config["informin"] = settings
+        if kind := CLASSES.get(config["model_type"]):
+            shutil.copyfile(modeling_informin.__file__, folder / "modeling_informin.py")
+            config["auto_map"] = {"AutoModel": f"modeling_informin.{kind}"}
+        write_json(folder / "config.json", config, indent=2)
     if head:
         (folder / HEAD_FILE).parent.mkdir()
         save_file(dict(head), folder / HEAD_FILE, {"format": "pt"})

@@ -113,16 +113,20 @@ def push_folder(folder: str | Path, to: Destination, message: str = "Upload mode
     return to.url
 
 
-def push_space(folder: str | Path, to: Destination) -> str:
-    """Upload the folder of a Space in one commit and return its URL.
+def push_space(folder: str | Path, repo: str, private: bool | None = None, overwrite: bool = False) -> str:
+    """Create a Space if needed, upload its folder in one commit, and return its URL.
 
     Args:
         folder: A folder that holds nothing but the Space.
-        to: Destination of kind space.
+        repo: USER/NAME, or NAME for a Space of the token's owner.
+        private: As in `prepare`.
+        overwrite: As in `prepare`.
 
     Raises:
+        UsageError: As in `prepare`.
         OSError: The upload failed.
     """
+    to = prepare(repo, private, overwrite=overwrite, kind=SPACE)
     names = [path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()]
     _upload(to, folder, "Upload search page", names, delete_patterns=["informin/*"])  # modules that are gone
     return to.url
@@ -146,18 +150,14 @@ def _raise_if_foreign(api: HfApi, info: Any, user: str, branch: str | None, fold
     if all(commit.title == CREATION for commit in commits):
         return
     held = [sibling.rfilename for sibling in info.siblings or () if sibling.rfilename != ".gitattributes"]
-    card = None
-    if CARD in held:
-        card = Path(api.hf_hub_download(info.id, CARD, repo_type=kind, revision=info.sha))
-    ours = {TRAINING, FITTED} & set(held)
-    if kind == SPACE:
-        ours = card is not None and f"- {SPACE_TAG}\n" in card.read_text(encoding="utf-8", errors="replace")
+    card = Path(api.hf_hub_download(info.id, CARD, repo_type=kind, revision=info.sha)) if CARD in held else None
+    space = card is not None and f"- {SPACE_TAG}\n" in card.read_text(encoding="utf-8", errors="replace")
     others = {author for commit in commits if commit.title != CREATION for author in commit.authors} - {user}
-    if held and not ours:
+    if held and not (space if kind == SPACE else {TRAINING, FITTED} & set(held)):
         problem = f"has files that InforMin-CL did not upload ({', '.join(held[:3])}, {len(held)} in total)"
     elif others:
         problem = f"has commits by {', '.join(sorted(others))}"
-    elif card and kind == MODEL and is_edited(card) and not (folder and is_edited(Path(folder, CARD))):
+    elif kind == MODEL and card and is_edited(card) and not (folder and is_edited(Path(folder, CARD))):
         problem = f"has a {CARD} that was edited by hand"
     else:
         return

@@ -31,7 +31,7 @@ def is_hub_id(value: Any) -> bool:
         validate_repo_id(value)
     except HFValidationError:
         return False
-    return not os.path.exists(value)
+    return value is not None and not os.path.exists(value)
 
 
 def remove_origins(folder: Path, hub_id: str | None = None) -> None:

@@ -5,6 +5,7 @@ project did not write are not published.
 """
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers.dynamic_module_utils import get_relative_imports
+from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
@@ -66,7 +67,7 @@ def published_files(folder: str | Path) -> list[Path]:
         inside = (folder / path).glob("*.safetensors")
         names |= {PurePosixPath(path, file.name) for file in inside if SHARD.fullmatch(file.name)}
         names |= set(_code(folder, path))
-    return sorted(Path(name) for name in names if (folder / name).is_file())
+    return sorted(Path(name) for name in names if (folder / name).is_file() and ".." not in name.parts)
 
 
 def result_files(folder: str | Path) -> list[PurePosixPath]:
@@ -140,17 +141,13 @@ def _code(folder: Path, path: str) -> Iterator[PurePosixPath]:
     for name in ("config.json", TOKENIZER_CONFIG):
         named = _json(folder / path / name, {}).get("auto_map", {})
         for value in named.values() if isinstance(named, dict) else [named]:
-            classes += [str(one) for one in (value if isinstance(value, list) else [value])]
-    here = [name for name in classes if "--" not in name]  # REPOSITORY--FILE.CLASS is loaded from the Hub
-    files = [name.rpartition(".")[0].replace(".", "/") for name in here]
-    waiting = [PurePosixPath(where, f"{file}.py") for file in files for where in (path, "")]
-    seen: set[PurePosixPath] = set()
-    while waiting:
-        file = waiting.pop()
-        if file not in seen and ".." not in file.parts and (folder / file).is_file():
-            seen.add(file)
-            yield file
-            waiting += [file.parent / f"{name.replace('.', '/')}.py" for name in get_relative_imports(folder / file)]
+            classes += value if isinstance(value, list) else [value]
+    for name in (str(name) for name in classes if "--" not in str(name)):  # REPOSITORY--FILE.CLASS is on the Hub
+        for file in (folder / where / f"{name.rpartition('.')[0].replace('.', '/')}.py" for where in (path, "")):
+            if file.is_file() and ".." not in name:
+                yield from (
+                    PurePosixPath(os.path.relpath(one, folder)) for one in (file, *get_relative_import_files(file))
+                )
 
 
 def _json(path: Path, missing: Any) -> Any:

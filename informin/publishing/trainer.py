@@ -2,19 +2,22 @@
 
 import logging
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import nn
 from transformers import Trainer
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import HubStrategy
 
-from informin.errors import UsageError, error_line
+from informin.errors import PushError, SaveError, UsageError, error_line
 from informin.files import set_usual_modes
+from informin.models.checksums import forget_truncation
 from informin.models.trained import TrainedModel
 from informin.publishing.export import export_folder
-from informin.publishing.hub import prepare, push_folder
+from informin.publishing.hub import Destination, prepare, push_folder
 from informin.publishing.sharded import skeleton, with_weights
 from informin.training.record import RunRecord
 
@@ -59,41 +62,47 @@ class PublishingTrainer(Trainer):
 
     def write_model(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         """Write the model, its tokenizer and training.json to a folder."""
-        super()._save(output_dir, state_dict)
-        if not self.args.should_save:  # Trainer calls this in every process
-            return
+        usual = partial(super()._save, output_dir, state_dict)
+        if not self.args.should_save:
+            return usual()  # Trainer calls this in every process
         folder = Path(output_dir or self.args.output_dir)
-        self.trained.save(folder)
+        forget_truncation(self.processing_class)
+        self.trained.save(folder, usual, with_weights(self._bones, state_dict) if self._bones and state_dict else None)
         # A pickle of the options, which contains local paths and is not used.
         (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
         self.record().save(folder)
         set_usual_modes(folder)  # transformers copies the modeling file with its mode
 
     def export(self, folder: str | Path | None = None) -> None:
-        """Export the model, by default to the output folder; see `informin.publishing.export`."""
-        whole = self.whole_model  # in all processes
+        """Export the model, by default to the output folder; see `informin.publishing.export`. Call it in every process.
+
+        Raises:
+            SaveError: The folder could not be written. Earlier files in it are unchanged.
+        """
+        folder, whole = folder or self.args.output_dir, self.whole_model
         if self.is_world_process_zero():
-            export_folder(self.trained, folder or self.args.output_dir, self.record(), module=whole)
+            try:
+                export_folder(self.trained, folder, self.record(), module=whole, merge=self.args.lora_merge)
+            except (OSError, SafetensorError) as error:
+                raise SaveError(f"The model could not be written to {folder}: {error_line(error)}") from error
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         """Check that a push can succeed and create the repository.
 
         Raises:
-            UsageError: A push cannot succeed; see `informin.publishing.hub.prepare`.
+            UsageError: A push cannot succeed; see `informin.publishing.hub.prepare`, or low-rank matrices of a local
+                model would be pushed.
         """
         if not self.is_world_process_zero():
             return
-        args = self.args
         base = self.record().base_model or {}
-        if getattr(args, "lora_r", None) and not args.lora_merge and not base.get("hub_id"):
+        if self.args.lora_r and not self.args.lora_merge and not base.get("hub_id"):
             raise UsageError(
-                f"is false, and the source model {base.get('name')} is a local folder, which others do not have",
+                f"is false, and the source model {self.trained.name} is a local folder, which others do not have",
                 option="lora_merge",
                 fix="Merge the matrices, or set `base_model` to the Hub id of the source model.",
             )
-        name = args.hub_model_id or Path(args.output_dir).absolute().name
-        private = args.hub_private_repo if private is None else private
-        self._hub = prepare(name, private, token or args.hub_token, args.hub_revision, args.hub_overwrite)
+        self._hub = hub_destination(self.args, token, private)
         self.hub_model_id = self._hub.repo
 
     def push_to_hub(self, commit_message: str | None = "End of training", token: str | None = None, **_) -> str | None:
@@ -111,7 +120,7 @@ class PublishingTrainer(Trainer):
         """
         if self.hub_model_id is None or token:
             self.init_hf_repo(token)
-        PublishingTrainer.export(self)  # without the reports of subclasses, which need all processes
+        PublishingTrainer.export(self)  # without the report of a subclass
         if not self.is_world_process_zero():
             return None
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
@@ -124,12 +133,17 @@ class PublishingTrainer(Trainer):
         """
         if HubStrategy(self.args.hub_strategy) == HubStrategy.END:
             return
-        whole = self.whole_model
-        if not self.is_world_process_zero():
-            return
         with tempfile.TemporaryDirectory() as folder:
-            try:
-                export_folder(self.trained, folder, self.record(), module=whole)
-                push_folder(folder, self._hub, f"Training in progress, step {self.state.global_step}")
-            except Exception as error:  # of any library; the run is worth more than this upload
-                logger.warning(f"The push of {Path(checkpoint_folder).name} failed: {error_line(error)}")
+            PublishingTrainer.export(self, folder)
+            if self.is_world_process_zero():
+                try:
+                    push_folder(folder, self._hub, f"Training in progress, step {self.state.global_step}")
+                except PushError as error:
+                    logger.warning(f"{Path(checkpoint_folder).name} was not pushed: {error_line(error)}")
+
+
+def hub_destination(args: Any, token: str | None = None, private: bool | None = None) -> Destination:
+    """Return the repository that the options name, after the checks of `informin.publishing.hub.prepare`."""
+    name = args.hub_model_id or Path(args.output_dir).absolute().name
+    private = args.hub_private_repo if private is None else private
+    return prepare(name, private, token or args.hub_token, args.hub_revision, args.hub_overwrite)

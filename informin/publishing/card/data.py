@@ -5,6 +5,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from informin.evaluation.measures import KINDS
+from informin.evaluation.results import Results
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.senteval_files import HUB_DATA
 from informin.publishing.fit_record import FitRecord
@@ -42,10 +43,10 @@ def card_data(record: RunRecord | FitRecord, tags: list[str], **others: Any) -> 
     )
 
 
-def eval_results(results: dict) -> list[EvalResult]:
+def eval_results(results: Results) -> list[EvalResult]:
     """Return the scores of SentEval tasks, and every measure of the user's own labeled data."""
     scored = []
-    for name, entry in results["tasks"].items():
+    for name, entry in results.tasks.items():
         data = {"dataset_type": name, "dataset_name": name}
         if name in TASKS and entry["score"] is not None:
             data |= {"dataset_type": HUB_DATA, "dataset_config": name, "dataset_split": "test"}

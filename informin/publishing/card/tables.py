@@ -7,11 +7,11 @@
     other_seeds/seedN.json     runs with the same options and another seed
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from informin.evaluation.measures import KINDS
-from informin.evaluation.results import load_results
+from informin.evaluation.results import Results, load_results
 from informin.evaluation.table import TITLES, render, score_tables
 from informin.publishing.card.markdown import escape, escaped, markdown_table
 from informin.training.record import RunRecord
@@ -20,7 +20,7 @@ BEFORE, AFTER = "before training", "this model"
 
 
 @dataclass
-class Results:
+class AddedResults:
     """All results of a folder.
 
     Attributes:
@@ -29,25 +29,21 @@ class Results:
         seeds: Results of other runs by seed.
     """
 
-    model: dict | None = None
-    base: dict[str, dict] = field(default_factory=dict)
-    seeds: dict[int, dict] = field(default_factory=dict)
+    model: Results | None
+    base: dict[str, Results]
+    seeds: dict[int, Results]
 
 
-def load_added_results(folder: str | Path) -> Results:
+def load_added_results(folder: str | Path) -> AddedResults:
     """Load the files in results/."""
     folder = Path(folder, "results")
-    model = folder / "model.json"
-    base = {path.stem.removeprefix("base-"): path for path in sorted(folder.glob("base-*.json"))}
-    seeds = {int(path.stem.removeprefix("seed")): path for path in folder.glob("other_seeds/seed*.json")}
-    return Results(
-        model=load_results(model) if model.is_file() else None,
-        base={pooler: load_results(path) for pooler, path in base.items()},
-        seeds={seed: load_results(seeds[seed]) for seed in sorted(seeds)},
-    )
+    base = {path.stem.removeprefix("base-"): load_results(path) for path in sorted(folder.glob("base-*.json"))}
+    seeds = {int(path.stem.removeprefix("seed")): load_results(path) for path in folder.glob("other_seeds/seed*.json")}
+    model = load_results(folder / "model.json") if (folder / "model.json").is_file() else None
+    return AddedResults(model, base, dict(sorted(seeds.items())))
 
 
-def result_tables(results: Results, seed: int, samples: bool) -> str:
+def result_tables(results: AddedResults, seed: int, samples: bool) -> str:
     """Return the tables of STS and transfer, or with `samples` those of the user's labeled data.
 
     Rows are the source model, this model and the other seeds, then mean and standard deviation over the seeds.

@@ -4,25 +4,26 @@ from collections.abc import Iterator, Mapping
 
 from informin.evaluation.drift import CHANGED, FORGOT, MEASURES
 from informin.evaluation.measures import KINDS, Measure
-from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
+from informin.evaluation.results import Results
+from informin.evaluation.senteval import GROUPS
 from informin.publishing.card.markdown import escape
-from informin.publishing.card.tables import Results, pooling_name
+from informin.publishing.card.tables import AddedResults, pooling_name
 from informin.training.record import RunRecord
 
-GROUPS = {"sts": ("STS", STS_TASKS), "transfer": ("transfer", TRANSFER_TASKS)}
+TITLES = {"sts": "STS", "transfer": "transfer"}
 STSB_DEV = MEASURES["stsb_dev"]
 SECTION = "[Changes to the embeddings](#changes-to-the-embeddings)"
 
 
-def worse_after_training(record: RunRecord, results: Results) -> Iterator[str]:
+def worse_after_training(record: RunRecord, results: AddedResults) -> Iterator[str]:
     """Yield the scores and measures by which training made the model worse, each as a sentence."""
     chosen = {entry["step"]: entry for entry in record.history}
     old, new = chosen.get(0, {}), chosen.get(record.kept_step, {})
     for data in record.development_sets:
         name, measure = next(iter(KINDS[data["kind"]].items()))
         yield from _lower(f"{measure.title} on {data['name']}", measure, old.get(name), new.get(name))
-    for pooler, base in results.base.items() if results.model else ():
-        for score, theirs, ours in _scores(base, results.model or {}):
+    for pooler, base in results.base.items():
+        for score, theirs, ours in _scores(base, results.model) if results.model else ():
             if theirs is not None and ours is not None and theirs > ours:
                 yield (
                     f"Without this training, the source model has a higher {escape(score)} ({pooling_name(pooler)}): "
@@ -56,19 +57,18 @@ def _lower(title: str, measure: Measure, old: float | None, new: float | None) -
         yield f"{escape(title)} is {measure.shown(new)}, and {measure.shown(old)} before."
 
 
-def _scores(base: dict, model: dict) -> Iterator[tuple[str, float | None, float | None]]:
+def _scores(base: Results, model: Results) -> Iterator[tuple[str, float | None, float | None]]:
     """Yield the name of each score, the source model's and this model's: averages, or tasks of an incomplete group."""
-    for group, (title, tasks) in GROUPS.items():
-        averages = base["average"][group], model["average"][group]
+    for group, tasks in GROUPS.items():
+        averages = base.average[group], model.average[group]
         if None not in averages:
-            yield f"{title} average", *averages
+            yield f"{TITLES[group]} average", *averages
         else:
             yield from ((f"score on {task}", _score(base, task), _score(model, task)) for task in tasks)
-    for name, entry in model["tasks"].items():
-        if "kind" in entry:
-            title = next(iter(KINDS[entry["kind"]].values())).title
-            yield f"{title} on {name}", _score(base, name), _score(model, name)
+    for name, entry in model.samples().items():
+        title = next(iter(KINDS[entry["kind"]].values())).title
+        yield f"{title} on {name}", _score(base, name), _score(model, name)
 
 
-def _score(results: dict, task: str) -> float | None:
-    return results["tasks"].get(task, {}).get("score")
+def _score(results: Results, task: str) -> float | None:
+    return results.tasks.get(task, {}).get("score")
