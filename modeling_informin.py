@@ -6,13 +6,12 @@ a projection head is applied to the embedding (Gao et al., EMNLP 2021, section 3
 its own heads to `heads`.
 
 BERT and RoBERTa have classes of their own, which AutoModel loads from published folders with trust_remote_code=True.
-`make_model_class` creates the classes of other encoders, which are published as plain encoders.
+Other encoders are trained as SentenceTransformers, see `informin.models.wrapper`.
 
 This file is copied into every saved checkpoint and imported from there. It may import only the standard library, torch
 and transformers.
 """
 
-import functools
 import inspect
 import itertools
 import json
@@ -26,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 from torch.utils.checkpoint import checkpoint
-from transformers.modeling_utils import PreTrainedModel, load_state_dict, safe_save_file
+from transformers.modeling_utils import load_state_dict, safe_save_file
 from transformers.models.bert.modeling_bert import BertModel, BertOnlyMLMHead, BertPreTrainedModel
 from transformers.models.roberta.modeling_roberta import RobertaLMHead, RobertaModel, RobertaPreTrainedModel
 from transformers.utils import ModelOutput, cached_file
@@ -495,42 +494,7 @@ class RobertaForInforMinCL(InforMinMixin, RobertaPreTrainedModel):
         )
 
 
-@functools.cache
-def make_model_class(
-    encoder: type[PreTrainedModel],
-    lm_head: Optional[type[nn.Module]] = None,
-    dropouts: tuple[str, ...] = InforMinMixin.dropouts,
-) -> type[PreTrainedModel]:
-    """Create the class for another encoder of transformers, such as DistilBertForInforMinCL.
-
-    Args:
-        encoder: Class that AutoModel returns.
-        lm_head: Class of its language-model head, with the interface of RoBERTa's; None for no such head.
-        dropouts: Names of the dropout rates in its config.json.
-    """
-    family = next(kind for kind in encoder.__mro__[1:] if issubclass(kind, PreTrainedModel) and kind.base_model_prefix)
-    prefix = family.base_model_prefix
-    options = {"add_pooling_layer": False} if has_pooler(encoder) else {}
-    tied = {
-        "lm_head.decoder.weight": f"{prefix}.embeddings.word_embeddings.weight",
-        "lm_head.decoder.bias": "lm_head.bias",
-    }
-
-    class Model(InforMinMixin, family):
-        _keys_to_ignore_on_load_unexpected = [r"(^|\.)pooler\.", rf"^(?!{prefix}\.)"]
-
-        def __init__(self, config):
-            super().__init__(config)
-            setattr(self, prefix, encoder(config, **options))
-            self._build_heads("lm_head", lm_head, tied)
-
-    Model.dropouts = dropouts
-    Model.__name__ = Model.__qualname__ = f"{encoder.__name__.removesuffix('Model')}ForInforMinCL"
-    Model.__doc__ = f"{encoder.__name__.removesuffix('Model')} sentence encoder for InforMin-CL and related objectives."
-    return Model
-
-
-def has_pooler(encoder: type[PreTrainedModel]) -> bool:
+def has_pooler(encoder: type[nn.Module]) -> bool:
     """Return whether an encoder's class has its own pooling layer, which `add_pooling_layer=False` leaves out."""
     return "add_pooling_layer" in inspect.signature(encoder.__init__).parameters
 

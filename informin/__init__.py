@@ -8,49 +8,48 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from informin.adapters.linear import LinearAdapter
-    from informin.jobs.compare import compare
     from informin.jobs.embed import embed
     from informin.jobs.evaluate import evaluate
     from informin.jobs.fit import fit
-    from informin.jobs.models import load_model
-    from informin.jobs.upgrade import upgrade
+    from informin.models.opening import load_model
+    from informin.models.speed import speed_up
+    from informin.search.index import Index
     from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
     from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 __version__ = "0.3.0"
-__all__ = [
-    "BertForInforMinCL",
-    "InforMinTrainer",
-    "InforMinTrainingArguments",
-    "LinearAdapter",
-    "RobertaForInforMinCL",
-    "compare",
-    "embed",
-    "evaluate",
-    "fit",
-    "load_model",
-    "upgrade",
-]
-
-_HOMES = {
+_MODULES = {
     "BertForInforMinCL": "modeling_informin",
+    "Index": "informin.search.index",
     "InforMinTrainer": "trainer_informin",
     "InforMinTrainingArguments": "trainer_informin",
     "LinearAdapter": "informin.adapters.linear",
     "RobertaForInforMinCL": "modeling_informin",
-    "compare": "informin.jobs.compare",
     "embed": "informin.jobs.embed",
     "evaluate": "informin.jobs.evaluate",
     "fit": "informin.jobs.fit",
-    "load_model": "informin.jobs.models",
-    "upgrade": "informin.jobs.upgrade",
+    "load_model": "informin.models.opening",
+    "speed_up": "informin.models.speed",
 }
+__all__ = [
+    "BertForInforMinCL",
+    "Index",
+    "InforMinTrainer",
+    "InforMinTrainingArguments",
+    "LinearAdapter",
+    "RobertaForInforMinCL",
+    "embed",
+    "evaluate",
+    "fit",
+    "load_model",
+    "speed_up",
+]
 
 
 def __getattr__(name: str):
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

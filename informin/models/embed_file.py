@@ -1,142 +1,185 @@
-"""Embed many texts into a file: sharded over processes, and resumed after an interruption."""
+"""Embed many texts into a file: shared among processes, and resumed after an interruption.
+
+NAME.npy                    the embeddings, complete
+NAME.npy.json               what they are, and their checksum
+.NAME.npy.embedding/        until then:
+    description.json        what they are
+    rows.npy                all rows, some of them unfinished
+    0, 4096, ...            the checksum of each finished chunk, named after its first row
+"""
 
 import hashlib
 import json
 import logging
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+from sentence_transformers import SentenceTransformer
 from tqdm import tqdm
 
 from informin.bars import hidden
 from informin.distributed import first_only, gather_objects, on_first, rank, world_size
-from informin.errors import WRITABLE, UsageError, counted
-from informin.files import sha256
-from informin.models.embedding_files import (
-    Progress,
-    is_intact,
-    load_embedding_record,
-    record_of,
-    refuse_foreign,
-    save_embedding_record,
-)
-from informin.models.model import Model
-from informin.outputs import only_writer, writing
-
-if TYPE_CHECKING:
-    from informin.models.windows import Windows
+from informin.errors import UsageError, counted
+from informin.files import read_json, sha256, write_json
+from informin.models.checksums import model_sha256
+from informin.models.embedding import encode, note_truncated, width_of
+from informin.outputs import only_writer
+from informin.texts import as_texts
 
 logger = logging.getLogger(__name__)
 
+KIND = "embeddings of informin"
 CHUNK = 4_096  # texts embedded and recorded at once
-FIX = f"{WRITABLE} Run the same command again to resume."
 
 
-def embed_file(encoder: "Model | Windows", texts: Sequence[str], path: str | Path) -> np.ndarray:
-    """Embed texts into a `.npy` file and return it as a memory map.
+def embed_file(
+    model: SentenceTransformer,
+    texts: Sequence[str],
+    path: str | Path,
+    *,
+    side: str | None = None,
+    prompt: str | None = None,
+    batch_size: int = 64,
+) -> np.ndarray:
+    """Embed texts into a `.npy` file, and return it as a memory map.
 
-    The file appears when it is complete, next to the record `NAME.npy.json` with its checksum. Until then, the rows are
-    in the folder `.NAME.npy.embedding`, with a checksum of each finished chunk. After an interruption, even a SIGKILL,
-    the same call continues with the unfinished chunks. Under `accelerate launch` every process makes the same call and
-    embeds its share of the chunks.
+    The file appears when it is complete, next to the record `NAME.npy.json` with its checksum. After an interruption,
+    even a SIGKILL, the same call continues with the unfinished chunks. Under `accelerate launch` every process makes
+    the same call and embeds its share of the chunks.
 
     Args:
-        encoder: An encoder with one pooling.
+        model: The model.
         texts: N texts.
-        path: The file to write. An existing file is returned as it is if it holds the same texts and encoder.
+        path: The file to write. An existing file is returned as it is if it holds the same texts and model.
+        side, prompt, batch_size: See `informin.models.embedding.embed`.
 
     Returns:
         (N, d) float32, memory-mapped.
 
     Raises:
-        UsageError: The file exists with other embeddings or is damaged, it is being written by another process, or it
-            cannot be written.
+        UsageError: The file exists with other embeddings or is damaged, or another process writes it.
     """
-    return _embed_described(encoder, texts, Path(path), _description(encoder, texts))
+    path, texts = Path(path), as_texts(texts)
+    description = describe(model, texts, side, prompt)
+    with first_only(only_writer(path)):
+        if on_first(lambda: is_finished(path, description)):
+            return np.load(path, mmap_mode="r")
+        note_truncated(model, texts, prompt)
+        folder = path.with_name(f".{path.name}.embedding")
+        on_first(lambda: _begin(folder, description))
+        chunks = range(0, len(texts), CHUNK)
+        missing = [start for start in list(chunks)[rank() :: world_size()] if not _is_done(folder, start)]
+        total = sum(len(texts[start : start + CHUNK]) for start in missing)
+        with tqdm(total=total, desc="embed", unit=" texts", disable=hidden()) as bar:
+            for start in missing:
+                block = encode(model, texts[start : start + CHUNK], side, prompt, batch_size)
+                rows = np.lib.format.open_memmap(folder / "rows.npy", "r+")
+                rows[start : start + CHUNK] = block
+                rows.flush()
+                (folder / str(start)).write_text(_checksum(rows, start), encoding="utf-8")
+                bar.update(len(block))
+        gather_objects(None)  # wait for the other processes
+        on_first(lambda: _finish(folder, path, description, chunks))
+    return np.load(path, mmap_mode="r")
 
 
-def embed_cached(encoder: Model, texts: Sequence[str], folder: str | Path) -> np.ndarray:
-    """Return `embed_file` of a file in a cache folder, which a checksum of the texts and the encoder names.
+def embed_cached(
+    model: SentenceTransformer, texts: Sequence[str], folder: str | Path, *, side: str | None = None
+) -> np.ndarray:
+    """Return `embed_file` of a file in a cache folder that the checksum of texts and model names.
 
-    A damaged file is embedded again, with a warning.
+    A damaged file is embedded again.
     """
-    description = _description(encoder, texts)
-    key = hashlib.sha256(json.dumps(description).encode()).hexdigest()[:16]
-    path = Path(folder, f"{key}.npy")
-    if (path.exists() or record_of(path).exists()) and not is_intact(path):
+    texts = as_texts(texts)
+    description = describe(model, texts, side, None)
+    path = Path(folder, f"{hashlib.sha256(json.dumps(description).encode()).hexdigest()[:16]}.npy")
+    if path.exists() and not _is_intact(path):
         logger.warning(f"{path} is damaged. It is embedded again.")
-        for file in (path, record_of(path)):
-            file.unlink(missing_ok=True)
-    return _embed_described(encoder, texts, path, description)
+        path.unlink()
+    return embed_file(model, texts, path, side=side)
 
 
-def _description(encoder: "Model | Windows", texts: Sequence[str]) -> dict:
+def describe(model: SentenceTransformer, texts: Sequence[str], side: str | None, prompt: str | None) -> dict:
+    """Return what determines the embeddings in a file."""
     digest = hashlib.sha256()
     for text in texts:
         data = text.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
-    return {"texts": digest.hexdigest(), "encoder": encoder.sha256(), "rows": len(texts)}
+    encoder = hashlib.sha256(f"{model_sha256(model, prompt)} {side}".encode()).hexdigest()
+    shape = {"rows": len(texts), "dimensions": width_of(model)}
+    return {"kind": KIND, "texts": digest.hexdigest(), "encoder": encoder} | shape
 
 
-def _embed_described(encoder: "Model | Windows", texts: Sequence[str], path: Path, description: dict) -> np.ndarray:
-    """Embed texts into a file; see `embed_file`."""
-    with first_only(only_writer(path)):
-        if on_first(lambda: _is_finished(path, description)):
-            return np.load(path, mmap_mode="r")
-        progress = Progress(path, CHUNK, len(texts))
-        on_first(lambda: _begin(progress, path, description, (len(texts), encoder.dimensions)))
-        with writing(path, fix=FIX):
-            _embed_missing(encoder, texts, progress)
-        gather_objects(None)  # wait for the other processes
-        on_first(lambda: _finish(progress, path, description))
-    return np.load(path, mmap_mode="r")
+def record_of(path: Path) -> Path:
+    """Return the path of the record of a file."""
+    return path.with_name(f"{path.name}.json")
 
 
-def _is_finished(path: Path, description: dict) -> bool:
+def is_finished(path: Path, description: dict) -> bool:
     """Return whether a file holds these embeddings. Raise UsageError if it holds anything else."""
-    refuse_foreign(path)
+    record = _record(path)
+    if record_of(path).exists() and not record:
+        raise UsageError(f"{record_of(path)} exists and is not such a record", fix="Choose another output.")
     if not path.exists():
         return False
-    record = load_embedding_record(path)
-    if record is None or {name: record[name] for name in description} != description:
+    if {name: record.get(name) for name in description} != description:
         raise UsageError(f"{path} exists and contains other embeddings", fix="Choose another file, or delete it.")
-    if not is_intact(path):
-        found = f"{path} is damaged: its checksum is not the one in {record_of(path).name}"
-        raise UsageError(found, fix="Delete it and run the same command again.")
+    if not _is_intact(path):
+        raise UsageError(f"{path} is damaged: its checksum is not that of its record", fix="Delete it.")
     return True
 
 
-def _begin(progress: Progress, path: Path, description: dict, shape: tuple[int, int]) -> None:
-    with writing(path, fix=FIX):
-        progress.begin(description, shape)
+def _record(path: Path) -> dict[str, Any]:
+    """Return the record of a file; empty if there is none, or another file has its name."""
+    with suppress(OSError, ValueError):
+        record = read_json(record_of(path))
+        return record if isinstance(record, dict) and record.get("kind") == KIND else {}
+    return {}
 
 
-def _finish(progress: Progress, path: Path, description: dict) -> None:
-    """Write the record and move the array to its place."""
-    with writing(path, fix=FIX):
-        if missing := progress.unfinished():  # another process wrote to another disk
-            raise UsageError(
-                f"{progress.folder} lacks {counted(len(missing), 'chunk')} of other processes",
-                fix="Use a folder that all machines share, and run the same command again.",
-            )
-        dimensions = np.load(progress.rows, mmap_mode="r").shape[1]
-        save_embedding_record(path, description | {"dimensions": dimensions, "sha256": sha256(progress.rows)})
-        progress.finish()
+def _is_intact(path: Path) -> bool:
+    return _record(path).get("sha256") == sha256(path)
 
 
-def _embed_missing(encoder: "Model | Windows", texts: Sequence[str], progress: Progress) -> None:
-    """Embed this process's chunks that are not recorded yet."""
-    (pooler,) = encoder.poolers
-    own = progress.starts()[rank() :: world_size()]
-    missing = [start for start in progress.unfinished() if start in set(own)]
-    rows = sum(len(texts[start : start + CHUNK]) for start in missing)
-    if done := len(own) - len(missing):
-        logger.info(f"Resuming: {counted(done, 'chunk')} of {len(own)} are embedded already.")
-    with tqdm(total=rows, desc="embed", unit=" texts", disable=hidden()) as bar:
-        for start in missing:
-            block = encoder(texts[start : start + CHUNK], bar.update)[pooler]
-            if not np.isfinite(block).all():
-                raise UsageError(f"{encoder.name} gives embeddings that are not finite", fix="Use another model.")
-            progress.save(start, block)
+def _begin(folder: Path, description: dict) -> None:
+    """Create the folder of an unfinished file, or reuse one of the same texts and model."""
+    with suppress(OSError, ValueError):
+        rows = np.load(folder / "rows.npy", mmap_mode="r")
+        shape = (description["rows"], description["dimensions"])
+        if read_json(folder / "description.json") == description and rows.shape == shape:
+            return
+    if folder.exists():
+        logger.warning(f"The unfinished embeddings in {folder} are of other texts or another model.")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    shape = (description["rows"], description["dimensions"])
+    np.lib.format.open_memmap(folder / "rows.npy", "w+", np.float32, shape).flush()
+    write_json(folder / "description.json", description)
+
+
+def _is_done(folder: Path, start: int) -> bool:
+    """Return whether the rows of a chunk match their recorded checksum."""
+    with suppress(OSError):
+        recorded = (folder / str(start)).read_text(encoding="utf-8", errors="replace")
+        return recorded == _checksum(np.load(folder / "rows.npy", mmap_mode="r"), start)
+    return False
+
+
+def _checksum(rows: np.ndarray, start: int) -> str:
+    return hashlib.sha256(np.ascontiguousarray(rows[start : start + CHUNK]).data).hexdigest()
+
+
+def _finish(folder: Path, path: Path, description: dict, chunks: Sequence[int]) -> None:
+    """Write the record and move the rows to their place."""
+    if missing := [start for start in chunks if not _is_done(folder, start)]:  # written to another disk
+        raise UsageError(
+            f"{folder} lacks {counted(len(missing), 'chunk')} of other processes",
+            fix="Use a folder that all machines share, and run the same command again.",
+        )
+    write_json(record_of(path), description | {"sha256": sha256(folder / "rows.npy")})
+    (folder / "rows.npy").rename(path)
+    shutil.rmtree(folder)

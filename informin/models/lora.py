@@ -5,89 +5,37 @@ Hu et al. (2022), "LoRA: Low-Rank Adaptation of Large Language Models". The laye
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from informin.errors import UsageError, error_line
 
-ADAPTER_FILE = "adapter_model.safetensors"
-EXTRA = "Install the extra `lora` (see Install in README)."
-AUTO = ["auto"]
+def add_lora(model: SentenceTransformer, args: Any) -> None:
+    """Add low-rank matrices to the transformer of a model, and freeze the transformer's own weights.
 
-
-@dataclass(frozen=True)
-class LoRA:
-    """The options of low-rank adaptation.
-
-    Attributes:
-        r: Rank of the matrices.
-        alpha: The update of a layer is multiplied by alpha / r.
-        dropout: Dropout rate of the layers' inputs, which also makes two views of a sentence differ.
-        targets: Names of the linear layers; `auto` alone for all of the transformer.
+    Args:
+        model: The model, which is changed.
+        args: Training arguments with `lora_r`, `lora_alpha`, `lora_dropout` and `lora_target_modules`.
     """
+    from peft import LoraConfig  # an optional package
 
-    r: int = 16
-    alpha: int = 32
-    dropout: float = 0.05
-    targets: tuple[str, ...] = ("auto",)
-
-    def add_to(self, model: Any) -> None:
-        """Add the matrices to the transformer of a SentenceTransformer, and freeze the weights of the transformer.
-
-        Raises:
-            UsageError: peft is not installed, or the model has no such layers.
-        """
-        require_peft()
-        from peft import LoraConfig
-
-        transformer = getattr(next(iter(model)), "auto_model", None)
-        layers = [] if transformer is None else linear_layers(transformer)
-        missing = [] if self.targets == ("auto",) else sorted(set(self.targets) - set(layers))
-        if transformer is None or not layers or missing:
-            found = "The model has no linear layers in a transformer" if not layers else f"is {' '.join(missing)}"
-            raise UsageError(
-                found,
-                option="lora_target_modules" if layers else "lora_r",
-                needed=f"auto, or one of: {', '.join(layers)}" if layers else "a model with a transformer",
-            )
-        names = layers if self.targets == ("auto",) else list(self.targets)
-        config = LoraConfig(r=self.r, lora_alpha=self.alpha, lora_dropout=self.dropout, target_modules=names)
-        try:
-            transformer.add_adapter(config)
-        except (ValueError, TypeError) as error:  # an unknown kind of layer
-            raise UsageError(f"peft cannot adapt this model: {error_line(error)}", option="lora_r") from None
-        for settings in transformer.peft_config.values():
-            settings.target_modules = sorted(settings.target_modules)  # a set is saved in any order
-        for weight in transformer.parameters():
-            if weight.requires_grad:  # peft gives them the data type of the frozen weights
-                weight.data = weight.data.float()
-
-
-def require_peft() -> None:
-    """Raise UsageError if peft is not installed."""
-    try:
-        import peft  # noqa: F401
-    except ImportError:
-        raise UsageError("needs the package peft, which is not installed", option="lora_r", fix=EXTRA) from None
-
-
-def linear_layers(transformer: nn.Module) -> list[str]:
-    """Return the distinct last parts of the names of a transformer's linear layers, such as q_proj."""
-    found = (name for name, module in transformer.named_modules() if isinstance(module, nn.Linear))
-    return list(dict.fromkeys(name.rpartition(".")[2] for name in found))
-
-
-def lora_layers(model: nn.Module) -> dict[str, Any]:
-    """Return the layers with low-rank matrices by name."""
-    return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
+    transformer: Any = model[0].auto_model
+    linear = (name for name, module in transformer.named_modules() if isinstance(module, nn.Linear))
+    names = args.lora_target_modules or sorted({name.rpartition(".")[2] for name in linear})
+    config = LoraConfig(r=args.lora_r, lora_alpha=args.lora_alpha, lora_dropout=args.lora_dropout, target_modules=names)
+    model.add_adapter(config)
+    for settings in transformer.peft_config.values():
+        settings.target_modules = sorted(settings.target_modules)  # a set is saved in any order
+    for weight in transformer.parameters():
+        if weight.requires_grad:  # peft gives them the data type of the frozen weights
+            weight.data = weight.data.float()
 
 
 @contextmanager
 def without_lora(model: nn.Module) -> Iterator[None]:
     """Disable the low-rank matrices, which gives the model before training without a copy of its weights."""
-    layers = lora_layers(model).values()
+    layers: list[Any] = [module for module in model.modules() if hasattr(module, "lora_A")]
     for layer in layers:
         layer.enable_adapters(False)
     try:
@@ -98,13 +46,13 @@ def without_lora(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def merged(model: Any) -> Iterator[None]:
-    """Replace each layer of a SentenceTransformer by a linear layer with the sum of its weights, in float32.
+def merged(model: SentenceTransformer) -> Iterator[None]:
+    """Replace each adapted layer by a linear layer with the sum of its weights, in float32.
 
     At the end of the block the model is bit-equal to the one before, which adding and subtracting would not give.
     """
-    transformer = next(iter(model)).auto_model
-    layers = lora_layers(transformer)
+    transformer: Any = model[0].auto_model
+    layers: dict[str, Any] = {name: part for name, part in transformer.named_modules() if hasattr(part, "lora_A")}
     before = {weight: weight.data for weight in model.parameters()}
     try:
         for weight in before:

@@ -1,215 +1,110 @@
-"""BERT-like encoders, loaded as classes of transformers and trained as classes of this project."""
+"""BERT and RoBERTa, trained as classes of this project: with packing, attention maps and the language-model head."""
 
 import copy
-import hashlib
-import json
-import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
-import numpy as np
 import torch
+from accelerate.utils import str_to_bool
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedModel, set_seed
 
-from informin.errors import UsageError
-from informin.models.architectures import InforMinModel, architecture_of
-from informin.models.checkpoint import Checkpoint
+from informin.errors import UsageError, counted
 from informin.models.cpu_parts import packed_forward_in_parts, parts_in_training
-from informin.models.dense import Dense, load_dense
-from informin.models.embedding_config import embedding_of, lower_case, refuse_long_prompt
-from informin.models.encode import POOLERS, embed, encode, longest_read, max_length
-from informin.models.files import NotNativeError
-from informin.models.model import Encode, LoadOptions, Model
-from informin.models.model_config import load_config
-from informin.models.native_checks import (
-    HEAD,
-    MAPS,
-    check_architecture,
-    refuse_other_heads,
-    refuse_without_dropout,
-    unpackable,
-)
-from informin.models.native_files import add_dense, write_native
-from informin.models.native_loading import (
-    load_saved,
-    load_tokenizer,
-    load_trainable,
-    saved_settings,
-    to_device,
-    without_warnings,
-)
 from informin.models.packing import packed_forward
-from informin.models.settings import COSINE, similarity_of
-from informin.models.texts import as_texts
-from informin.models.tokenizer import forget_truncation, pad_right
-from informin.models.weights import settings_sha256, weights_sha256
-from informin.objectives.terms import Term
+from informin.models.pooling import MODES
+from informin.models.trained import TrainedModel
 from informin.views.attention import prepare_encoder
+from modeling_informin import SOURCE_SETTINGS, BertForInforMinCL, RobertaForInforMinCL
 
-logger = logging.getLogger(__name__)
-
-FOR_ADAPTER = {"pooling": "auto", "prompt": None, "projection_head": "none", "lm_head": False}
-
-
-class UnknownPoolingError(NotNativeError):
-    """The model's files describe a pooling that is not supported."""
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
-@dataclass
-class NativeModel(Model):
-    """A BERT-like encoder; see `Model`.
+class NativeModel(TrainedModel):
+    """A BERT or RoBERTa in training; see `TrainedModel`."""
 
-    Attributes:
-        dense: Linear adapter, applied to embeddings of unit length; None for none.
-    """
-
-    dense: Dense | None = None
-    backend: ClassVar[str] = "native"
-
-    def load(self, how: LoadOptions) -> "NativeModel":
-        assert self.checkpoint is not None
-        embedding, own = self.embedding, "auto" in how.poolers
-        if own and embedding.pooling is None:
-            problem = embedding.problem or "it has no sentence-transformers files"
-            raise UnknownPoolingError(
-                f"is auto, but the pooling of {self.name} is unknown: {problem}",
-                option="pooler",
-                needed=f"one of: {', '.join(POOLERS)}",
-            )
-        module = load_saved(self.checkpoint)
-        tokenizer = load_tokenizer(self.checkpoint)
-        lower_case(tokenizer, embedding)
-        resolved = tuple(dict.fromkeys(self._resolve(pooler, module) for pooler in how.poolers))
-        most = max_length(self.config, tokenizer)
-        length = embedding.max_length(most) if how.length is None else how.length
-        if not 3 <= length <= most:
-            raise UsageError(f"is {length}", option="max_length", needed=f"3 to {most} tokens for {self.name}")
-        prompt = embedding.prompt if how.prompt is None else how.prompt
-        refuse_long_prompt(prompt, tokenizer, "max_length", length)
-        to_device(module, how.device)
-        width = self.config.hidden_size
-        dense = load_dense(self.checkpoint, embedding.adapter, width) if own and embedding.adapter else None
-        return replace(
-            self,
-            module=module,
-            tokenizer=tokenizer,
-            poolers=resolved,
-            length=length,
-            normalized=own and embedding.normalize,
-            batch_size=how.batch_size,
-            bf16=how.bf16,
-            prompt=prompt,
-            prompt_given=how.prompt is not None,
-            truncated=set(),
-            prompts=embedding.files.get("prompts") or {},
-            similarity=self._similarity(own),
-            dense=dense,
-        )
-
-    def _resolve(self, pooler: str, module: PreTrainedModel) -> str:
-        """Return the pooling that a name means."""
-        if pooler == "auto":
-            assert self.embedding.pooling is not None  # see `load`
-            return self.embedding.pooling
-        if pooler not in POOLERS:
-            raise UsageError(f"is {pooler}", option="pooler", needed=f"one of: auto, {', '.join(POOLERS)}")
-        has_head = isinstance(module, InforMinModel) and module.config.informin["projection_head"] == "mlp"
-        if pooler == "mlp" and not has_head:
-            raise UsageError(
-                f"is mlp, but {self.name} has no projection head",
-                option="pooler",
-                needed="a checkpoint that this project trained with `projection_head` mlp",
-            )
-        return pooler
-
-    def _similarity(self, own: bool) -> str:
-        """Return the similarity that the model declares for its `own` pooling."""
-        similarity = self.embedding.files.get("similarity_fn_name") or COSINE
-        if not own and similarity != COSINE:
-            logger.info(f"{self.name} declares the similarity {similarity} for its own pooling. Others use the cosine.")
-            similarity = COSINE
-        return similarity_of(similarity, own and self.embedding.normalize)
+    backend = "native"
 
     @property
-    def dimensions(self) -> int:
-        return self.config.hidden_size if self.dense is None else len(self.dense.bias)
+    def config(self) -> Any:
+        return self.st[0].config
 
     @property
-    def embeds_as_stored(self) -> bool:
-        stored = self.embedding
-        return (self.poolers, self.normalized) == ((stored.pooling,), stored.normalize)
+    def pooling(self) -> str:
+        return next(name for name, mode in MODES.items() if mode == self.st[1].pooling_mode)
 
     @property
-    def device(self) -> torch.device:
-        return self.module.device
+    def length(self) -> int:
+        return self.st.max_seq_length
 
-    def __call__(
-        self, sentences: Sequence[str], progress: Callable[[int], object] | None = None
-    ) -> dict[str, np.ndarray]:
-        sentences = as_texts(sentences)
-        self.note_truncated(sentences)
-        with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
-            unit = self.normalized or self.dense is not None
-            options = (self.batch_size, self.poolers, self.length, progress, self.prompt, unit)
-            embeddings = encode(self.module, self.tokenizer, sentences, *options)
-        if self.dense is not None:
-            embeddings = {pooler: self.dense(x, self.normalized) for pooler, x in embeddings.items()}
-        return embeddings
-
-    def weights_sha256(self) -> str:
-        digest = weights_sha256(self.module.state_dict())
-        return digest if self.dense is None else hashlib.sha256((digest + self.dense.sha256()).encode()).hexdigest()
-
-    def sha256(self) -> str:
-        forget_truncation(self.tokenizer)  # not a setting
-        tokenizer = [getattr(self.tokenizer, name) for name in ("padding_side", "truncation_side", "pad_token_id")]
-        tokenizer += [type(self.tokenizer).__name__, self.tokenizer.split_special_tokens]
-        options = [self.poolers, self.prompt, self.length, self.normalized, self.bf16]
-        parts = [type(self.module).__name__, self.weights_sha256(), *tokenizer, *options]
-        parts.append(settings_sha256(self.module.config, self.tokenizer))
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-    def save_with(self, dense: Dense, folder: Path) -> str:
-        """Save the encoder and a Dense module, with a Normalize module after it if the model normalizes."""
-        assert self.checkpoint is not None
-        module, tokenizer = load_trainable(self.checkpoint, dict(FOR_ADAPTER)), load_tokenizer(self.checkpoint)
-        write_native(module, tokenizer, folder)
-        add_dense(folder, dense, self.embedding.normalize)
-        return "ours" if architecture_of(self.config).model._auto_class else "plain"
-
-    # Training
-
-    def supports(self, term: Term) -> str | None:
-        row = architecture_of(self.config)
-        if term.reads_maps and row.attention is None:
-            return MAPS
-        return HEAD if term.lm_head and row.lm_head is None else None
+    def packs(self, args: Any) -> bool:
+        return args.device.type == "cpu" and not unpackable(args)
 
     def defaults(self, args: Any) -> dict[str, Any]:
         return {}
 
     def check(self, args: Any) -> None:
-        check_architecture(self.config, args, self.supports)
+        if args.padding_free and (reasons := unpackable(args)):
+            raise UsageError(f"cannot be combined with {reasons[0]}", option="padding_free", fix="Leave one out.")
+        for term in args.terms:
+            if args.gradient_cache_chunk_size and term.reads_maps:
+                raise UsageError(
+                    f"discards activations, and `{term.weight}` needs the attention maps of the whole batch at once",
+                    option="gradient_cache_chunk_size",
+                    fix="Leave one out.",
+                )
+            if term.follows_weights and (sharding := sharded_by(args)):
+                raise UsageError(
+                    f"needs whole weights for its momentum encoder, and {sharding[0]} shards them across processes",
+                    option=term.weight,
+                    fix=f"Set `{term.weight}` to 0, or use another file from configs/accelerate.",
+                )
 
-    def trainable(self, args: Any, tokenizer: PreTrainedTokenizerBase | None = None) -> "NativeModel":
-        module, checkpoint, before = self.module, self.checkpoint, None
-        if checkpoint is None:
-            tokenizer, before = (
-                pad_right(tokenizer or self.tokenizer),
-                copy.deepcopy(module) if args.measure_drift else None,
+    def build(self, args: Any) -> None:
+        set_seed(args.seed)  # for newly initialized heads
+        settings = dict(args.model_settings)
+        config = copy.deepcopy(self.config)
+        config.output_hidden_states = False
+        before = getattr(config, "informin", None) or {}
+        config.update(before.get("dropouts", {}))  # the encoder's own rates, if this is a checkpoint
+        config.informin = {name: value for name, value in settings.items() if name != "prompt"}
+        config.informin |= {"pooling": self.pooling} | self.prompt_settings(args) | self._file_settings()
+        if args.view_dropout_rate is not None:
+            config.informin["dropouts"] = {name: getattr(config, name) for name in DROPOUTS}
+            config.update(dict.fromkeys(DROPOUTS, args.view_dropout_rate))
+        kind: Any = BertForInforMinCL if config.model_type == "bert" else RobertaForInforMinCL
+        model, report = kind.from_pretrained(
+            self.name,
+            config=config,
+            revision=self.source.revision,
+            dtype=torch.float32,
+            output_loading_info=True,
+            **{"use_safetensors": True, "weights_only": True, "trust_remote_code": False},
+        )
+        if missing := sorted(name for name in report["missing_keys"] if ".pooler." not in f".{name}"):
+            raise UsageError(
+                f"{self.name} lacks {counted(len(missing), 'weight')} that the objective needs, such as {missing[0]}",
+                option="model_name",
+                fix="Use a checkpoint with a language-model head, or set `mlm_weight` to 0.",
             )
-        else:
-            tokenizer = pad_right(tokenizer) if tokenizer else load_tokenizer(checkpoint)
-            set_seed(args.seed)  # for newly initialized heads
-            module = load_trainable(checkpoint, args.model_settings, args.embedding)
-            lower_case(tokenizer, embedding_of(module))
-        refuse_other_heads(module, {name: args.model_settings[name] for name in ("projection_head", "lm_head")})
-        length = longest_read(module, tokenizer, args.embedding)
-        return replace(self, module=module, config=module.config, tokenizer=tokenizer, length=length, before=before)
+        # save_pretrained leaves tied weights out anyway. Listed here, Trainer does not warn about them.
+        model._keys_to_ignore_on_save = set(model.all_tied_weights_keys)
+        self.module = model
+        self.st[0].model = model.base_model
+        self.st[0].processor = self.tokenizer
+        self.tokenizer.padding_side = "right"
+
+    def _file_settings(self) -> dict[str, Any]:
+        """Return the settings that a checkpoint needs to be a SentenceTransformer; see `modeling_informin`."""
+        st = self.st
+        prompts = {name: text for name, text in st.prompts.items() if text}
+        values = {"max_seq_length": st.max_seq_length, "do_lower_case": st[0].do_lower_case, "prompts": prompts}
+        values |= {"default_prompt_name": st.default_prompt_name, "similarity_fn_name": st._similarity_fn_name}
+        files = {name: values[name] for name in SOURCE_SETTINGS if values[name]}
+        return {"sentence_transformers": files} | ({"normalize": True} if len(st) > 2 else {})
 
     def prepare(self, args: Any, map_layers: Sequence[int], copies: int, dropout_only: bool) -> None:
         module = self.module
@@ -219,69 +114,44 @@ class NativeModel(Model):
         # None: a masked copy has the encoder's own dropout.
         rates = args.view_dropout and [*args.view_dropout, None][:copies]
         encoder = cast(PreTrainedModel, module.base_model)
-        prepare_encoder(encoder, architecture_of(module.config).attentions(encoder), rates, map_layers)
-        if dropout_only:
-            refuse_without_dropout(encoder)
+        prepare_encoder(encoder, [layer.attention.self for layer in encoder.encoder.layer], rates, map_layers)
+        if dropout_only and not any(part.p > 0 for part in encoder.modules() if isinstance(part, nn.Dropout)):
+            raise UsageError(
+                "Every dropout rate of this model is 0, so the two views of a sentence would be identical",
+                fix="Set `view_dropout_rate`, for example to 0.1.",
+            )
 
-    def packs(self, args: Any) -> bool:
-        return args.device.type == "cpu" and unpackable(args, self.config) is None
-
-    def embed(
-        self,
-        module: nn.Module,
-        sentences: Sequence[str],
-        batch_size: int,
-        progress: Callable[[int], object] | None = None,
-    ) -> np.ndarray:
-        embedding = embedding_of(module).in_training
-        return embed(module, self.tokenizer, sentences, batch_size, embedding, progress)
-
-    def guide(self, args: Any) -> AbstractContextManager["NativeModel"]:
-        bf16 = args.mixed_precision == "bf16"
-        if self.checkpoint is None:
-            own = replace(self, poolers=(args.pooler,), length=args.max_seq_length, prompt=args.prompt, bf16=bf16)
-            own.module.to(args.device)
-            return nullcontext(own)
-        how = LoadOptions((args.pooler,), args.max_seq_length, device=str(args.device), bf16=bf16, prompt=args.prompt)
-        return nullcontext(self.load(how))
-
-    def original(self, args: Any) -> Encode:
-        embedding, before = embedding_of(self.module).in_training, self.before
-        if self.checkpoint is not None:
-            # The commit, if it is known: a branch may have moved.
-            checkpoint = Checkpoint(self.name, self.checkpoint.commit or self.checkpoint.revision)
-            with without_warnings():  # they were printed before training
-                before = load_saved(checkpoint)
-        to_device(before, str(args.device))
-        return lambda texts: embed(before, self.tokenizer, texts, args.per_device_eval_batch_size, embedding)
-
-    def record_entry(self, hub_id: str | None) -> dict:
-        return self.source(hub_id) | {
-            "weights_sha256": self.starting_sha256(),
-            "settings_sha256": settings_sha256(self.module.config, self.tokenizer),
-        }
-
-    def starting_sha256(self) -> str:
-        """Return `weights_sha256` of the model that `load` returns, computed from the module before the first step.
-
-        Weight names are those of the class that `load` uses. A projection head counts if the checkpoint has one. The
-        checkpoint is loaded again only if training leaves out its head.
-        """
-        assert self.checkpoint is not None  # a model in memory has no entry
-        module, settings = self.module, saved_settings(load_config(self.checkpoint), self.checkpoint)
-        if not settings:
-            return weights_sha256(module.base_model.state_dict())
-        has_head = settings["projection_head"] == "mlp"
-        reload = has_head and module.config.informin["projection_head"] != "mlp"
-        weights = (load_saved(self.checkpoint) if reload else module).state_dict()
-        prefixes = (f"{module.base_model_prefix}.", *(["mlp."] if has_head else []))
-        return weights_sha256({name: x for name, x in weights.items() if name.startswith(prefixes)})
-
-    def save(self, folder: Path, usual: Callable[[], None], whole: Callable[[], nn.Module] | None = None) -> None:
+    def save(self, folder: str | Path, usual: Callable[[], None], module: nn.Module | None = None) -> None:
         usual()
 
-    def load_weights(self, folder: str, module: nn.Module, usual: Callable[[], None]) -> None:
+    def load(self, folder: str | Path, usual: Callable[[], None]) -> None:
         usual()
 
-    def write(self, folder: Path, dtype: torch.dtype, weights: bool = True, merge: bool = True) -> None:
-        write_native(self.module, self.tokenizer, folder, dtype, weights)
+    @contextmanager
+    def reading(self, module: nn.Module | None) -> Iterator[None]:
+        own = self.st[0].model
+        try:
+            self.st[0].model = own if module is None else module.base_model
+            yield
+        finally:
+            self.st[0].model = own
+
+
+def unpackable(args: Any) -> list[str]:
+    """Return the options that require padded batches."""
+    reasons = {
+        "`view_dropout`": args.view_dropout is not None,
+        "attention maps": any(term.reads_maps for term in args.terms),
+        "`gradient_checkpointing`": args.gradient_checkpointing,
+        "`torch_compile`": args.torch_compile,
+        "`neftune_noise_alpha`": args.neftune_noise_alpha is not None,  # scaled by the padded length of the batch
+        **dict.fromkeys(sharded_by(args), True),
+    }
+    return [reason for reason, holds in reasons.items() if holds]
+
+
+def sharded_by(args: Any) -> list[str]:
+    """Return which of FSDP and DeepSpeed shard weights, gradients or optimizer state across processes."""
+    plugins = {"FSDP": args.fsdp, "DeepSpeed": args.deepspeed}
+    launched = {name: str_to_bool(os.environ.get(f"ACCELERATE_USE_{name.upper()}", "false")) for name in plugins}
+    return [name for name, value in plugins.items() if value or launched[name]]

@@ -19,13 +19,17 @@ from torch import Tensor, nn
 from torch.nested import nested_tensor_from_jagged
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.weak import WeakTensorKeyDictionary
-from transformers import MODEL_MAPPING, BertModel, PreTrainedModel
+from transformers import BertModel, CamembertModel, ElectraModel, PreTrainedModel, RobertaModel, XLMRobertaModel
 from transformers.models.bert.modeling_bert import BertLayer, BertSelfAttention
 from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 
-from informin.models.architectures import ARCHITECTURES
-
 BF16_ROWS = 128  # see `run_layers`
+PACKED = (BertModel, RobertaModel, XLMRobertaModel, CamembertModel, ElectraModel)
+# Values of `model_type` whose position ids start after the padding index.
+OFFSET_POSITIONS = (
+    *("roberta", "xlm-roberta", "camembert", "mpnet", "roberta-prelayernorm", "xlm-roberta-xl", "xmod"),
+    *("data2vec-text", "ibert", "longformer"),
+)
 LayersRun = Callable[[list[BertLayer], Tensor, "Packed", bool], Tensor]
 _packed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # by mask; see `Packed.once`
 
@@ -105,11 +109,7 @@ class Packed:
 
 def can_pack(encoder: nn.Module) -> bool:
     """Return whether an encoder's layers have the structure that this module supports."""
-    if not isinstance(encoder, PreTrainedModel):
-        return False
-    row = ARCHITECTURES.get(encoder.config.model_type)
-    own = MODEL_MAPPING.get(type(encoder.config), None) is type(encoder)  # not another class of the same name
-    return own and row is not None and row.packs and not encoder.config.is_decoder
+    return type(encoder) in PACKED and not cast(PreTrainedModel, encoder).config.is_decoder
 
 
 def packed_forward(
@@ -151,7 +151,7 @@ def packed_forward(
 
 def _embed(encoder: BertModel, input_ids: Tensor, mask: Tensor, packed: Packed) -> Tensor:
     """Return the input (T, d) of the first layer."""
-    if ARCHITECTURES[encoder.config.model_type].offset_positions:
+    if encoder.config.model_type in OFFSET_POSITIONS:
         # The encoder's own numbering, which skips padding tokens that are part of the text.
         table = cast(RobertaEmbeddings, encoder.embeddings)
         positions = table.create_position_ids_from_input_ids(input_ids, table.padding_idx)
