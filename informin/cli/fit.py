@@ -6,14 +6,7 @@ from informin import program
 from informin.cli.options import add_model_options, add_text_options, model_options
 from informin.cli.processes import processes
 
-FIT_OPTIONS = ("task", "embeddings", "dimension", "rotation", "seed", "senteval_dir")
-HELPS = (
-    "This helps if queries resemble the texts, as titles, abstracts or similar documents do, and can hurt if they are "
-    "questions. Score 50 judged queries with `informin eval --retrieval` to decide."
-)
-NUMPY_LINES = """from safetensors.numpy import load_file
-vectors = queries @ load_file("{folder}/adapter.safetensors")["coef"].T
-vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)"""
+FIT_OPTIONS = ("task", "embeddings", "dimension", "rotation", "seed")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,18 +20,14 @@ def main(argv: list[str] | None = None) -> int:
     add_text_options(parser, required=False)
     add("--embeddings", metavar="FILE",
         help="Embeddings of the texts from any source: .npy, .parquet or .safetensors. Alone, the output is the "
-        "adapter itself; with --model_name, they must be this model's and save the time to embed.")  # fmt: skip
+        "adapter itself and the adapted documents.npy; with --model_name, they must be this model's and save the time "
+        "to embed.")  # fmt: skip
     add("--output_dir", required=True, metavar="FOLDER", help="Folder to write; must be new or empty.")
-    add("--documents", choices=["adapted", "smoothed"],
-        help="Also write documents.npy, the vectors of the texts for your index. smoothed: each is also averaged with "
-        "its nearest texts; queries are not. Default: adapted with --embeddings alone.")  # fmt: skip
     add("--dimension", type=int, metavar="N", help="Number of dimensions of the adapted vectors. Default: all.")
     add("--rotation", choices=["principal", "bits"], default="principal",
         help="principal: the first numbers of a vector approximate it best, for vectors that are cut later. bits: for "
         "binary quantization, one bit per number. Default: %(default)s.")  # fmt: skip
     add("--seed", type=int, default=0, metavar="N", help="Seed of the sample of texts, if there are more than 50,000.")
-    add("--senteval_dir", metavar="FOLDER",
-        help="SentEval's data/downstream, to report STS-B dev. Default: $SENTEVAL_DATA, or not scored.")  # fmt: skip
     add_model_options(parser)
     args = parser.parse_args(argv)
     if not args.model_name and not args.embeddings:
@@ -49,23 +38,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def work(args: argparse.Namespace) -> None:
-    """Read the texts, fit, save, and print what was done. The output folder is locked meanwhile."""
-    from informin.distributed import first_only
+    """Read the texts, fit, save, and print what was done."""
     from informin.jobs.fit import fit
-    from informin.outputs import only_writer, raise_if_used
+    from informin.outputs import raise_if_used
     from informin.texts import read_texts
 
     raise_if_used(args.output_dir, "output_dir")
-    with processes(), first_only(only_writer(args.output_dir, "output_dir")):
+    with processes():
         texts = list(read_texts(args.train_file, args.text_column)) if args.train_file else None
         options = {name: getattr(args, name) for name in FIT_OPTIONS}
         result = fit(args.model_name, texts, **options, **model_options(args))
-        result.save(args.output_dir, documents=args.documents)
+        result.save(args.output_dir)
         print(result)
-        if args.task == "search":
-            print(HELPS)
-        if args.model_name:
-            more = ", trust_remote_code=True" if args.trust_remote_code else ""
-            print(f'Load it with:\n  SentenceTransformer("{args.output_dir}"{more})')
-        else:
-            print(f"Apply it to queries with NumPy:\n\n{NUMPY_LINES.format(folder=args.output_dir)}")
