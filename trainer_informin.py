@@ -4,35 +4,37 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from informin.distributed import first_of_machine_first, gather_with_gradient
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
-from informin.models.model import Model
-from informin.models.open_model import open_model
-from informin.models.texts import as_texts
+from informin.models.embedding import count_truncated, note_truncated
+from informin.models.trained import TrainedModel, open_to_train
 from informin.objectives.terms import fill_heads
+from informin.publishing.card import write_card
 from informin.publishing.sharded import join, own_share
-from informin.training import inputs
-from informin.training.callbacks import AfterStep, EpochStart, LogShortRuns, SeedProcesses
+from informin.publishing.trainer import PublishingTrainer
+from informin.report.page import write_training_report
+from informin.texts import as_texts
+from informin.training.callbacks import AfterStep, EpochStart, LogShortRuns, SeedProcesses, Throughput
 from informin.training.guided_data import GuidedData, add_guide
-from informin.training.history import TERM
-from informin.training.information import Information
-from informin.training.nan_check import NaNCheck
+from informin.training.losses import TERM, Losses
+from informin.training.option_checks import check_evaluation, check_sentences
 from informin.training.options import InforMinTrainingArguments
 from informin.training.progress import Progress, replace_progress
-from informin.training.record import describe_inputs, describe_sentences, with_source_model
-from informin.training.reporting import ReportingTrainer, show_messages
+from informin.training.record import describe_sentences, license_of
 from informin.training.resuming import ResumableTrainer
-from informin.training.run_summary import headline
-from informin.training.sentences import refuse_few_sentences
-from informin.training.term_means import TermMeans
-from informin.training.throughput import Throughput
+from informin.training.summary import drift_of_run, headline, summary
+from informin.training.tokens import training_rows
 from informin.views.stacking import StackedViews, step_seed, two_views
 from informin.views.view import SentenceTokens
 
@@ -41,7 +43,7 @@ __all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
 logger = logging.getLogger(__name__)
 
 
-class InforMinTrainer(ResumableTrainer, ReportingTrainer):
+class InforMinTrainer(ResumableTrainer, PublishingTrainer):
     """Train sentence embeddings on unlabeled text with InforMin-CL, SimCSE, SCD, miCSE or a combination of their terms.
 
     Each sentence is encoded twice in one forward pass. The two views differ by dropout, or as `args.view` defines. The
@@ -50,23 +52,22 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
     labeled sentences and retrieval pairs, logged as eval_MEASURE (see `informin.evaluation.measures`).
 
     Args:
-        model: Encoder to train: a Hub id, a folder, a SentenceTransformer, or a model from
-            `informin.models.native_loading.load_trainable`. Its heads are newly initialized.
+        model: Encoder to train: a Hub id, a folder, or a SentenceTransformer. Its heads are newly initialized.
         args: Training arguments. Options that are None are filled in for this encoder.
-        train_dataset: Sentences (a list, an array, a column of a data set, an iterator, a data set or rows with a
-            column of sentences, a `DatasetDict`), or tokenized rows with `input_ids` and `attention_mask`.
-        eval_dataset: `GradedPairs` or the path of a file with them, `LabeledSentences`, `Collection`, a function
-            from `encode` to scores, an evaluator of sentence-transformers, or a list or a dictionary of these; see
-            `informin.evaluation.development.as_development`. None with `eval_strategy="no"`.
-        processing_class: Tokenizer. None loads the encoder's own, which requires a Hub id or a folder.
+        train_dataset: Sentences (a list or another iterable, a data set with a column of sentences, a `DatasetDict`, a
+            stream), or tokenized rows with `input_ids` and `attention_mask`.
+        eval_dataset: `GradedPairs`, `LabeledSentences`, `Collection`, a data set with their columns, the path of a file
+            of pairs, a function from `encode` to scores, an evaluator of sentence-transformers, or a list or a
+            dictionary of these; see `informin.evaluation.development.as_development`. None with `eval_strategy="no"`.
+        processing_class: Tokenizer. None uses the encoder's own.
         data_collator: Turns a list of rows into a batch. None pads to the longest row.
         provenance: Facts for training.json that the trainer cannot derive; see `informin.training.record.provenance`.
         text_column: Column of the sentences in `train_dataset`. Default: `text`, `sentence`, or the only column.
         kwargs: `callbacks`, `optimizers` and `optimizer_cls_and_kwargs` of Trainer.
 
     Raises:
-        UsageError: An argument of Trainer that is not supported; no dropout; a model whose heads do not fit the
-            objective; attention maps or layers that the encoder lacks; too few sentences for a batch or a term.
+        UsageError: No dropout, attention maps or layers that the encoder lacks, too few sentences for a batch or a
+            term, or an argument of another type.
     """
 
     # The losses are means over a batch, so Trainer must divide them by the number of accumulation steps.
@@ -74,46 +75,41 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
 
     def __init__(
         self,
-        model,  # a name, a model of this project, or a SentenceTransformer, which is an optional package
+        model: str | Path | SentenceTransformer,
         args: InforMinTrainingArguments | None = None,
-        train_dataset=None,
-        eval_dataset=None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
         processing_class: PreTrainedTokenizerBase | None = None,
-        data_collator=None,
-        provenance: dict | None = None,
+        data_collator: Any = None,
+        provenance: dict[str, Any] | None = None,
         text_column: str | None = None,
         **kwargs,
     ):
         args = InforMinTrainingArguments() if args is None else args
-        given = inputs.checked_model(model, args, processing_class, kwargs)
-        show_messages(args)
+        if not isinstance(model, str | PathLike | SentenceTransformer):
+            needed = "a name, a folder or a SentenceTransformer"
+            raise UsageError(f"is a {type(model).__name__}", option="model", needed=needed)
+        show_messages(args.process_index)
         development = as_development(eval_dataset)
-        args = args.choose_metric(*((development.measures, development.own_measures) if development else (None,)))
-        self.known = dict(provenance or {})
-        hub_id = self.known.pop("hub_id", None)
-        opened = open_model(given, args, processing_class)
-        args = args.resolve(opened)
-        trained = opened.trainable(args, processing_class)
-        self.known = with_source_model(self.known, trained, hub_id)
-        tokenizer = trained.tokenizer
+        trained = open_to_train(model, args, processing_class)
+        args = check_evaluation(args.resolve(trained), development)
+        trained.build(args)
         with first_of_machine_first(args):
-            rows, sentences = inputs.training_rows(train_dataset, tokenizer, args, trained.length, text_column)
-        if sentences is not None:
-            self.known["data"] = describe_sentences(sentences) | (self.known.get("data") or {})
-        refuse_few_sentences(rows, args)
-        collator = data_collator or DataCollatorWithPadding(tokenizer)
+            rows, sentences = training_rows(train_dataset, trained.tokenizer, args, trained.length, text_column)
+        check_sentences(rows, args)
         data = add_guide(trained, args, rows, sentences)
         self._prepare(trained, args, data)
         self.trained, self.sentences = trained, sentences
-        self.known["inputs"] = describe_inputs(args, trained.module, rows, sentences, data.guides)
-        self.throughput, self.losses = Throughput(), NaNCheck(args)
+        self.facts = self._facts(dict(provenance or {}))
+        self.throughput, self.losses = Throughput(), Losses(args.device)
+        self._noted_truncation = False
         super().__init__(
             trained.module,
             args,
             train_dataset=data.rows,
             eval_dataset=development,
-            processing_class=tokenizer,
-            data_collator=collator,
+            processing_class=trained.tokenizer,
+            data_collator=data_collator or DataCollatorWithPadding(trained.tokenizer),
             **kwargs,
         )
         self.label_names = ["row"]  # losses read this column, so Trainer must not remove it
@@ -121,14 +117,20 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         for callback in (AfterStep(), LogShortRuns(), SeedProcesses(), EpochStart(), self.throughput):
             self.add_callback(callback)
 
-    def _prepare(self, trained: Model, args: InforMinTrainingArguments, data: GuidedData) -> None:
+    def _facts(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Return the facts about a run with those of its source model and its sentences."""
+        hub_id = facts.pop("hub_id", None)
+        base = self.trained.record_entry()
+        facts["base_model"] = base | {"hub_id": hub_id or base["hub_id"]} if base else None
+        if self.sentences is not None:
+            facts["data"] = describe_sentences(self.sentences) | (facts.get("data") or {})
+        return facts if "license" in facts else facts | license_of(self.trained.source)
+
+    def _prepare(self, trained: TrainedModel, args: InforMinTrainingArguments, data: GuidedData) -> None:
         """Create the terms and their heads, and prepare the encoder and the views for them."""
         model, tokens = trained.module, SentenceTokens(trained.tokenizer, args.prompt or "", trained.length)
         self._add_general = data.general
         self._step_values: dict[str, Tensor] = {}  # of the last forward pass
-        self._means = TermMeans()  # since the last log entry
-        self._information = Information(args.temperature or 0.05) if args.measure_information else None
-        model.config.informin = inputs.settings_in_training(model, args)
         self.terms = args.terms
         self._map_layers = sorted({layer for term in self.terms for layer in term.map_layers(model.config)})
         masking = next((term.masking for term in self.terms if term.masking), None)
@@ -141,7 +143,6 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         for term in self.terms:
             if term.guide_needs:
                 term.prepare(data.guides[term.guide_needs.sentences])
-        view.prepare(data.rows, data.guides[view.guide_needs.sentences] if view.guide_needs else None)
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
         """Return the batches of one optimizer step, each stacked into two views and, for MLM, a masked copy."""
@@ -162,8 +163,6 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
             views={"sentence_ids": inputs["sentence_ids"], "gather": gather_with_gradient},
         )
         views = two_views(outputs, inputs, self._stack_views.views)
-        if self._information:
-            self._information.add(views.z1, views.z2)
         for term in self.terms:
             term.add_to(views)
         values = {name: value for term in self.terms for name, value in term.loss(views).items()}
@@ -190,16 +189,14 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         """
         loss = super().training_step(model, inputs, num_items_in_batch)
         self.losses.add(self.state.global_step + 1, loss, self._step_values)
-        self._means.add(self._step_values)
         return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log, and add the mean of every term since the last entry."""
         if "loss" in logs:
             terms = [term.name for term in self.terms]
-            means = self._means.pop(self.accelerator)
+            means = self.losses.pop_means(self.accelerator)
             logs.update({f"{TERM}{name}" if name in terms else name: value for name, value in means.items()})
-            logs.update(self._information.pop(self.accelerator) if self._information else {})
         super().log(logs, start_time)
 
     def encode(self, sentences: str | Iterable[str]) -> np.ndarray:
@@ -210,11 +207,15 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         if isinstance(sentences, str):
             return self.encode([sentences])[0]
         sentences = as_texts(sentences)
-        model, whole, size = self.whole_model, not self.is_fsdp_enabled, self.args.per_device_eval_batch_size
-        own = own_share(whole, sentences)
+        if not self._noted_truncation and count_truncated(self.trained.st, sentences, self.args.prompt):
+            note_truncated(self.trained.st, sentences, self.args.prompt)
+            self._noted_truncation = True
+        is_whole, size = not self.is_fsdp_enabled, self.args.per_device_eval_batch_size
+        module = None if is_whole else self.whole_model
+        share = own_share(is_whole, sentences)
         with self._leaving_on_signal() as progress, self.accelerator.autocast():
-            embeddings = self.trained.embed(model, own, size, progress)
-        return join(whole, embeddings, len(sentences))  # not above: a signal can end one process
+            embeddings = self.trained.encode(share, size, module, progress)
+        return join(is_whole, embeddings, len(sentences))  # not above: a signal can end one process
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Return the scores on the evaluation data. An undefined score is NaN, and a warning is logged.
@@ -223,6 +224,9 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
             eval_dataset: As in the constructor; None uses the trainer's own.
             ignore_keys: Ignored.
             metric_key_prefix: Prefix of the scores' names.
+
+        Raises:
+            UsageError: There is no evaluation data, or `metric_for_best_model` is not among the scores.
         """
         start, development = time.perf_counter(), as_development(eval_dataset) or self.eval_dataset
         if development is None:
@@ -230,9 +234,13 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         scores, problems = development.score(self.encode)
         for name, problem in problems.items():
             logger.warning(f"No score of {name} at step {self.state.global_step}: {problem}.")
-        scores |= development.own_scores(self.encode)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
-        self._require_best_metric(metrics, metric_key_prefix)
+        if self.is_in_train:
+            if self.args.metric_for_best_model is None:
+                self.select_by(next(iter(metrics)))
+            wanted = f"eval_{self.args.metric_for_best_model.removeprefix('eval_')}"
+            if wanted not in metrics:
+                raise UsageError(f"is {wanted}", option="metric_for_best_model", needed=f"one of {', '.join(metrics)}")
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - start
         self.log(metrics)
         if not self.is_in_train:
@@ -240,28 +248,53 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    def _require_best_metric(self, metrics: dict[str, float], prefix: str) -> None:
-        """Raise UsageError if an evaluation in training did not give the metric that selects the best checkpoint."""
-        wanted = (self.args.metric_for_best_model or "").removeprefix("eval_")
-        if self.is_in_train and wanted and self.args.load_best_model_at_end and f"{prefix}_{wanted}" not in metrics:
-            raise UsageError(
-                f"is {wanted}, which the evaluation did not give",
-                option="metric_for_best_model",
-                needed=f"one of: {', '.join(name.removeprefix(f'{prefix}_') for name in metrics)}",
-            )
+    def export(self, folder: str | Path | None = None, report: bool = True) -> None:
+        """Write the folder for users of the model, and print a report. Call it in every process.
 
-    def hyperparameter_search(self, *args, **kwargs):
-        """Raise UsageError: `informin study` compares settings, over several seeds."""
-        raise UsageError(
-            "is not supported: one seed per setting selects by chance",
-            option="hyperparameter_search",
-            fix="Use `informin study`, which trains each setting with several seeds.",
-        )
+        Args:
+            folder: Folder to write; None for the output folder.
+            report: Whether to write and print the report.
 
-    def predict(self, test_dataset, ignore_keys=None, metric_key_prefix: str = "test"):
-        """Raise UsageError: an encoder makes no predictions."""
-        raise UsageError(
-            "is not supported: an encoder makes no predictions",
-            option="predict",
-            fix="Use `encode` to embed sentences, or `evaluate` to score them.",
-        )
+        Raises:
+            SaveError: It could not be written; existing files are unchanged.
+        """
+        super().export(folder)
+        if report:
+            self.report(folder)
+
+    def report(self, folder: str | Path | None = None, senteval_dir: str | None = None) -> None:
+        """Measure the drift if `measure_drift` is set, write report.html, and print the scores and the speed.
+
+        Call it in every process, after `export`.
+
+        Args:
+            folder: Exported folder; None for the output folder.
+            senteval_dir: SentEval's data/downstream folder, for STS-B dev; None uses $SENTEVAL_DATA.
+        """
+        target = str(folder or self.args.output_dir)
+        changes = drift_of_run(self, senteval_dir) if self.args.measure_drift else None
+        if not self.is_world_process_zero():
+            return
+        drift, examples = changes or (None, None)
+        if drift:
+            self.facts["drift"] = drift
+            self.record().save(target)
+            write_card(target)
+        write_training_report(target, self.state.log_history, drift, examples, title=headline(self))
+        print("\n" + summary(self, target), flush=True)
+
+
+class LogOfLastResort(logging.StreamHandler):
+    """Prints log messages while logging is not configured, as in a notebook."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.getLogger().handlers:
+            super().emit(record)
+
+
+def show_messages(process_index: int) -> None:
+    """Print the log as on the command line in the first process, unless logging is already configured."""
+    log = logging.getLogger("informin")
+    if process_index == 0 and not logging.getLogger().handlers and not log.handlers:
+        log.addHandler(LogOfLastResort())
+        log.setLevel(logging.INFO)

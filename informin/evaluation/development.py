@@ -8,6 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import datasets
+
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.collections import Collection
 from informin.evaluation.embedding_cache import EmbeddingCache, Encode
@@ -17,8 +19,9 @@ from informin.evaluation.own import OwnEvaluation, own_evaluation
 from informin.evaluation.pairs import GradedPairs, load_pairs
 
 NEEDED = (
-    "GradedPairs, LabeledSentences, Collection, the path of a file of pairs, a function from `encode` to scores, "
-    "an evaluator of sentence-transformers, or a list or a dictionary of these"
+    "GradedPairs, LabeledSentences, Collection, a data set with sentence1, sentence2 and score, with text and label or "
+    "with query and document, the path of a file of pairs, a function from `encode` to scores, an evaluator of "
+    "sentence-transformers, or a list or a dictionary of these"
 )
 DevelopmentSet = GradedPairs | LabeledSentences | Collection  # all with kind, name, sha256, measures, texts, score
 
@@ -42,8 +45,7 @@ class Development:
                 raise UsageError(
                     f"has two sets of the kind {kind}: {' and '.join(same)}",
                     option="eval_dataset",
-                    needed="at most one of each kind, because their scores have the same names",
-                    fix="Leave one out, and score it with `informin eval`.",
+                    needed="at most one of each kind, or a dictionary that gives each a name",
                 )
         order = list(KINDS)
         object.__setattr__(self, "sets", tuple(sorted(self.sets, key=lambda one: order.index(one.kind))))
@@ -61,86 +63,82 @@ class Development:
 
     @property
     def measures(self) -> dict[str, Measure]:
-        """Scores by key. The first one selects the best checkpoint by default."""
-        return {key: measure for one in self.sets for key, measure in one.measures.items()}
-
-    @property
-    def own_measures(self) -> dict[str, Measure | None]:
-        """Scores of your own evaluations by name, as far as they are known; None for a function, under its name."""
-        found: dict[str, Measure | None] = {}
-        for one in self.own:
-            found |= one.measures
-            if not one.measures:
-                found[one.name] = None
-        return found
+        """Scores by key, as far as they are known before they are computed. The first selects the best checkpoint."""
+        return {key: measure for one in (*self.sets, *self.own) for key, measure in one.measures.items()}
 
     def score(self, encode: Encode) -> tuple[dict[str, float], dict[str, str]]:
         """Return all scores, NaN if undefined, and the reasons for undefined scores by name of the set.
 
         Args:
-            encode: Function from N sentences to embeddings (N, d); called once, with all distinct sentences.
-        """
-        once = EmbeddingCache(lambda texts: {"": encode(texts)})
-        once.add([text for one in self.sets for text in one.texts()])
-        scores, problems = dict.fromkeys(self.measures, math.nan), {}
-        for one in self.sets:
-            try:
-                found = one.score(once.by(""))
-            except UndefinedScoreError as error:
-                problems[one.name] = str(error)
-            else:
-                scores |= {key: found[key] for key in one.measures}
-        return scores, problems
-
-    def own_scores(self, encode: Encode) -> dict[str, float]:
-        """Return the scores of your own evaluations by name.
+            encode: Function from N sentences to embeddings (N, d); called once for the sets, with all their sentences.
 
         Raises:
             UsageError: Two scores have the same name, or an evaluation returned no scores.
         """
-        scores: dict[str, float] = {}
-        for one in self.own:
-            found = one.score(encode)
-            if same := [name for name in found if name in scores or name in self.measures]:
+        once = EmbeddingCache(encode)
+        if texts := [text for one in self.sets for text in one.texts()]:
+            once(texts)
+        scores, problems = {}, {}
+        for one in self.sets:
+            scores |= dict.fromkeys(one.measures, math.nan)
+            try:
+                results = one.score(once)
+                scores |= {key: results[key] for key in one.measures}
+            except UndefinedScoreError as error:
+                problems[one.name] = str(error)
+        for evaluation in self.own:
+            results = evaluation.score(encode)
+            if same := [name for name in results if name in scores]:
                 raise UsageError(
                     f"has two scores with the name {same[0]}",
                     option="eval_dataset",
                     fix="Give the evaluations in a dictionary, whose keys then begin the names.",
                 )
-            scores |= found
-        return scores
+            scores |= results
+        return scores, problems
 
 
 def as_development(given: object) -> Development | None:
     """Convert the `eval_dataset` of a trainer; None for None.
 
     Args:
-        given: A set; the path of a file of pairs; a function from `encode` to scores; an evaluator of
-            sentence-transformers; a list of these; or a dictionary of these by name, whose scores are logged as
-            eval_NAME_MEASURE.
+        given: A set; a data set with the columns of one; the path of a file of pairs; a function from `encode` to
+            scores; an evaluator of sentence-transformers; a list of these; or a dictionary of these by name, whose
+            scores are logged as eval_NAME_MEASURE.
 
     Raises:
         UsageError: It is something else, an empty list, or has two sets of one kind.
     """
     if given is None or isinstance(given, Development):
         return given
-    if isinstance(given, Mapping) and given:
-        return Development((), tuple(_named(str(name), one) for name, one in given.items()))
+    named = list(given.items()) if isinstance(given, Mapping) else []
     several = list(given) if isinstance(given, list | tuple) else [given]
-    sets: list[Any] = [load_pairs(Path(one)) if isinstance(one, str | PathLike) else one for one in several]
-    others = [one for one in sets if not isinstance(one, DevelopmentSet)]
-    own = [own_evaluation(one) for one in others]
-    if not sets or None in own:
-        wrong = type(others[own.index(None)]).__name__ if sets else ""
-        raise UsageError(f"is a {wrong}" if sets else "is empty", option="eval_dataset", needed=NEEDED)
-    known = tuple(one for one in sets if isinstance(one, DevelopmentSet))
-    return Development(known, tuple(one for one in own if one is not None))
+    sets: list[DevelopmentSet] = []
+    evaluations: list[OwnEvaluation] = []
+    for name, one in named or [(None, one) for one in several]:
+        one = _as_set(one, str(name or "eval_dataset"))
+        if isinstance(one, DevelopmentSet) and name is None:
+            sets.append(one)
+        elif evaluation := own_evaluation(one, name and str(name)):
+            evaluations.append(evaluation)
+        else:
+            raise UsageError(f"has a {type(one).__name__}", option="eval_dataset", needed=NEEDED)
+    if not sets and not evaluations:
+        raise UsageError("is empty", option="eval_dataset", needed=NEEDED)
+    return Development(tuple(sets), tuple(evaluations))
 
 
-def _named(name: str, given: Any) -> OwnEvaluation:
-    """Return the evaluation of a set or a function with a name."""
-    one = load_pairs(Path(given)) if isinstance(given, str | PathLike) else given
-    found = own_evaluation(one, name)
-    if found is None:
-        raise UsageError(f"has a {type(one).__name__} with the name {name}", option="eval_dataset", needed=NEEDED)
-    return found
+def _as_set(one: Any, name: str) -> Any:
+    """Return the set of a path or of a data set with its columns; anything else as it is."""
+    if isinstance(one, str | PathLike):
+        return load_pairs(Path(one))
+    if not isinstance(one, datasets.Dataset):
+        return one
+    columns = {column: list(one[column]) for column in one.column_names}
+    if {"sentence1", "sentence2", "score"} <= columns.keys():
+        return GradedPairs(name, columns["sentence1"], columns["sentence2"], columns["score"])
+    if {"text", "label"} <= columns.keys():
+        return LabeledSentences(name, columns["text"], columns["label"])
+    if {"query", "document"} <= columns.keys():
+        return Collection.of_pairs(name, columns["query"], columns["document"], columns.get("negative"))
+    raise UsageError(f"has the columns {', '.join(columns)}", option="eval_dataset", needed=NEEDED)

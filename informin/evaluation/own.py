@@ -1,7 +1,6 @@
 """Evaluation with a function of your own, with an evaluator of sentence-transformers, or of a set with a name."""
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -11,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.util import cos_sim, pairwise_cos_sim
 from torch.nn.functional import normalize
 
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.embedding_cache import Encode
 from informin.evaluation.measures import Measure
-
-NEEDED = "a number, or a dictionary of numbers"
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,7 @@ class OwnEvaluation:
         prefix: What the names in a dictionary begin with in the log, after `eval_`.
         measures: Measures of a set by the names of their scores; empty for a function, whose scores are not known yet.
         sha256: Checksum of a set; empty for a function.
+        evaluator: The evaluator of sentence-transformers that the function calls.
     """
 
     name: str
@@ -37,26 +37,31 @@ class OwnEvaluation:
     prefix: str = ""
     measures: Mapping[str, Measure] = field(default_factory=dict)
     sha256: str = ""
+    evaluator: BaseEvaluator | None = None
 
     def score(self, encode: Encode) -> dict[str, float]:
-        """Return the scores by name; NaN under their names, or a function's own name, if they are undefined.
+        """Return the scores by name, the one that selects the best checkpoint first.
+
+        They are NaN under their names, or a function's own name, if they are undefined.
 
         Raises:
             UsageError: The function returned something else.
         """
         try:
-            found = self.function(encode)
+            result = self.function(encode)
         except UndefinedScoreError:
             return dict.fromkeys(self.measures or [self.name], math.nan)
-        if isinstance(found, Real):
-            return {self.name: float(found)}
-        if not isinstance(found, Mapping) or not all(isinstance(value, Real) for value in found.values()):
+        if isinstance(result, Real):
+            return {self.name: float(result)}
+        if not isinstance(result, Mapping) or not any(isinstance(value, Real) for value in result.values()):
             raise UsageError(
-                f"has an evaluation {self.name} that returned a {type(found).__name__}",
+                f"has an evaluation {self.name} that returned a {type(result).__name__}",
                 option="eval_dataset",
-                needed=NEEDED,
+                needed="a number, or a dictionary of numbers",
             )
-        scores = {f"{self.prefix}{name}": float(value) for name, value in found.items()}
+        first = getattr(self.evaluator, "primary_metric", None)
+        names = sorted(result, key=lambda name: name != first)  # keeps the order of the others
+        scores = {f"{self.prefix}{name}": float(result[name]) for name in names if isinstance(result[name], Real)}
         return {name: scores[name] for name in self.measures or scores}
 
 
@@ -71,21 +76,15 @@ def own_evaluation(given: Any, name: str | None = None) -> OwnEvaluation | None:
         None for anything else.
     """
     prefix = f"{name}_" if name else ""
-    if is_evaluator(given):
-        own_name = name or str(given.name or type(given).__name__)
-        return OwnEvaluation(own_name, lambda encode: given(EncodingModel(encode)), prefix)
+    if isinstance(given, BaseEvaluator):
+        named = name or str(getattr(given, "name", "") or type(given).__name__)
+        return OwnEvaluation(named, lambda encode: given(EncodingModel(encode)), prefix, evaluator=given)
     if hasattr(given, "score") and name:
         measures = {f"{prefix}{key}": measure for key, measure in given.measures.items()}
         return OwnEvaluation(name, given.score, prefix, measures, given.sha256)
     if callable(given) and not isinstance(given, type):
         return OwnEvaluation(name or str(getattr(given, "__name__", type(given).__name__)), given, prefix)
     return None
-
-
-def is_evaluator(given: object) -> bool:
-    """Return whether an object is an evaluator of sentence-transformers, without importing that package."""
-    library = sys.modules.get("sentence_transformers.base.evaluation")  # loaded if there is an evaluator
-    return library is not None and isinstance(given, library.BaseEvaluator)
 
 
 class EncodingModel:
@@ -96,6 +95,8 @@ class EncodingModel:
 
     similarity_fn_name = "cosine"
     device = torch.device("cpu")
+    similarity = staticmethod(cos_sim)
+    similarity_pairwise = staticmethod(pairwise_cos_sim)
 
     def __init__(self, encode: Encode):
         self._encode = encode
@@ -111,29 +112,16 @@ class EncodingModel:
     ) -> Any:
         """Return the embeddings (N, d) of N texts, or (d,) of one."""
         texts = [sentences] if isinstance(sentences, str) else list(sentences)
-        found: Any = torch.from_numpy(np.asarray(self._encode(texts), dtype=np.float32))
-        found = normalize(found, dim=-1) if normalize_embeddings else found
-        found = found[0] if isinstance(sentences, str) else found
-        return found if convert_to_tensor else found.numpy()
+        x: Any = torch.from_numpy(np.asarray(self._encode(texts), dtype=np.float32))
+        x = normalize(x, dim=-1) if normalize_embeddings else x
+        x = x[0] if isinstance(sentences, str) else x
+        return x if convert_to_tensor else x.numpy()
 
     encode_query = encode_document = encode
-
-    def similarity(self, x: Any, y: Any) -> torch.Tensor:
-        """Return the cosines (N, M) of rows (N, d) and (M, d)."""
-        return _units(x) @ _units(y).T
-
-    def similarity_pairwise(self, x: Any, y: Any) -> torch.Tensor:
-        """Return the cosines (N,) of two times N rows."""
-        return (_units(x) * _units(y)).sum(-1)
 
     def truncate_embeddings(self, dimension: int | None) -> Any:
         """Raise UsageError for fewer dimensions: the encode function has one number of them."""
         if dimension is not None:
-            raise UsageError(
-                "has an evaluator with truncate_dim, which training does not support", option="eval_dataset"
-            )
+            found = "has an evaluator with truncate_dim, which training does not support"
+            raise UsageError(found, option="eval_dataset")
         return nullcontext()
-
-
-def _units(x: Any) -> torch.Tensor:
-    return normalize(torch.as_tensor(np.asarray(x), dtype=torch.float32), dim=-1)

@@ -2,7 +2,6 @@
 
 import logging
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,46 +9,13 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from informin.errors import UsageError
-from informin.files import MANIFEST, damage, manifest_files
-from informin.objectives import Term
-from informin.publishing.record import RESUMED, TRAINING, load_record
-from informin.schema import AMOUNT, ANY, FLAG, LOGGED, TEXT, Each, Keys, integer, or_none, problem, read_checked
-from informin.training.term_fields import terms
+from informin.files import damage, manifest_files, read_json
+from informin.training.record import TRAINING, RunRecord
 
 logger = logging.getLogger(__name__)
 
 LAST = "last"  # value of `resume_from_checkpoint` for the latest complete checkpoint
 RESUME = "resume_from_checkpoint"
-OTHER = "Resume from another checkpoint."
-_COUNT, _INTERVAL = integer(0), or_none(AMOUNT)
-# Schema of trainer_state.json. Other keys would make Trainer raise a TypeError.
-_STATE: dict[str, Any] = {
-    "epoch": or_none(AMOUNT),
-    "global_step": _COUNT,
-    "max_steps": _COUNT,
-    "logging_steps": _INTERVAL,
-    "eval_steps": _INTERVAL,
-    "save_steps": _INTERVAL,
-    "train_batch_size": or_none(integer(1)),
-    "num_train_epochs": (lambda value: type(value) is int and value >= 0, _COUNT[1]),  # sys.maxsize for a stream
-    "num_input_tokens_seen": AMOUNT,
-    "total_flos": AMOUNT,
-    "log_history": Each(Keys({"step": _COUNT}, others=LOGGED)),
-    "best_metric": or_none(LOGGED),
-    "best_global_step": or_none(_COUNT),
-    "best_model_checkpoint": or_none(TEXT),
-    **dict.fromkeys(("is_local_process_zero", "is_world_process_zero", "is_hyper_param_search"), FLAG),
-    "trial_name": or_none(TEXT),
-    "trial_params": ANY,
-    "stateful_callbacks": Keys(
-        {"TrainerControl": Keys({"args": Keys(others=FLAG), "attributes": Keys(others=ANY)})}, others=ANY, null=True
-    ),
-}
-_REQUIRED = ("global_step", "log_history")
-SETTINGS = Keys({}, {"informin": Keys(others=ANY)}, ANY)  # schema of config.json
-STATE = Keys(
-    {name: _STATE[name] for name in _REQUIRED}, {name: _STATE[name] for name in _STATE if name not in _REQUIRED}
-)
 
 
 def step_of(checkpoint: Path) -> int:
@@ -57,116 +23,61 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-"))
 
 
-def steps_taken(checkpoint: str | Path) -> int:
-    """Return the step at which a checkpoint was saved. Its folder may have another name, such as `last-checkpoint`."""
-    return _state(checkpoint)["global_step"]
+def state_of(checkpoint: str | Path) -> dict[str, Any]:
+    """Return trainer_state.json of a checkpoint."""
+    return read_json(Path(checkpoint, TRAINER_STATE_NAME))
 
 
-def lacks_score(checkpoint: str | Path) -> bool:
-    """Return whether a signal interrupted the evaluation at this checkpoint, so that its score is missing."""
-    callbacks = _state(checkpoint).get("stateful_callbacks") or {}
-    return bool(callbacks.get("TrainerControl", {}).get("args", {}).get("should_evaluate"))
-
-
-def epoch_start(checkpoint: str | Path) -> dict[str, int]:
-    """Return the attributes `epoch` and `step` of `informin.training.callbacks.EpochStart` in a checkpoint.
-
-    Raises:
-        UsageError: The checkpoint was saved after the first epoch by a version that did not record them.
-    """
-    state = _state(checkpoint)
-    stored = (state.get("stateful_callbacks") or {}).get("EpochStart")
-    if stored is None and state["epoch"] > 1:
-        raise UsageError(
-            f"{checkpoint} was saved after the first epoch by a version that did not record the position in the stream",
-            option=RESUME,
-            fix="Start a new run from its weights: `model_name` FOLDER `output_dir` ANOTHER.",
-        )
-    return stored["args"] if stored else {"epoch": 0, "step": 0}
-
-
-def _state(checkpoint: str | Path) -> dict:
-    """Return the content of trainer_state.json. Raise UsageError if it is not valid."""
-    return read_checked(Path(checkpoint, TRAINER_STATE_NAME), STATE, OTHER)
+def callback_state(checkpoint: str | Path, name: str) -> dict[str, Any]:
+    """Return the arguments of a callback that a checkpoint saved; empty if it saved none."""
+    return (state_of(checkpoint).get("stateful_callbacks") or {}).get(name, {}).get("args", {})
 
 
 def complete_checkpoints(output_dir: str | Path) -> list[Path]:
     """Return the complete checkpoints of a run, sorted by step. Compares file sizes, not checksums."""
-    return [path for path in _checkpoints(output_dir) if damage(path, contents=False) is None]
+    return [path for path in all_checkpoints(output_dir) if damage(path, contents=False) is None]
 
 
-def resumable_checkpoints(output_dir: str | Path) -> list[Path]:
-    """Return the complete checkpoints that a run can resume from. With `save_only_model`, there are none."""
-    return [path for path in complete_checkpoints(output_dir) if _can_resume(path)]
+def all_checkpoints(folder: str | Path) -> list[Path]:
+    """Return the checkpoint folders, complete or not, sorted by step."""
+    named = [path for path in Path(folder).glob("*") if re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", path.name)]
+    return sorted((path for path in named if path.is_dir()), key=step_of)
 
 
-def _can_resume(checkpoint: Path) -> bool:
+def can_resume(checkpoint: Path) -> bool:
+    """Return whether a checkpoint has what a resumed run needs. With `save_only_model`, it does not."""
     return {"scheduler.pt", TRAINING} <= (manifest_files(checkpoint) or {}).keys()
 
 
-def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) -> Path:
+def checkpoint_to_resume(output_dir: str | Path, wanted: object) -> Path:
     """Return the checkpoint folder to resume from. Logs which later checkpoints are damaged.
 
     Args:
         output_dir: Output folder of the run.
-        wanted: Checkpoint folder, or "last" for the latest complete one in `output_dir`.
-        settings: `model_settings` of the resumed run's arguments.
+        wanted: Checkpoint folder; True or "last" for the latest complete one in `output_dir`.
 
     Raises:
         UsageError: There is no complete checkpoint; the given one is damaged, is older than another one in
-            `output_dir`, lacks the optimizer state, or has other heads than the resumed run.
+            `output_dir`, or lacks the optimizer state.
     """
-    checkpoint = _latest_complete(output_dir) if wanted == LAST else _given(Path(wanted), Path(output_dir))
-    if not _can_resume(checkpoint):
+    if wanted is True or wanted == LAST:
+        checkpoint = _latest_complete(output_dir)
+    elif isinstance(wanted, str | Path) and str(wanted):
+        checkpoint = _given(Path(wanted), Path(output_dir))
+    else:
+        raise UsageError(f"is {wanted!r}", option=RESUME, needed=f"a checkpoint folder, or `{LAST}`")
+    if not can_resume(checkpoint):
         raise UsageError(
             f"{checkpoint} lacks training.json or the optimizer state (see `save_only_model`)",
             option=RESUME,
             fix="Start a new run from its weights: `model_name` FOLDER `output_dir` ANOTHER.",
         )
-    record = load_record(checkpoint) or {}
-    config = checkpoint / "config.json"  # that of a SentenceTransformer has no settings of this project
-    began = read_checked(config, SETTINGS, OTHER) if config.is_file() else {}
-    found = problem(record, RESUMED)
-    if not found and record["steps"] != (steps := steps_taken(checkpoint)):
-        found = f"steps is {record['steps']}, but global_step in {TRAINER_STATE_NAME} is {steps}"
-    if found:
-        raise UsageError(f"{checkpoint / TRAINING}: {found}", fix=OTHER)
-    refuse_changed_heads(checkpoint, began.get("informin", {}) | record["options"], settings)
     return checkpoint
-
-
-def refuse_changed_heads(checkpoint: Path, began: dict, now: dict) -> None:
-    """Raise UsageError if a resumed run would have other heads than its checkpoint.
-
-    Args:
-        checkpoint: Folder of the checkpoint.
-        began: Settings of the checkpoint.
-        now: Settings of the resumed run.
-    """
-    began, now = dict(began), dict(now)
-    # For each setting, the options that determine it.
-    options = {"projection_head": "`projection_head`"}
-    options["lm_head"] = " and ".join(f"`{term.weight}`" for term in terms() if term.lm_head)
-    for term in terms():
-        if term.head is not Term.head and term.weight and not term.fixed:
-            options[f"the head of {term.name}"] = f"`{term.weight}`"
-            for settings in (began, now):
-                settings[f"the head of {term.name}"] = bool(settings.get(term.weight))
-        weight = f", or by setting `{term.weight}` to 0" if term.weight not in (None, *term.fixed) else ""
-        options |= {name: f"`{name}`{weight}" for name in term.fixed}
-    for name, determining in options.items():
-        before, after = began.get(name, 0), now.get(name, 0)
-        if before != after:
-            raise UsageError(
-                f"{checkpoint} was trained with {name} {before}, and now it is {after} (set by {determining})",
-                option=RESUME,
-                fix="Heads cannot change within a run. To use other heads, start a new run from the exported model.",
-            )
 
 
 def _latest_complete(output_dir: str | Path) -> Path:
     damaged: list[str] = []
-    for checkpoint in reversed(_checkpoints(output_dir)):
+    for checkpoint in reversed(all_checkpoints(output_dir)):
         problem = damage(checkpoint)
         if problem is None:
             for text in damaged:
@@ -189,9 +100,9 @@ def _given(checkpoint: Path, output_dir: Path) -> Path:
             needed=f"a folder such as outputs/RUN/{PREFIX_CHECKPOINT_DIR}-125, or `{LAST}` for the latest complete one",
         )
     if checkpoint.resolve().parent != output_dir.resolve():
-        refuse_used_folder(output_dir)
+        raise_if_used(output_dir)
         return checkpoint
-    later = [path.name for path in _later(output_dir, checkpoint) if damage(path) is None]
+    later = [path.name for path in complete_checkpoints(output_dir) if step_of(path) > step_of(checkpoint)]
     if later:
         raise UsageError(
             f"{checkpoint} is older than {', '.join(later)} in the same folder, and two runs would get mixed up",
@@ -201,43 +112,16 @@ def _given(checkpoint: Path, output_dir: Path) -> Path:
     return checkpoint
 
 
-def set_aside_damaged(output_dir: str | Path, checkpoint: str | Path) -> None:
-    """Remove damaged checkpoints that are later than the one to resume from.
+def raise_if_used(output_dir: str | Path, restarted: bool = False) -> None:
+    """Raise UsageError if the output folder of a new run already has a model or a checkpoint.
 
-    Incomplete checkpoints are deleted. Complete ones whose files changed are renamed to damaged-checkpoint-N.
+    Args:
+        output_dir: Output folder of the run.
+        restarted: Allow incomplete checkpoints, which a run that was started again may have left.
     """
-    for path in _later(output_dir, Path(checkpoint)):
-        target = path.with_name(f"damaged-{path.name}")
-        shutil.rmtree(target, ignore_errors=True)
-        path.rename(target)
-        if not (target / MANIFEST).exists() and not target.is_symlink():
-            shutil.rmtree(target)
-
-
-def read_history(output_dir: str | Path) -> list[dict]:
-    """Return the log of a run: `log_history` of its latest checkpoint with a valid trainer_state.json.
-
-    Raises:
-        UsageError: The folder has no such checkpoint.
-    """
-    for checkpoint in reversed(_checkpoints(output_dir)):
-        try:
-            return _state(checkpoint)["log_history"]
-        except UsageError:
-            continue
-    raise UsageError(
-        f"{output_dir} has no complete checkpoint to read the log from",
-        fix="Give the `output_dir` of a run that has saved a checkpoint.",
-    )
-
-
-def refuse_used_folder(output_dir: str | Path, checkpoints: bool = True) -> None:
-    """Raise UsageError if the output folder of a new run already has a model or, with `checkpoints`, a checkpoint."""
     folder = Path(output_dir)
-    if folder.is_file():
-        raise UsageError(f"{folder} is a file", option="output_dir", needed="a folder")
-    existing = [path for path in (folder / "model.safetensors", folder / "config.json") if path.exists()]
-    existing += _checkpoints(folder) if checkpoints else []
+    existing = [path for path in (folder / "model.safetensors", folder / "modules.json") if path.exists()]
+    existing += complete_checkpoints(folder) if restarted else all_checkpoints(folder)
     if existing:
         raise UsageError(
             f"{folder} already contains {existing[0].name}",
@@ -246,23 +130,54 @@ def refuse_used_folder(output_dir: str | Path, checkpoints: bool = True) -> None
         )
 
 
-def refuse_complete_checkpoints(output_dir: str | Path) -> None:
-    """Raise UsageError if the output folder of a new run has complete checkpoints, which it would take for its own."""
-    if existing := complete_checkpoints(output_dir):
+def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
+    """Raise UsageError if a run that resumes differs from the one that saved the checkpoint.
+
+    Compares the encoder, the sentences, the seed, the number of processes and the options that affect the weights.
+
+    Args:
+        checkpoint: Folder of the checkpoint.
+        now: Record of the resumed run before its first step.
+    """
+    began = RunRecord.load(checkpoint)
+    assert began is not None  # see `checkpoint_to_resume`
+    changed = []
+    for name in ("weights_sha256", "settings_sha256"):
+        old, new = ((record.base_model or {}).get(name) for record in (began, now))
+        if old and new and old != new:
+            changed.append(f"the encoder (`model_name`), by its {name}")
+    old, new = began.data or {}, now.data or {}
+    checked = "sha256" if old.get("sha256") and new.get("sha256") else "sources"  # a stream is not read before
+    if old and new and old.get(checked) != new.get(checked):
+        changed.append(f"the sentences, {old.get('sentences')} from {old.get('sources')}")
+    if began.seed != now.seed:
+        changed.append(f"seed {began.seed}, now {now.seed}")
+    for name in dict.fromkeys([*began.options, *now.options]):
+        if began.options.get(name) != now.options.get(name):
+            changed.append(f"{name} {began.options.get(name)}, now {now.options.get(name)}")
+    if changed:
         raise UsageError(
-            f"{output_dir} already contains {existing[0].name} of an earlier run",
-            option="output_dir",
-            fix=f"Resume that run (`{RESUME}`), delete its checkpoints, or choose another folder.",
+            f"{checkpoint} belongs to another run: {'; '.join(changed)}",
+            option=RESUME,
+            fix="Restore the original values, or choose another `output_dir` for a new run.",
         )
 
 
-def _later(output_dir: str | Path, checkpoint: Path) -> list[Path]:
-    """Return the checkpoints of a run after the given one, complete or not."""
-    others = [path for path in _checkpoints(output_dir) if path.resolve() != checkpoint.resolve()]
-    return [path for path in others if step_of(path) > steps_taken(checkpoint)]
+def check_order(checkpoint: str | Path, args: Any, later: bool) -> None:
+    """Raise UsageError if the order of the sentences after a checkpoint cannot be reproduced.
 
-
-def _checkpoints(folder: str | Path) -> list[Path]:
-    """Return the checkpoint folders, complete or not, sorted by step."""
-    named = [path for path in Path(folder).glob("*") if re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", path.name)]
-    return sorted((path for path in named if path.is_dir()), key=step_of)
+    Args:
+        checkpoint: Folder of the checkpoint.
+        args: Arguments of the resumed run.
+        later: Whether the checkpoint lies within the second or a later epoch of data with a known length.
+    """
+    loader, strategy = args.accelerator_config, args.train_sampling_strategy
+    in_any_order = not args.dataloader_in_order and args.dataloader_num_workers > 1
+    # In later epochs, these draw from the global random state instead of the seed and the epoch.
+    unseeded = strategy == "random" and (not loader.use_seedable_sampler or loader.dispatch_batches)
+    if in_any_order or (later and (unseeded or strategy == "group_by_length")):
+        raise UsageError(
+            f"{checkpoint} cannot be resumed with the same order of sentences, because of `dataloader_in_order`, "
+            "`train_sampling_strategy` or `accelerator_config`",
+            option=RESUME,
+        )

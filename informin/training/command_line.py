@@ -1,53 +1,86 @@
-"""Parse the command line and a YAML file into checked options."""
+"""Parse the options of `informin train`: the command line over a file of options over the papers' values."""
 
-import difflib
-import json
-import re
-import sys
-import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, fields
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_file_location
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn, Optional, get_type_hints
+from typing import Any, Optional
 
+import yaml
 from transformers import HfArgumentParser
 
 from informin import program
 from informin.errors import UsageError, error_line
-from informin.models.checkpoint import Checkpoint
-from informin.models.open_model import open_model
+from informin.objectives.terms import option
 from informin.training.data_options import CardArguments, DataArguments
-from informin.training.encoder_options import EncoderOptions
-from informin.training.option_checks import require_known_metric
-from informin.training.options import InforMinTrainingArguments, arguments_class
-from informin.training.recipes import recipe_file
-from informin.training.term_fields import term_options
-from informin.yamlfiles import read_mapping
+from informin.training.options import InforMinTrainingArguments, recipe_options
+from informin.training.term_options import option_defaults
 
+# Options of transformers that are often used; `--help` shows them and ours.
 OFTEN_USED = (
     "output_dir per_device_train_batch_size learning_rate num_train_epochs max_steps warmup_steps lr_scheduler_type "
-    "weight_decay max_grad_norm gradient_accumulation_steps seed bf16 fp16 eval_strategy eval_steps save_steps "
-    "logging_steps save_total_limit resume_from_checkpoint resume_with_changes report_to run_name measure_drift "
-    "measure_information verbose push_to_hub hub_model_id hub_private_repo hub_strategy hub_overwrite"
+    "weight_decay max_grad_norm gradient_accumulation_steps seed bf16 eval_strategy eval_steps save_steps "
+    "logging_steps save_total_limit resume_from_checkpoint report_to push_to_hub hub_model_id"
 ).split()
-VIEWS = ("objective projection_head view view_dropout view_dropout_rate guide_model guide_cache replay_file").split()
-PROGRAM = {
-    "import": "Python file to run first, with an objective, a term or a view of your own. May be repeated.",
-    "model_name": "Encoder to train: Hub id or local folder. Required.",
-    "config": "YAML file with options. The command line overrides it.",
-}
-WIDTH, INDENT = 120, 34  # of the help
-UNSET = object()
-TYPES = {"int": "an integer", "float": "a number"}  # in messages of argparse
-KEEP_PROMPTS = ("dropout", "neighbor")  # views that take whole sentences, with their prompts
+
+
+@dataclass
+class ModelArguments:
+    """The encoder to train, and the file with options."""
+
+    model_name: Optional[str] = option(None, "Encoder to train: Hub id or local folder. Required.")
+    config: Optional[str] = option(None, "YAML file with options. The command line overrides it.")
+
+
+class Formatter(argparse.HelpFormatter):
+    """Shows one spelling of each option, and its default."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=34, width=120)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        values = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else "X"
+        return action.option_strings[0] + (f" {values}" if action.nargs != 0 else "")
+
+
+class Parser(program.Parser, HfArgumentParser):
+    """HfArgumentParser with a short `--help`, and the values of `--config` or `--recipe` as defaults."""
+
+    def __init__(self):
+        kinds: Any = [ModelArguments, DataArguments, CardArguments, InforMinTrainingArguments]
+        usage = "informin train --model_name MODEL [--config FILE.yaml | --recipe NAME] [options]"
+        about = (
+            "Train sentence embeddings on unlabeled text. All options of transformers' TrainingArguments are accepted."
+        )
+        super().__init__(kinds, usage=usage, description=about, formatter_class=Formatter)
+        of_transformers = {field.name for field in fields(InforMinTrainingArguments)} - ours()
+        for action in self._actions:
+            is_negation = action.option_strings[0].startswith("--no_")
+            if is_negation or action.dest in of_transformers - set(OFTEN_USED):
+                action.help = argparse.SUPPRESS
+
+    def set_file(self, values: dict[str, Any], name: str) -> None:
+        """Use the values of a file as defaults. Raise UsageError for one that is not an option."""
+        known = {action.dest for action in self._actions} - {"config", "recipe", "help"}
+        if unknown := sorted(map(str, set(values) - known)):
+            raise UsageError(f"{name}: no such option: {', '.join(unknown)}", option="config")
+        for option_name, value in values.items():
+            if value is False and option_name.endswith("_strategy"):  # YAML reads a bare `no` as false
+                values[option_name] = "no"
+        self.set_defaults(**values)
+
+
+def ours() -> set[str]:
+    """Return the names of the options that transformers' TrainingArguments does not have."""
+    declared = set(InforMinTrainingArguments.__annotations__) | set(option_defaults())
+    inherited = {field.name for field in fields(InforMinTrainingArguments.__mro__[2])}
+    return {name for name in declared if name not in inherited}
 
 
 def parse(
-    argv: list[str], options: Mapping | None = None
-) -> tuple[Checkpoint, DataArguments, CardArguments, InforMinTrainingArguments]:
-    """Return the model's files and the options of a run.
+    argv: Sequence[str], options: dict[str, Any] | None = None
+) -> tuple[str, DataArguments, CardArguments, InforMinTrainingArguments]:
+    """Return the model's name and the options of a run.
 
     Precedence, highest first: the command line, the file that `recipe` or `config` names, `options`, the paper's values
     for the model, the default.
@@ -57,231 +90,37 @@ def parse(
         options: Values as in a YAML file.
 
     Raises:
-        UsageError: An option is wrong, or the model cannot be used.
-        SystemExit: After `--help`.
+        UsageError: An option is wrong.
+        SystemExit: After `--help`, and if argparse refuses an argument.
     """
-    argv = import_files(argv)
     parser = Parser()
-    given = parser.given(argv)
-    recipe, path = given.pop("recipe", None), given.pop("config", None)
-    if recipe is not None:
-        if path is not None:
-            fix = "Both name a file of options: use one."
-            raise UsageError("is given together with `config`", option="recipe", fix=fix)
-        path = recipe_file(recipe)
-    in_file = parser.given_in_yaml(read_options_file(path)) if path else {}
-    given = parser.given_in_yaml(options or {}) | in_file | given
-    model_name = given.pop("model_name", None)
-    if not model_name:
-        raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
-    kinds = (DataArguments, CardArguments)
-    own = [{field.name: given.pop(field.name) for field in fields(kind) if field.name in given} for kind in kinds]
+    parser.set_file(dict(options or {}), "options")
+    first = program.Parser(add_help=False)
+    for name in ("config", "recipe"):
+        first.add_argument(f"--{name}")
+    files, rest = first.parse_known_args(argv)
+    if files.config and files.recipe:
+        raise UsageError("is given together with `config`", option="recipe", fix="Both name options: use one.")
+    if files.recipe:
+        parser.set_file(recipe_options(files.recipe), files.recipe)
+    if files.config:
+        parser.set_file(_read_yaml(files.config), files.config)
     try:
-        data, card = (kind(**values) for kind, values in zip(kinds, own))
-        given |= prompt_of_rows(given) if data.prompt_column else {}
-        args = InforMinTrainingArguments(**given)
+        model, data, card, args = parser.parse_args_into_dataclasses(rest, look_for_args_file=False)
     except UsageError:
         raise
     except (ValueError, TypeError, ImportError) as error:  # from TrainingArguments
-        raise UsageError(f"TrainingArguments: {error_line(error)}", fix="See `informin train --help`.") from None
-    require_known_metric(args)
-    checkpoint = Checkpoint(model_name, args.model_revision)
-    return checkpoint, data, card, args.resolve(open_model(checkpoint, args))
+        raise UsageError(error_line(error), fix="See `informin train --help`.") from error
+    if not model.model_name:
+        raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
+    return model.model_name, data, card, args
 
 
-def import_files(argv: Sequence[str]) -> list[str]:
-    """Run the files that `--import` names, and return the other arguments.
-
-    Raises:
-        UsageError: There is no such file, or it raises an error.
-    """
-    words, others = iter(argv), []
-    for word in words:
-        name, _, path = word.partition("=")
-        if name == "--import":
-            _import_file(Path(path or next(words, "")))
-        else:
-            others.append(word)
-    return others
-
-
-def _import_file(path: Path) -> None:
-    if not path.is_file():
-        raise UsageError(f"is {path}, which is not a file", option="import", needed="a Python file")
-    spec = spec_from_file_location(path.stem, path, loader=SourceFileLoader(path.stem, str(path)))
-    assert spec is not None and spec.loader is not None  # the loader is given
-    module = module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses and pickle look it up
+def _read_yaml(path: str) -> dict[str, Any]:
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[path.stem]
-        raise UsageError(f"{path}: {type(error).__name__}: {error_line(error)}", option="import") from error
-
-
-def prompt_of_rows(given: Mapping) -> dict[str, str]:
-    """Return the options of a run in which each row has its own prompt, which is part of the sentence.
-
-    Raises:
-        UsageError: An option sets one prompt for all rows, or the view would change the prompts.
-    """
-    for name in ("prompt", "export_prompt"):
-        if given.get(name):
-            raise UsageError(f"cannot be combined with `{name}`", option="prompt_column", fix="Leave one of them out.")
-    view = given.get("view", "dropout")
-    if view not in KEEP_PROMPTS:
-        raise UsageError(
-            f"cannot be combined with `view` {view}, which would also change the tokens of the prompts",
-            option="prompt_column",
-            needed=f"`view` {' or '.join(KEEP_PROMPTS)}",
-        )
-    return {"prompt": ""}
-
-
-def option_names() -> list[str]:
-    """Return the names of run_unsup.py's options, without dashes."""
-    return [*PROGRAM, *own_fields()]
-
-
-def own_fields() -> dict[str, Field]:
-    """Return the options by name, as fields of their dataclasses."""
-    return {field.name: field for kind in kinds() for field in fields(kind) if field.init}
-
-
-def kinds() -> list[type]:
-    """Return the dataclasses whose fields are options."""
-    return [DataArguments, CardArguments, arguments_class()]
-
-
-class Parser(program.Parser, HfArgumentParser):
-    """HfArgumentParser with `--config`, errors as exceptions, and a grouped `--help`."""
-
-    def __init__(self):
-        classes: Any = kinds()
-        super().__init__(classes, usage="informin train --model_name MODEL [--config FILE.yaml] [options]")
-        for name in PROGRAM:
-            self.add_argument(f"--{name}", f"--{name.replace('_', '-')}")
-
-    def error(self, message: str):
-        """Raise UsageError instead of ending the program."""
-        raise usage_error(message)
-
-    def refuse(self, error: UsageError) -> NoReturn:
-        raise error
-
-    def given(self, argv: list[str]) -> dict:
-        """Return the options that were given, converted to their types."""
-        self.set_defaults(**dict.fromkeys([*PROGRAM, *own_fields()], UNSET))
-        return {name: value for name, value in vars(self.parse_args(argv)).items() if value is not UNSET}
-
-    def given_in_yaml(self, values: Mapping) -> dict:
-        """Return values as in a YAML file, converted to their types, without null and empty lists.
-
-        Raises:
-            UsageError: A value has the wrong type, or a list is given for a single value.
-        """
-        hints = {name: str(hint) for kind in kinds() for name, hint in get_type_hints(kind).items()}
-        given = {}
-        for name, value in values.items():
-            if value is None or value == []:
-                continue
-            if isinstance(value, list) and "list[" not in hints.get(name, ""):
-                raise UsageError(f"is {value}", option=name, needed="one value instead of a list")
-            items = value if isinstance(value, list) else [value]
-            read = [self.given([f"--{name}={_text(item)}"])[name] for item in items]
-            if isinstance(read[0], list):  # each of one item
-                given[name] = [item for one in read for item in one]
-            else:
-                given[name] = read if isinstance(value, list) else read[0]
-        return given
-
-    def format_help(self) -> str:
-        known = own_fields()
-        own = [[field.name for field in fields(kind)] for kind in (DataArguments, CardArguments)]
-        groups = {
-            "model": ["model_name", "recipe", "config", "import", *(field.name for field in fields(EncoderOptions))],
-            "objective": [*VIEWS, *term_options()],
-            "data and evaluation data": ["max_seq_length", "max_train_samples", *own[0]],
-            "model card": own[1],
-            "training, often used": OFTEN_USED,
-        }
-        listed = {name for names in groups.values() for name in names}
-        groups["training, the rest of transformers' TrainingArguments"] = [n for n in known if n not in listed]
-        lines = [f"usage: {self.usage}", "", "Train sentence embeddings on unlabeled text."]
-        for title, names in groups.items():
-            lines += ["", f"{title}:"]
-            for name in names:
-                if name in PROGRAM:
-                    lines += _help_lines(name, "X", PROGRAM[name])
-                else:
-                    lines += _help_lines(name, _values(known[name]), _help(known[name], short=name not in listed))
-        return "\n".join(lines) + "\n"
-
-
-def usage_error(message: str) -> UsageError:
-    """Return a message of argparse as an error with fields."""
-    about = re.fullmatch(r"argument --(\w+)\S*: (.*)", message, re.DOTALL)
-    if not about:
-        found, _, fix = message.partition(". ")
-        return UsageError(found, fix=fix or "See --help.")
-    option, problem = about.groups()
-    if wrong := re.fullmatch(r"invalid choice: (.*) \(choose from (.*)\)", problem, re.DOTALL):
-        return UsageError(f"is {wrong[1]}", option=option, needed=f"one of: {wrong[2]}".replace("'", ""))
-    if wrong := re.fullmatch(r"invalid (\w+) value: (.*)", problem, re.DOTALL):
-        return UsageError(f"is {wrong[2]}", option=option, needed=TYPES.get(wrong[1], f"a {wrong[1]}"))
-    if wrong := re.fullmatch(r"Truthy value expected: got (.*) but expected one of .*", problem, re.DOTALL):
-        return UsageError(f"is {wrong[1]!r}", option=option, needed="true or false")
-    if re.fullmatch(r"expected (one|at least one) argument", problem):
-        return UsageError("has no value", option=option)
-    return UsageError(f"cannot be used: {problem}", option=option)
-
-
-def _values(field: Field) -> str:
-    """Return the placeholder for an option's value in the help text."""
-    kind = str(field.type)
-    choices = field.metadata.get("choices") or getattr(field.type, "__args__", ()) * ("Literal" in kind)
-    if choices:
-        return "{" + ",".join(map(str, choices)) + "}"
-    if field.type in (bool, Optional[bool]):
-        return "[true|false]"
-    return "[X]" if field.metadata.get("nargs") == "?" else "X [X ...]" if "list[" in kind else "X"
-
-
-def _help(field: Field, short: bool) -> str:
-    """Return an option's help text and its default; with `short`, only the first sentence of the text."""
-    text = " ".join(field.metadata.get("help", "").split())
-    if short:
-        text = re.split(r"(?<=[a-z)`])\. ", text)[0]
-    silent = field.default in (None, MISSING, "") or "efault" in text
-    return text if silent else f"{text} (default: {getattr(field.default, 'value', field.default)})"
-
-
-def _help_lines(name: str, values: str, text: str) -> list[str]:
-    head = f"  --{name} {values}"
-    wrapped = textwrap.wrap(text, WIDTH - INDENT, break_on_hyphens=False) or [""]
-    if len(head) > INDENT - 2:
-        return [head, *(" " * INDENT + line for line in wrapped)]
-    return [head.ljust(INDENT) + wrapped[0], *(" " * INDENT + line for line in wrapped[1:])]
-
-
-def read_options_file(path: str | Path) -> dict:
-    """Return the options in a YAML file.
-
-    Raises:
-        UsageError: It is not a file of options, or a key is not an option.
-    """
-    values = read_mapping(path, f"`config` {path}", "lines of `option: value`")
-    known = [name for name in option_names() if name not in ("recipe", "config", "import")]
-    unknown = sorted(str(key) for key in values if key not in known)
-    if unknown:
-        similar = [match for key in unknown for match in difflib.get_close_matches(key, known, n=1)]
-        hint = f"Did you mean {', '.join(similar)}?" if similar else None
-        raise UsageError(f"{path}: no such option: {', '.join(unknown)}", option="config", fix=hint)
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"{path} cannot be read: {error_line(error)}", option="config") from error
+    if not isinstance(values, dict):
+        raise UsageError(f"is {path}", option="config", needed="a file with lines of `option: value`")
     return values
-
-
-def _text(value: object) -> str:
-    """Return a value from a YAML file as it would be typed on the command line."""
-    if isinstance(value, bool):  # YAML reads a bare `no` as false, and options like eval_strategy expect the word
-        return "yes" if value else "no"
-    return json.dumps(value) if isinstance(value, dict) else str(value)

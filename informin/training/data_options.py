@@ -1,12 +1,10 @@
-"""The options for data and for the model card."""
+"""The options for the model, for data and for the model card."""
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Optional
 
 from informin.errors import UsageError
 from informin.objectives.terms import option
-from informin.publishing.metadata import LICENSES, LICENSES_PAGE, NO_LANGUAGE, known_id, known_language, known_license
 
 
 @dataclass
@@ -19,15 +17,12 @@ class DataArguments:
 
     train_file: Optional[list[str]] = option(
         None,
-        "Training sentences: files or folders of text (one sentence per line), CSV, TSV, JSON, Parquet or Arrow. All "
-        "but Parquet and Arrow may be compressed (.gz, .xz, .zst). Default: wiki1m_for_simcse.txt from the Hub.",
+        "Training sentences: files or folders of .txt (one sentence per line), .csv, .tsv, .jsonl (each may be .gz), "
+        ".parquet or .arrow. Default: wiki1m_for_simcse.txt from the Hub.",
     )
     text_column: Optional[str] = option(
         None,
         "Column with the sentences, or several to join, such as subject,body. Default: `text`, or the only column.",
-    )
-    prompt_column: Optional[str] = option(
-        None, "Column with a prompt for each sentence, instead of prompt. Evaluation in training then has no prompt."
     )
     dataset_name: Optional[str] = option(None, "Dataset on the Hub, instead of train_file.")
     dataset_config: Optional[str] = option(None, "Configuration of the dataset.")
@@ -52,18 +47,12 @@ class DataArguments:
 
     def __post_init__(self):
         if self.train_file and self.dataset_name:
-            raise UsageError(
-                "is given together with `dataset_name`", option="train_file", fix="Both name training data: use one."
-            )
+            raise UsageError("is given together with `dataset_name`", option="train_file", fix="Use one of them.")
 
 
 @dataclass
 class CardArguments:
-    """Facts for the model card that cannot be inferred from the run.
-
-    Raises:
-        UsageError: The Hub does not accept an id.
-    """
+    """Facts for the model card that cannot be inferred from the run."""
 
     base_model: Optional[str] = option(None, "Hub id of the encoder, if model_name is a local folder.")
     license: Optional[str] = option(
@@ -72,26 +61,3 @@ class CardArguments:
     language: Optional[str] = option(
         None, "ISO 639 code of the training sentences' language. Default: en for the default training sentences."
     )
-    data_description: Optional[str] = option(
-        None, "Short description of the training sentences. Default: the names of the files."
-    )
-
-    def __post_init__(self):
-        if self.base_model is not None and known_id(self.base_model) is None:
-            raise UsageError(
-                f"is {self.base_model!r}", option="base_model", needed="the Hub id under which the encoder is published"
-            )
-        if self.license is not None and known_license(self.license) is None:
-            similar = ", ".join(get_close_matches(str(self.license).lower(), LICENSES, cutoff=0.3))
-            raise UsageError(
-                f"is {self.license!r}, which is not in the Hub's list of licenses",
-                option="license",
-                needed=f"an id from {LICENSES_PAGE}, or other",
-                fix=f"Similar ids: {similar}." if similar else None,
-            )
-        if self.language is not None and known_language(self.language) is None:
-            raise UsageError(
-                f"is {self.language!r}",
-                option="language",
-                needed=f"an ISO 639 code such as en or deu, or {' or '.join(NO_LANGUAGE)}",
-            )

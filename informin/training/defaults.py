@@ -4,29 +4,20 @@ The command line and the Python API share this module. Options that are already 
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import PreTrainedConfig
 from transformers.utils import is_torch_bf16_gpu_available
 
-from informin.errors import UsageError
 from informin.files import last_name
 from informin.objectives import OBJECTIVES
-from informin.objectives.terms import PaperRow, require
-from informin.training.term_fields import term_options, terms
-from informin.views import VIEWS
+from informin.objectives.terms import PaperRow
+from informin.training.term_options import option_defaults
 
-if TYPE_CHECKING:
-    from informin.training.options import InforMinTrainingArguments
-
-SHARED = ("objective", "view_dropout")  # options of every objective
-WITHOUT_PAPER = {
-    "per_device_train_batch_size": 128,
-    "learning_rate": 3e-5,
-    "warmup_steps": 0,
-}  # without a paper
+WITHOUT_PAPER = {"per_device_train_batch_size": 128, "learning_rate": 3e-5, "warmup_steps": 0}
 
 
 def paper_row(objective: str, config: PreTrainedConfig | None = None) -> PaperRow | None:
@@ -35,7 +26,7 @@ def paper_row(objective: str, config: PreTrainedConfig | None = None) -> PaperRo
     return row(config.model_type, config.hidden_size) if config else row("bert", 768)
 
 
-def filled_in(args: "InforMinTrainingArguments", config: PreTrainedConfig | None = None) -> dict[str, Any]:
+def filled_in(args: Any, config: PreTrainedConfig | None = None) -> dict[str, Any]:
     """Return values for the options in `args` that are None. Options whose default is None are left out.
 
     Args:
@@ -43,106 +34,47 @@ def filled_in(args: "InforMinTrainingArguments", config: PreTrainedConfig | None
         config: Configuration of the encoder; None uses the published values for BERT-base.
     """
     objective = OBJECTIVES[args.objective]
-    shared: dict[str, Any] = {
+    shared = {
         "projection_head": objective.projection_head,
         "max_seq_length": objective.max_seq_length,
+        "measure_drift": args.objective == "guided",
+        "save_strategy": "epoch" if args.eval_strategy == "epoch" and args.save_steps is None else "steps",
     }
-    saved = args.save_strategy or save_strategy(args)
-    shared |= mixed_precision(args) | {"save_strategy": saved}
-    shared |= {"save_steps": args.eval_steps or 125} if saved == "steps" else {}
-    values = WITHOUT_PAPER | own_options(args) | shared | published(args, config)
+    if (args.save_strategy or shared["save_strategy"]) == "steps":
+        shared["save_steps"] = args.eval_steps or 125
+    values = WITHOUT_PAPER | option_defaults() | shared | mixed_precision(args) | published(args, config)
     return {name: value for name, value in values.items() if value is not None and getattr(args, name) is None}
 
 
-def save_strategy(args: "InforMinTrainingArguments") -> str:
-    """Return when checkpoints are saved by default: by steps if `save_steps` is given, else at the evaluations."""
-    return "epoch" if args.eval_strategy == "epoch" and args.save_steps is None else "steps"
-
-
-def published(args: "InforMinTrainingArguments", config: PreTrainedConfig | None = None) -> dict[str, Any]:
+def published(args: Any, config: PreTrainedConfig | None = None) -> dict[str, Any]:
     """Return the paper's values for the options in `args` that are None and have an effect."""
     row = paper_row(args.objective, config)
     if row is None:
         return {}
-    chosen = {name: getattr(args, name) for name in own_options(args) if getattr(args, name) is not None}
-    unused = {own.name for term in terms() for own in fields(term)} - set(
-        used_options(args.objective, row.options | chosen)[0]
-    )
+    values = {name: getattr(args, name) for name in option_defaults() if getattr(args, name) is not None}
+    unused = set(option_defaults()) - used_options(args.objective, row.options | values)
     if args.view_dropout_rate is not None:  # replaces the two rates
-        unused |= {"view_dropout"}
+        unused.add("view_dropout")
     batch = max(1, row.batch_size // number_of_processes())
-    values = {"per_device_train_batch_size": batch, "learning_rate": row.learning_rate} | row.options
-    return {name: v for name, v in values.items() if name not in unused and getattr(args, name) is None}
+    wanted = {"per_device_train_batch_size": batch, "learning_rate": row.learning_rate} | row.options
+    return {name: v for name, v in wanted.items() if name not in unused and getattr(args, name) is None}
 
 
-def own_options(args: "InforMinTrainingArguments") -> dict[str, Any]:
-    """Return the options of terms and views that are fields of `args`, with their defaults."""
-    known, options = {field.name for field in fields(args)}, term_options()
-    return {name: default for name, default in options.items() if name in known}
+def used_options(objective: str, values: Mapping[str, Any]) -> set[str]:
+    """Return the options of an objective's terms that have an effect: all weights, and those of terms that are on.
 
-
-def uneven_batch(args: "InforMinTrainingArguments", config: PreTrainedConfig) -> str | None:
-    """Return a warning if the paper's batch size is used and cannot be split evenly across processes."""
-    row, number = paper_row(args.objective, config), number_of_processes()
-    if row is None or args.per_device_train_batch_size is not None or row.batch_size % number == 0:
-        return None
-    each = max(1, row.batch_size // number)
-    return (
-        f"The paper's batch of {row.batch_size} sentences cannot be split evenly across {number} processes: each uses "
-        f"{each} per step, {each * number} in total. Set `per_device_train_batch_size` to use another size."
-    )
-
-
-def used_options(objective: str, options: dict) -> tuple[list[str], list[str]]:
-    """Return the options that an objective uses with these weights, and messages about those that are off."""
-    weights = OBJECTIVES[objective].defaults | options
-    used, more = [*SHARED], []
-    for term in OBJECTIVES[objective].terms:
-        own = [field.name for field in fields(term)]
-        if term.weight is None or weights.get(term.weight):
-            used += own
-        else:
-            used.append(term.weight)
-            own.remove(term.weight)
-            more += [f"with `{term.weight}` above 0 also {', '.join(own)}"] if own else []
-    return used, more
-
-
-def refuse_unused(args: "InforMinTrainingArguments") -> None:
-    """Raise UsageError if an option belongs to a term that the objective does not have or that is off.
-
-    Zero and the term's own default are accepted.
+    Args:
+        objective: Name of the objective.
+        values: Options that are set; the others have the paper's values for BERT-base.
     """
-    defaults = own_options(args)
-    given = {name: getattr(args, name) for name in defaults if getattr(args, name) not in (None, defaults[name])}
-    refuse_other_views(args.view, given)
-    weights = {name: getattr(args, name) for name in defaults if getattr(args, name) is not None}
-    used, more = used_options(args.objective, weights)
-    for name in [own.name for term in terms() for own in fields(term)]:
-        value = given.get(name)
-        if name not in used and value:
-            raise UsageError(
-                f"{value} has no effect with `objective` {args.objective} as configured",
-                option=name,
-                fix=f"Options in use: {'; '.join([', '.join(used[1:]), *more])}.",
-            )
+    weights, used = OBJECTIVES[objective].defaults | values, set()
+    for term in OBJECTIVES[objective].terms:
+        is_on = term.weight is None or weights.get(term.weight)
+        used |= {field.name for field in fields(term)} if is_on else {str(term.weight)}
+    return used
 
 
-def refuse_other_views(view: str, given: dict) -> None:
-    """Raise UsageError for an unknown view, or an option of a view other than the chosen one."""
-    require(view in VIEWS, "view", view, f"one of: {', '.join(VIEWS)}")
-    own = {field.name for field in fields(VIEWS[view])}
-    for name, kind in VIEWS.items():
-        for option in {field.name for field in fields(kind)} - own:
-            if given.get(option):
-                raise UsageError(
-                    f"{given[option]} has no effect with `view` {view}",
-                    option=option,
-                    fix=f"Set `view` to {name}, or leave `{option}` out.",
-                )
-
-
-def mixed_precision(args: "InforMinTrainingArguments") -> dict[str, bool]:
+def mixed_precision(args: Any) -> dict[str, bool]:
     """Return `bf16` and `fp16`: bfloat16 if the hardware supports it, unless the user or the launcher chose."""
     launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if args.bf16 is not None or args.fp16 is not None or launched != "no":
@@ -154,7 +86,7 @@ def mixed_precision(args: "InforMinTrainingArguments") -> dict[str, bool]:
     return {"bf16": supported, "fp16": False}
 
 
-def default_output_dir(model_name: str, args: "InforMinTrainingArguments") -> str:
+def default_output_dir(model_name: str, args: Any) -> str:
     """Return outputs/MODEL-OBJECTIVE-batchN-lrX-seedN, with the batch size summed over processes."""
     rate = f"{args.learning_rate:g}".replace("e-0", "e-")
     batch = (args.per_device_train_batch_size or 1) * number_of_processes()

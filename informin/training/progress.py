@@ -9,11 +9,11 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
 from informin.bars import hidden
 from informin.evaluation.development import Development
-from informin.training.history import logged_scores, logged_terms, loss_text, own_scores
+from informin.training.losses import logged_scores, loss_text
 
 
 class Progress(TrainerCallback):
-    """Prints one line per evaluation; without evaluation, or with `verbose`, one per log entry.
+    """Prints one line per evaluation; without evaluation, one per log entry.
 
     Args:
         development: Evaluation data; None without evaluation.
@@ -28,16 +28,9 @@ class Progress(TrainerCallback):
     def on_train_begin(self, args, state: TrainerState, control: TrainerControl, **kwargs):
         if state.is_world_process_zero:
             self._write(self.headline())
-            off = args.disable_tqdm or hidden()
-            self._bar = tqdm(
-                desc="training",
-                total=state.max_steps,
-                initial=state.global_step,
-                unit=" steps",
-                dynamic_ncols=True,
-                leave=False,
-                disable=off,
-            )
+            is_off = args.disable_tqdm or hidden()
+            shape = dict(total=state.max_steps, initial=state.global_step, unit=" steps", dynamic_ncols=True)
+            self._bar = tqdm(desc="training", leave=False, disable=is_off, **shape)
 
     def on_step_end(self, args, state, control, **kwargs):
         if self._bar is not None:
@@ -48,14 +41,10 @@ class Progress(TrainerCallback):
             return
         self._loss = logs.get("loss", self._loss)
         loss = "" if self._loss is None else f"  loss {loss_text(self._loss)}"
-        scored = logged_scores(logs)
-        if (scored or own_scores(logs)) and self.development:
-            own = [f"{name} {value:.4g}" for name, value in own_scores(logs).items()]
-            shown = "  ".join(filter(None, [scores(scored, self.development), *own]))
-            self._write(f"step {state.global_step}{loss}  {shown}")
-        elif "loss" in logs and (args.verbose or self.development is None):
-            terms = [f"  {name} {loss_text(value)}" for name, value in logged_terms(logs).items() if args.verbose]
-            self._write(f"step {state.global_step}{loss}{''.join(terms)}")
+        if (scores := logged_scores(logs)) and self.development:
+            self._write(f"step {state.global_step}{loss}  {scores_line(scores, self.development)}")
+        elif "loss" in logs and self.development is None:
+            self._write(f"step {state.global_step}{loss}")
 
     def on_train_end(self, args, state, control, **kwargs):
         if self._bar is not None:
@@ -68,17 +57,16 @@ class Progress(TrainerCallback):
 
 def replace_progress(trainer: Trainer, progress: Progress) -> None:
     """Use `progress` instead of Trainer's own progress callbacks, unless the user removed these."""
-    own = [trainer.pop_callback(kind) for kind in (PrinterCallback, ProgressCallback, DEFAULT_PROGRESS_CALLBACK)]
-    if any(own):
+    removed = [trainer.pop_callback(kind) for kind in (PrinterCallback, ProgressCallback, DEFAULT_PROGRESS_CALLBACK)]
+    if any(removed):
         trainer.add_callback(progress)
 
 
-def scores(found: Mapping[str, float], development: Development) -> str:
+def scores_line(scores: Mapping[str, float], development: Development) -> str:
     """Return scores as one line, such as "STS-B dev 83.47  alignment 0.150  titles.tsv V-measure 70.25"."""
-    shown = []
+    shown, measures = [], development.measures
     for one in development.sets:
-        known = {name: measure for name, measure in one.measures.items() if name in found}
-        for name, measure in known.items():
-            title = "" if name == "spearman" else f"{measure.title} "  # the usual score of pairs needs no name
-            shown.append(f"{f'{one.name} ' if name == next(iter(known)) else ''}{title}{measure.shown(found[name])}")
-    return "  ".join(shown)
+        for number, (name, measure) in enumerate(one.measures.items()):
+            title = "" if name.endswith("spearman") else f"{measure.title} "  # the usual score of pairs needs no name
+            shown.append(f"{f'{one.name} ' if number == 0 else ''}{title}{measure.shown(scores[name])}")
+    return "  ".join([*shown, *(f"{name} {value:.4g}" for name, value in scores.items() if name not in measures)])

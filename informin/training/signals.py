@@ -8,7 +8,7 @@ import sys
 from transformers import TrainerCallback
 
 from informin.distributed import any_process
-from informin.interrupts import handled_signals, silence, terminals
+from informin.program import SIGNALS
 
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # set by torchrun and accelerate launch
 # Waits until the process with the id in argument 1 has ended, at most 30 seconds, and prints argument 2.
@@ -42,11 +42,11 @@ class StopOnSignal(TrainerCallback):
 
     def __init__(self):
         self.received: int | None = None
-        self._may_be_forwarded = launched()  # the next signal, if one was received
+        self._may_be_forwarded = is_launched()  # the next signal, if one was received
 
     def __enter__(self):
-        self._terminals = terminals()
-        self._previous = {number: signal.signal(number, self._handle) for number in handled_signals()}
+        handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        self._previous = {number: signal.signal(number, self._handle) for number in handled}
         return self
 
     def __exit__(self, *_):
@@ -57,15 +57,15 @@ class StopOnSignal(TrainerCallback):
             signal.signal(number, handler)
 
     def _handle(self, number, _frame):
-        if self.received:
-            if not self._may_be_forwarded:
-                self._restore()
-                signal.raise_signal(number)
+        if self.received and not self._may_be_forwarded:
+            self._restore()
+            signal.raise_signal(number)
+        elif self.received:
             self._may_be_forwarded = False
-            return
-        self.received = number
-        if number == getattr(signal, "SIGHUP", None):
-            silence(self._terminals)
+        else:
+            self.received = number
+            if number == getattr(signal, "SIGHUP", None):
+                _silence_terminals()
 
     def on_step_end(self, args, state, control, **kwargs):
         if self._agree():
@@ -87,19 +87,27 @@ class StopOnSignal(TrainerCallback):
         return bool(self.received)
 
 
-def launched() -> bool:
+def _silence_terminals() -> None:
+    """Redirect stdout and stderr to /dev/null if they are terminals: writing to a closed one raises an error."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None and not stream.closed and stream.isatty():
+            with open(os.devnull, "w") as null:
+                os.dup2(null.fileno(), stream.fileno())
+
+
+def is_launched() -> bool:
     """Return whether torchrun or accelerate launch started this process."""
     return any(name in os.environ for name in LAUNCHED)
 
 
-def restarted() -> bool:
+def is_restarted() -> bool:
     """Return whether torchrun restarted the processes after one of them died (`--max_restarts`)."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def print_at_end(text: str) -> None:
     """Print how a run ended. A launcher ends with its own traceback, so wait for it and print afterwards."""
-    if not launched():
+    if not is_launched():
         print(text, flush=True)
         return
     sys.stdout.flush()
