@@ -25,11 +25,8 @@ import huggingface_hub
 import pytest
 import torch
 import transformers
-from markupsafe import Markup
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
-    AutoConfig,
-    AutoModelForMaskedLM,
     BertConfig,
     BertForMaskedLM,
     BertTokenizerFast,
@@ -41,11 +38,6 @@ from transformers import (
 importlib.metadata.version = functools.cache(importlib.metadata.version)  # records read six versions again and again
 
 from informin.errors import UsageError
-from informin.evaluation import paired, snapshot
-from informin.models.checkpoint import Checkpoint
-from informin.models.open_model import open_model
-from informin.report import charts
-from informin.training.options import InforMinTrainingArguments
 from tests.hub_server import HubServer
 
 ROOT = Path(__file__).parent.parent
@@ -90,10 +82,6 @@ def pytest_xdist_make_scheduler(config, log):
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "full_reports: reports of runs are computed and drawn; see `quick_reports`")
-
-
 def pytest_collection_finish():
     """Exclude all imported modules from garbage collection, which Trainer runs several times per training."""
     gc.collect()
@@ -113,9 +101,11 @@ def raises_usage(option=None, **contained: str):
         assert text in (getattr(info.value, name) or ""), f"{name}: {info.value}"
 
 
-def resolve_for(args: InforMinTrainingArguments, name: str | Path) -> InforMinTrainingArguments:
-    """Return the arguments resolved for a model."""
-    return args.resolve(open_model(Checkpoint(name), args))
+def resolve_for(args, name: str | Path):
+    """Return training arguments resolved for a model."""
+    from informin.models.trained import open_to_train
+
+    return args.resolve(open_to_train(name, args))
 
 
 def make_sentences(count: int, seed: int = 0) -> list[str]:
@@ -171,46 +161,29 @@ def save_roberta(folder: Path, **changes) -> Path:
     return folder
 
 
-# What differs from BERT in the configurations of tiny encoders.
-OTHERS = {
-    "xlm-roberta": {},
-    "camembert": {},
-    "mpnet": {},
-    "distilbert": dict(hidden_dim=64, dropout=0.1, attention_dropout=0.1),
-    "electra": dict(embedding_size=16),
-    "deberta-v2": dict(
-        **dict(relative_attention=True, position_biased_input=False, pos_att_type=["p2c", "c2p"], position_buckets=16),
-        **dict(share_att_key=True, norm_rel_ebd="layer_norm", type_vocab_size=0),
-    ),
-    "modernbert": dict(
-        **dict(local_attention=8, global_attn_every_n_layers=2, initializer_cutoff_factor=2.0),
-        **dict(bos_token_id=2, cls_token_id=2, eos_token_id=3, sep_token_id=3),
-    ),
-    "albert": dict(embedding_size=16, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1),  # has no row
-}
+def save_sentence_transformer(folder: Path, bert: Path, *modules, pooling: str = "mean", normalize: bool = True, **how):
+    """Save a BERT as a SentenceTransformer with a pooling, further modules and normalization, and return the folder.
 
+    Args:
+        folder: New folder.
+        bert: Folder of the BERT.
+        modules: Modules between pooling and normalization.
+        pooling: Pooling mode of sentence-transformers.
+        normalize: Whether to append a Normalize module.
+        how: Arguments of SentenceTransformer, such as `prompts`.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Normalize, Pooling, Transformer
 
-def save_encoder(architecture: str, folder: Path, **changes) -> Path:
-    """Save an encoder by its `model_type`, with its language-model head and the tokenizer of BERT or RoBERTa."""
-    if architecture in ("bert", "roberta"):
-        return {"bert": save_bert, "roberta": save_roberta}[architecture](folder, **changes)
-    like_roberta = architecture in ("xlm-roberta", "camembert", "mpnet")
-    start = save_roberta(folder) if like_roberta else save_bert(folder)
-    ids = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2) if like_roberta else dict(pad_token_id=0)
-    other_dropouts = architecture in ("distilbert", "modernbert")
-    sizes = {name: size for name, size in SIZES.items() if not (other_dropouts and "dropout" in name)}
-    values = sizes | ids | OTHERS[architecture] | changes
-    torch.manual_seed(1)
-    config = AutoConfig.for_model(architecture, vocab_size=5 + len(WORDS), **values)
-    AutoModelForMaskedLM.from_config(config).save_pretrained(start)
-    return start
+    parts = [Transformer(str(bert)), Pooling(SIZES["hidden_size"], pooling_mode=pooling), *modules]
+    parts += [Normalize()] if normalize else []
+    SentenceTransformer(modules=parts, device="cpu", **how).save_pretrained(str(folder), create_model_card=False)
+    return folder
 
 
 def tokenizer_of(folder: Path):
-    """Load the tokenizer of a model folder as in training."""
-    from informin.models.native_loading import load_tokenizer
-
-    return load_tokenizer(Checkpoint(folder))
+    """Load the tokenizer of a model folder."""
+    return transformers.AutoTokenizer.from_pretrained(folder)
 
 
 @pytest.fixture(scope="session")
@@ -230,9 +203,9 @@ def encoder(request) -> Path:
 
 
 @pytest.fixture(scope="session")
-def folder_of(tmp_path_factory):
-    """Return the folder of a tiny encoder by its `model_type`, created on first use."""
-    return functools.cache(lambda name: save_encoder(name, tmp_path_factory.mktemp("models") / f"tiny-{name}"))
+def st_mean(tmp_path_factory, bert) -> Path:
+    """A finished model: BERT with mean pooling and normalization."""
+    return save_sentence_transformer(tmp_path_factory.mktemp("models") / "st-mean", bert)
 
 
 @pytest.fixture(scope="session")
@@ -285,19 +258,6 @@ def private_cache(tmp_path, monkeypatch):
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
     monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0.2)  # seconds, instead of 5, for streams
-
-
-@pytest.fixture(autouse=True)
-def quick_reports(request, monkeypatch):
-    """Make the report of a run cheap: two columns instead of t-SNE, 20 resamples, and charts that are not drawn.
-
-    Everything else of the report happens as always. These three are more than half of the time of a training of four
-    steps. Tests of these modules, those marked `full_reports`, and forked processes do the whole work.
-    """
-    if request.path.parent.name not in ("evaluation", "report") and not request.node.get_closest_marker("full_reports"):
-        monkeypatch.setattr(snapshot, "layouts", lambda x, y: (x[:, :2], y[:, :2]))
-        monkeypatch.setattr(paired, "RESAMPLES", 20)
-        monkeypatch.setattr(charts, "as_svg", lambda figure, name, label, titles=None: Markup("<svg></svg>"))
 
 
 @pytest.fixture
