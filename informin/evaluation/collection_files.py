@@ -110,11 +110,10 @@ def check_texts(name: str, documents: Mapping[str, str], queries: Mapping[str, s
 
 def in_order(identifiers: Iterable[str]) -> list[str]:
     """Return ids in an order that does not depend on the file: by text, with numbers by value, so d2 before d10."""
-    return sorted(identifiers, key=_natural)
+    return sorted(identifiers, key=lambda name: ([_number(part) for part in re.split("([0-9]+)", name)], name))
 
 
-def _natural(name: str) -> tuple:
+def _number(part: str) -> tuple[int, str]:
     """Return a key in which digits compare by value. No number is computed: an id can have thousands of digits."""
-    parts = re.split("([0-9]+)", name)
-    digits = ((len(part.lstrip("0")), part.lstrip("0")) for part in parts[1::2])
-    return (*(item for pair in zip(parts[::2], digits) for item in pair), parts[-1], name)
+    digits = part.lstrip("0")
+    return (len(digits), digits) if part.isdecimal() else (0, part)

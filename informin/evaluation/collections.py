@@ -96,9 +96,9 @@ class Collection:
         return cls(name, pool, list(answers), list(answers.values()), same, digest)
 
     @property
-    def counts(self) -> dict[str, int]:
-        """Number of queries and of documents."""
-        return {"n": len(self.queries), "documents": len(self.documents)}
+    def counts(self) -> dict[str, Any]:
+        """Kind, and number of queries and of documents."""
+        return {"kind": self.kind, "n": len(self.queries), "documents": len(self.documents)}
 
     def texts(self) -> list[str]:
         """Return the distinct queries and documents to embed."""
@@ -179,6 +179,11 @@ class Collection:
                     values[self.same[row]] = -np.inf
                 ranking[row] = top(values, cut)
         return ranking
+
+
+def load_retrieval(path: str | Path, option: str = "retrieval") -> Collection:
+    """Load a test collection from a folder, or from a file of pairs; see `load_collection`, `load_retrieval_pairs`."""
+    return load_collection(path) if Path(path).is_dir() else load_retrieval_pairs(path, option)
 
 
 def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> Collection:

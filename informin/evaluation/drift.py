@@ -13,17 +13,9 @@ from typing import Any
 import numpy as np
 
 from informin.errors import UndefinedScoreError, UsageError, counted
+from informin.evaluation import geometry
 from informin.evaluation.embedding_cache import Encode, embed_once
-from informin.evaluation.geometry import (
-    alignment,
-    effective_rank,
-    hubness,
-    nearest,
-    occurrences,
-    rotated_cosine,
-    uniformity,
-    unit,
-)
+from informin.evaluation.geometry import nearest, occurrences, unit
 from informin.evaluation.measures import Measure
 from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev
@@ -119,14 +111,11 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
     x, y = one(texts), other(texts)  # (N, d), (N, e)
     before, after = (nearest(unit(z), NEIGHBORS)[0] for z in (x, y))  # (N, 10)
     kept = shared_neighbors(before, after)
-    cosine, positives = rotated_cosine(x, y), mutual_pairs(before)
+    cosine, positives = geometry.rotated_cosine(x, y), mutual_pairs(before)
     changes = {"neighbors_kept": 100 * float(kept.mean()) / NEIGHBORS, "rotated_cosine": float(cosine.mean())}
-    measured = []
-    for embedding, z, neighbors in ((one, x, before), (other, y, after)):
-        stsb = spearman(embedding, pairs) if pairs else None
-        measured.append(layout(z, neighbors, positives) | {"stsb_dev": stsb})
-    unchanged = {"neighbors_kept": 100.0, "rotated_cosine": 1.0}
-    in_old, in_new = {**unchanged, **measured[0]}, {**changes, **measured[1]}
+    in_old = {"neighbors_kept": 100.0, "rotated_cosine": 1.0} | layout(x, before, positives)
+    in_new = changes | layout(y, after, positives)
+    in_old["stsb_dev"], in_new["stsb_dev"] = (spearman(embed, pairs) if pairs else None for embed in (one, other))
     return Drift(texts, kept, cosine, occurrences(before), occurrences(after), in_old, in_new)
 
 
@@ -143,14 +132,14 @@ def layout(x: np.ndarray, neighbors: np.ndarray, positives: np.ndarray) -> dict[
         neighbors: Indices (N, 10), from `nearest`.
         positives: (M, 2), rows that count as positive pairs; without any, `alignment` is None.
     """
-    distance = alignment(*x[positives].swapaxes(0, 1)) if len(positives) else None
+    distance = geometry.alignment(*x[positives].swapaxes(0, 1)) if len(positives) else None
     mean = mean_squared_distance(x)
     return {
         "alignment": distance,
         "neighbor_distance": 100 * distance / mean if distance is not None and mean > 0 else None,
-        "uniformity": uniformity(x),
-        "effective_rank": effective_rank(x),
-        "hubness": hubness(neighbors),
+        "uniformity": geometry.uniformity(x),
+        "effective_rank": geometry.effective_rank(x),
+        "hubness": geometry.hubness(neighbors),
     }
 
 
@@ -238,22 +227,23 @@ def drift_warnings(old: Mapping[str, Any], new: Mapping[str, Any], trained: bool
     """
     warnings = []
     less = "Train for fewer steps, or lower `learning_rate`." if trained else "Fit with the task clustering."
-    rank, spread = new["effective_rank"], new["uniformity"]
-    if rank < RANK_LEFT * old["effective_rank"] or (spread > ALL_ALIKE and spread > old["uniformity"]):
-        warnings.append(
-            f"collapsed the embeddings: they use {rank:.0f} directions (effective rank; before: "
-            f"{old['effective_rank']:.0f}), and their uniformity is {spread:.3f} (before: {old['uniformity']:.3f}; 0 "
-            f"if all are equal). {less}"
-        )
+
+    def change(key: str) -> str:
+        before, after = (MEASURES[key].shown(end[key]) for end in (old, new))
+        return f"{after} (before: {before})"
+
+    shrunk = new["effective_rank"] < RANK_LEFT * old["effective_rank"]
+    if shrunk or new["uniformity"] > max(ALL_ALIKE, old["uniformity"]):
+        changes = f"effective rank {change('effective_rank')}, uniformity {change('uniformity')}; 0 if all are equal"
+        warnings.append(f"collapsed the embeddings: {changes}. {less}")
     near, before = new["neighbor_distance"], old["neighbor_distance"]
     if trained and near is not None and before is not None and near > TORN * before:
         warnings.append(
-            f"moved neighbors apart: the squared distance between mutual nearest neighbors is now {near:.1f}% of the "
-            f"mean over all pairs (before: {before:.1f}%). In-batch negatives of one domain do this to an encoder that "
-            "was already good. Score both encoders on labeled sentences before you replace the old one."
+            f"moved neighbors apart: {change('neighbor_distance')}% of the mean squared distance over all pairs. "
+            "In-batch negatives of one domain do this to an encoder that was already good. Score both encoders on "
+            "labeled sentences before you replace the old one."
         )
-    kept = new["neighbors_kept"]
-    if kept < FEW_KEPT:
+    if (kept := new["neighbors_kept"]) < FEW_KEPT:
         warnings.append(
             f"{CHANGED}: sentences kept {kept:.1f}% of their {NEIGHBORS} nearest neighbors. "
             "For a weak encoder this can be an improvement, for a good one it usually is not."
@@ -263,8 +253,6 @@ def drift_warnings(old: Mapping[str, Any], new: Mapping[str, Any], trained: bool
         now = "has no score" if canary is None else f"fell to {canary:.2f}"
         warnings.append(f"{FORGOT}: STS-B dev {now} (before: {best:.2f}). {less}")
     if new["hubness"] > old["hubness"] + MORE_HUBS:
-        warnings.append(
-            f"created hubs: the skewness of neighbor counts rose to {new['hubness']:.2f} (before: "
-            f"{old['hubness']:.2f}), so a few sentences appear in the results of most searches."
-        )
+        rise = f"the skewness of neighbor counts rose to {change('hubness')}"
+        warnings.append(f"created hubs: {rise}, so a few sentences appear in the results of most searches.")
     return warnings

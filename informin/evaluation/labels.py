@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -53,10 +53,10 @@ class LabeledSentences:
         return hashlib.sha256("\0".join([*self.sentences, *self.labels]).encode()).hexdigest()
 
     @property
-    def counts(self) -> dict[str, int]:
-        """Number of distinct sentences and of classes."""
+    def counts(self) -> dict[str, Any]:
+        """Kind, and number of distinct sentences and of classes."""
         distinct = self.distinct()
-        return {"n": len(distinct.sentences), "classes": len(set(distinct.labels))}
+        return {"kind": self.kind, "n": len(distinct.sentences), "classes": len(set(distinct.labels))}
 
     def texts(self) -> list[str]:
         """Return the distinct sentences."""

@@ -37,11 +37,7 @@ class GradedPairs:
             object.__setattr__(self, name, list(getattr(self, name)))
         object.__setattr__(self, "scores", np.asarray(self.scores))
         if not len(self.sentences1) == len(self.sentences2) == len(self.scores):
-            raise UsageError(
-                f"{self.name} has {len(self.sentences1)} first sentences, {len(self.sentences2)} second ones and "
-                f"{len(self.scores)} scores",
-                needed="as many of each",
-            )
+            raise UsageError(f"{self.name} has sides of different lengths", needed="two sentences and a score per pair")
 
     @classmethod
     def of_rows(cls, name: str, rows: Sequence[tuple[str, str, float]]) -> "GradedPairs":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from informin.errors import UsageError, one_line
 from informin.evaluation.results import Results, load_all_results
-from informin.evaluation.table import aggregation_table, footnotes, render, score_tables, time_table
+from informin.evaluation.table import footnotes, render, score_tables
 
 
 def load_others(paths: Iterable[str | Path], rows: int, split: str) -> list[Results]:
@@ -48,9 +48,6 @@ def tables_text(
     """Return tables and notes as text, Markdown or LaTeX, or the results as JSON."""
     if form == "json":
         return json.dumps([asdict(results) for results in rows], indent=1, ensure_ascii=False)
-    tables = score_tables(rows, others, seeds)
-    if form == "text":
-        tables += [*aggregation_table(rows), time_table(rows)]
-    parts = [render(table, form) for table in tables]
+    tables = [render(table, form) for table in score_tables(rows, others, seeds)]
     notes = map(one_line, footnotes(rows, others))
-    return "\n\n".join([*parts, *(f"% {note}" if form == "latex" else note for note in notes)])
+    return "\n\n".join([*tables, *(f"% {note}" if form == "latex" else note for note in notes)])

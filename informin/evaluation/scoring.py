@@ -14,13 +14,7 @@ from sentence_transformers.models import Normalize, Pooling
 
 from informin.distributed import gather_objects, rank
 from informin.errors import UndefinedScoreError, UsageError
-from informin.evaluation.collections import (
-    DEPTH,
-    Collection,
-    Similarity,
-    load_collection,
-    load_retrieval_pairs,
-)
+from informin.evaluation.collections import DEPTH, Collection, load_retrieval
 from informin.evaluation.embedding_cache import EmbeddingCache, Encode
 from informin.evaluation.fusion import FUSION_DEPTH, bm25_search, fused_ranking
 from informin.evaluation.labels import LABEL_COLUMNS, LabeledSentences, load_labels
@@ -31,7 +25,6 @@ from informin.evaluation.sts import score_sts
 from informin.evaluation.table import model_label
 from informin.evaluation.transfer import score_transfer
 from informin.evaluation.whitening import whiten, whitened
-from informin.files import sha256
 from informin.models.checksums import weights_sha256
 from informin.models.embedding import embed, width_of
 from informin.models.opening import name_of, source_of
@@ -46,7 +39,7 @@ Task = StsTask | TransferTask | LabeledSentences | Collection
 
 @dataclass(frozen=True)
 class Tasks:
-    """Data of tasks by name, and the SHA-256 of their files. All SentEval tasks have the same split."""
+    """Data of tasks by name, and SHA-256 of their files or texts. All SentEval tasks have the same split."""
 
     split: str
     data: dict[str, Task]
@@ -68,12 +61,11 @@ def load_tasks(
         names: SentEval tasks.
         split: Split of the SentEval tasks, test or dev.
         labels: Files for `load_labels`. Each is one task, named after the file.
-        retrieval: Folders for `load_collection` and files for `load_retrieval_pairs`. Each is one task, named after it.
+        retrieval: Folders and files for `load_retrieval`. Each is one task, named after it.
         columns: Columns of `labels` with the sentences and their labels.
 
     Raises:
-        UsageError: As `load_task`, `load_labels`, `load_collection` and `load_retrieval_pairs`. Also if two tasks have
-            the same name.
+        UsageError: As `load_task`, `load_labels` and `load_retrieval`. Also if two tasks have the same name.
     """
     data: dict[str, Task] = {}
     sums: dict[str, dict[str, str]] = {}
@@ -82,18 +74,10 @@ def load_tasks(
         data[name], sums[name] = task, checksums(task.files, folder or "")
     for option, paths in (("labels", labels), ("retrieval", retrieval)):
         for path in map(Path, paths):
-            name = task_name(path)
-            if name in (*TASKS, *data):
+            if (name := task_name(path)) in (*TASKS, *data):
                 raise UsageError(f"{path}: a task {name} already exists", option=option, fix="Rename the file.")
-            if option == "labels":
-                # The columns are part of the checksum: other columns of a file are another task.
-                suffix = "" if columns == LABEL_COLUMNS else f" ({', '.join(columns)})"
-                data[name], sums[name] = load_labels(path, option, *columns), {path.name: sha256(path) + suffix}
-            elif path.is_dir():
-                collection = load_collection(path)
-                data[name], sums[name] = collection, {name: collection.sha256}
-            else:
-                data[name], sums[name] = load_retrieval_pairs(path, option), {path.name: sha256(path)}
+            sample = load_labels(path, option, *columns) if option == "labels" else load_retrieval(path, option)
+            data[name], sums[name] = sample, {path.name: sample.sha256}
     return Tasks(split, data, sums)
 
 
@@ -140,7 +124,13 @@ def score_model(
         UsageError: `output` has results of another model, whitening asks for more dimensions than there are, or an
             embedding is not finite.
     """
-    encoders = Encoders(model, prompt, query_prompt, document_prompt, batch_size)
+    chosen = {
+        None: prompt,
+        "query": prompt if query_prompt is None else query_prompt,
+        "document": prompt if document_prompt is None else document_prompt,
+    }
+    encode = {side: _encoder(model, side, text, batch_size) for side, text in chosen.items()}
+    prompts = {side: stored_prompt(model, side) if text is None else text for side, text in chosen.items()}
     results = Results(
         model=name_of(model),
         weights_sha256=weights_sha256(model),
@@ -149,19 +139,25 @@ def score_model(
         max_length=model.max_seq_length,
         precision="bf16" if source_of(model).bf16 else "fp32",
         split=tasks.split,
-        prompt=encoders.prompt(None) or None,
+        prompt=prompts.pop(None) or None,
         whitening=_whitening_entry(whitening, width_of(model)),
         similarity=COSINE if whitening else str(model.similarity_fn_name),
         environment=environment(model.device),
     )
     results = results.resumed(output) if output else results
-    pending = [name for name, task in tasks.data.items() if not _finished(results, name, tasks, encoders, bm25)]
+    # Prompts of retrieval are recorded if they differ from that of other texts.
+    sides = {} if set(prompts.values()) == {results.prompt or ""} else {"prompts": prompts}
+    pending = [name for name in tasks.data if not _finished(results, name, tasks, sides, bm25)]
     pending = gather_objects(pending)[0]  # and no process saves results before all have read the earlier ones
     for name in pending:
         task, start = tasks.data[name], time.perf_counter()
-        encoders.add(task)
+        if isinstance(task, Collection):
+            encode["query"](task.queries)
+            encode["document"](task.documents)
+        else:
+            encode[None](task.texts())
         encoded = time.perf_counter()
-        entry = _score(task, encoders, results, bm25)
+        entry = _score(model, task, encode, results, bm25) | (sides if isinstance(task, Collection) else {})
         entry["seconds"] = {"encode": encoded - start, "score": time.perf_counter() - encoded}
         entry["data"] = tasks.checksums[name]
         results.add(name, entry)
@@ -179,47 +175,14 @@ def pooler_of(model: SentenceTransformer) -> str:
     return names.get(modes[0], str(modes[0])) if modes else "st"
 
 
-class Encoders:
-    """Encode functions of a model for texts, queries and documents, which encode each distinct text once."""
+def stored_prompt(model: SentenceTransformer, side: str | None) -> str:
+    """Return the prompt that a model stores for queries, documents or, for None, other texts; empty for none."""
+    default = model.prompts.get(model.default_prompt_name or "", "")
+    return model.prompts.get(side or "", default)
 
-    def __init__(
-        self,
-        model: SentenceTransformer,
-        prompt: str | None,
-        query_prompt: str | None,
-        document_prompt: str | None,
-        batch_size: int,
-    ):
-        def encoder(side: str | None) -> EmbeddingCache:
-            return EmbeddingCache(partial(embed, model, side=side, prompt=self._prompts[side], batch_size=batch_size))
 
-        self.model = model
-        self._prompts = {
-            None: prompt,
-            "query": prompt if query_prompt is None else query_prompt,
-            "document": prompt if document_prompt is None else document_prompt,
-        }
-        self.texts, self.queries, self.documents = encoder(None), encoder("query"), encoder("document")
-
-    def prompt(self, side: str | None) -> str:
-        """Return the text before queries, documents or, for None, other texts."""
-        named, prompts = self._prompts[side], self.model.prompts
-        default = prompts.get(self.model.default_prompt_name or "", "")
-        return named if named is not None else prompts.get(side or "", default)
-
-    def add(self, task: Task) -> None:
-        """Encode the texts of a task that are not encoded yet."""
-        if isinstance(task, Collection):
-            self.queries(task.queries)
-            self.documents(task.documents)
-        else:
-            self.texts(task.texts())
-
-    def side_prompts(self, task: Task) -> dict[str, str] | None:
-        """Return the prompts of a retrieval task if one differs from that of other texts; else None."""
-        prompts = {side: self.prompt(side) for side in ("query", "document")}
-        differ = isinstance(task, Collection) and any(prompt != self.prompt(None) for prompt in prompts.values())
-        return prompts if differ else None
+def _encoder(model: SentenceTransformer, side: str | None, prompt: str | None, batch_size: int) -> EmbeddingCache:
+    return EmbeddingCache(partial(embed, model, side=side, prompt=prompt, batch_size=batch_size))
 
 
 def _whitening_entry(whitening: float | None, width: int) -> dict | None:
@@ -230,58 +193,50 @@ def _whitening_entry(whitening: float | None, width: int) -> dict | None:
     return {"dimensions": None if whitening == math.inf else int(whitening), "fitted_on": FITTED_ON}
 
 
-def _finished(results: Results, name: str, tasks: Tasks, encoders: Encoders, bm25: bool) -> bool:
+def _finished(results: Results, name: str, tasks: Tasks, sides: dict, bm25: bool) -> bool:
     """Return whether results contain a score of a task, computed from the same files with the same prompts."""
-    entry, task = results.tasks.get(name), tasks.data[name]
+    entry = results.tasks.get(name)
     if entry is None or entry["score"] is None or entry["data"] != tasks.checksums[name]:
         return False
-    lacks_bm25 = bm25 and isinstance(task, Collection) and "bm25" not in entry
-    return entry.get("prompts") == encoders.side_prompts(task) and not lacks_bm25
+    if not isinstance(tasks.data[name], Collection):
+        return True
+    return entry.get("prompts") == sides.get("prompts") and (not bm25 or "bm25" in entry)
 
 
-def _score(task: Task, encoders: Encoders, results: Results, bm25: bool) -> dict:
-    """Return the entry of a task, without seconds and data."""
-    model, whitening = encoders.model, results.whitening
-    encode: Encode = whitened(encoders.texts, whitening["dimensions"]) if whitening else encoders.texts
-    is_cosine = results.similarity == COSINE
-    try:
-        if isinstance(task, Collection):
-            similarity = None if is_cosine else model.similarity
-            return _score_collection(task, encoders, similarity, whitening, bm25)
-        if isinstance(task, StsTask):
-            return score_sts(encode, task, cosine if is_cosine else model.similarity_pairwise)
-        if isinstance(task, TransferTask):
-            return score_transfer(encode, task)
-        measures = task.score(encode)
-        return {"score": measures["v_measure"], "kind": task.kind, **task.counts, "measures": measures}
-    except UndefinedScoreError as error:
-        sizes = {"n": task.examples} if isinstance(task, StsTask | TransferTask) else {"kind": task.kind, **task.counts}
-        return {"score": None, **sizes, "error": str(error)}
-
-
-def _score_collection(
-    collection: Collection, encoders: Encoders, similarity: Similarity | None, whitening: dict | None, bm25: bool
+def _score(
+    model: SentenceTransformer, task: Task, encode: dict[str | None, EmbeddingCache], results: Results, bm25: bool
 ) -> dict:
-    queries, documents = encoders.queries(collection.queries), encoders.documents(collection.documents)
-    if whitening:
-        both = whiten(np.concatenate([queries, documents]), whitening["dimensions"])
-        queries, documents = both[: len(queries)], both[len(queries) :]
-    ranking = collection.rank(queries, documents, FUSION_DEPTH if bm25 else DEPTH, similarity)
-    scores = _retrieval_scores(collection, ranking)
-    entry = {"score": scores["measures"]["mrr_10"], "kind": collection.kind, **collection.counts, **scores}
-    if prompts := encoders.side_prompts(collection):
-        entry["prompts"] = prompts
+    """Return the entry of a task, without prompts, seconds and data."""
+    whitening, is_cosine = results.whitening, results.similarity == COSINE
+    texts: Encode = whitened(encode[None], whitening["dimensions"]) if whitening else encode[None]
+    try:
+        if isinstance(task, StsTask):
+            return score_sts(texts, task, cosine if is_cosine else model.similarity_pairwise)
+        if isinstance(task, TransferTask):
+            return score_transfer(texts, task)
+        if isinstance(task, LabeledSentences):
+            measures = task.score(texts)
+            return {"score": measures["v_measure"], **task.counts, "measures": measures}
+        queries, documents = encode["query"](task.queries), encode["document"](task.documents)
+        if whitening:
+            both = whiten(np.concatenate([queries, documents]), whitening["dimensions"])
+            queries, documents = both[: len(queries)], both[len(queries) :]
+        depth, similarity = FUSION_DEPTH if bm25 else DEPTH, None if is_cosine else model.similarity
+        return _score_ranking(task, task.rank(queries, documents, depth, similarity), bm25)
+    except UndefinedScoreError as error:
+        return {"score": None, **task.counts, "error": str(error)}
+
+
+def _score_ranking(collection: Collection, ranking: np.ndarray, bm25: bool) -> dict:
+    def measured(ranking: np.ndarray) -> dict[str, dict]:
+        scores = collection.scores(ranking[:, :DEPTH])
+        means = {name: float(values.mean()) for name, values in scores.items()}
+        return {"measures": means, "queries": {name: scores[name].round(6).tolist() for name in TESTED}}
+
+    entry = collection.counts | measured(ranking)
+    entry["score"] = entry["measures"]["mrr_10"]
     if bm25:
         words, ranks = bm25_search(collection, FUSION_DEPTH)
-        fused = fused_ranking(ranking, words, len(documents), ranks)
-        entry |= {"bm25": _retrieval_scores(collection, words), "fused": _retrieval_scores(collection, fused)}
+        fused = fused_ranking(ranking, words, len(collection.documents), ranks)
+        entry |= {"bm25": measured(words), "fused": measured(fused)}
     return entry
-
-
-def _retrieval_scores(collection: Collection, ranking: np.ndarray) -> dict[str, dict]:
-    """Return the means of all measures, and those of `TESTED` for each query."""
-    scores = collection.scores(ranking[:, :DEPTH])
-    return {
-        "measures": {name: float(values.mean()) for name, values in scores.items()},
-        "queries": {name: scores[name].round(6).tolist() for name in TESTED},
-    }

@@ -1,6 +1,6 @@
 """Load evaluation data in SentEval's layout (its `data/downstream` folder), and check the number of examples."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -42,9 +42,6 @@ TRANSFER_TASKS = (*BINARY, "SST2", "TREC", "MRPC")
 GROUPS = {"sts": STS_TASKS, "transfer": TRANSFER_TASKS}
 TASKS = STS_TASKS + TRANSFER_TASKS
 Protocol = Literal["nested", "dev", "folds"]
-# Files with their numbers of examples, function that reads one, protocol, parts, and what an example is called. Without
-# a function, each class has its own file.
-_Layout = tuple[tuple[tuple[str, int], ...], Callable[[Path], Iterator[tuple]] | None, Protocol, tuple[str, ...], str]
 
 
 @dataclass(frozen=True)
@@ -56,9 +53,9 @@ class StsTask:
     files: list[Path]
 
     @property
-    def examples(self) -> int:
+    def counts(self) -> dict[str, int]:
         """Number of scored pairs."""
-        return sum(map(len, self.subsets))
+        return {"n": sum(map(len, self.subsets))}
 
     def texts(self) -> list[str]:
         """Return the distinct sentences."""
@@ -89,11 +86,11 @@ class TransferTask:
     split: str
 
     @property
-    def examples(self) -> int:
+    def counts(self) -> dict[str, int]:
         """Number of scored examples."""
         part = "train" if (self.protocol, self.split) == ("folds", "dev") else self.split
         rows = self.parts.get(part, slice(0, len(self.labels)))
-        return rows.stop - rows.start
+        return {"n": rows.stop - rows.start}
 
     def texts(self) -> list[str]:
         """Return the distinct sentences."""
@@ -195,17 +192,12 @@ def _load_pairs(name: str, split: str, folder: Path, files: dict, columns: Seque
 
 
 def _load_transfer(folder: Path, name: str, split: str) -> TransferTask:
-    layouts: dict[str, _Layout] = {
-        "SST2": (SST2, _sentiments, "dev", ("train", "dev", "test"), "sentences"),
-        "TREC": (TREC, _questions, "folds", ("train", "test"), "questions"),
-        "MRPC": (MRPC, _paraphrases, "folds", ("train", "test"), "pairs"),
-    }
-    files, read, protocol, parts, what = layouts.get(name) or (BINARY[name], None, "nested", (), "sentences")
+    files, read, protocol, parts = LAYOUTS.get(name) or (BINARY[name], None, "nested", ())
     rows: list[tuple] = []
     ends, paths = [0], [folder / file for file, _ in files]
-    for label, (path, (_, count)) in enumerate(zip(paths, files)):
+    for label, (path, (_, count)) in enumerate(zip(paths, files)):  # without a function, each class has its own file
         rows += read(path) if read else [(label, _normalized(line)) for line in _lines(path)]
-        _check(path, len(rows) - ends[-1], count, what)
+        _check(path, len(rows) - ends[-1], count, "examples")
         ends.append(len(rows))
     labels, *texts = zip(*rows)
     slices = {part: slice(*bounds) for part, bounds in zip(parts, pairwise(ends))}
@@ -253,3 +245,11 @@ def _fields(line: str, needed: int, path: Path) -> list[str]:
 def _check(path: Path, count: int, needed: int, what: str) -> None:
     if count != needed:
         raise UsageError(f"{path}: found {count} {what}", needed=str(needed), fix=AGAIN)
+
+
+# Files with their numbers of examples, the function that reads one, the protocol, and the parts.
+LAYOUTS: dict[str, tuple] = {
+    "SST2": (SST2, _sentiments, "dev", ("train", "dev", "test")),
+    "TREC": (TREC, _questions, "folds", ("train", "test")),
+    "MRPC": (MRPC, _paraphrases, "folds", ("train", "test")),
+}

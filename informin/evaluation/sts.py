@@ -36,6 +36,6 @@ def score_sts(encode: Encode, task: StsTask, similarity: Callable[..., Any] = co
         "mean": float(np.mean(scores)),
         "wmean": float(np.average(scores, weights=list(map(len, task.subsets)))),
         "pearson": overall["pearson"],
-        "n": task.examples,
+        **task.counts,
         "subsets": {pairs.name: {"score": s, "n": len(pairs)} for pairs, s in zip(task.subsets, scores)},
     }

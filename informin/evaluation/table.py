@@ -12,7 +12,7 @@ import numpy as np
 from informin.errors import counted, one_line
 from informin.evaluation.measures import KINDS
 from informin.evaluation.results import COSINE, Results
-from informin.evaluation.senteval import GROUPS, YEARS
+from informin.evaluation.senteval import GROUPS
 from informin.evaluation.significance import TRIALS, randomization_test
 
 FORMATS = ("text", "markdown", "latex", "json")
@@ -131,34 +131,10 @@ def _sample_title(name: str, entry: dict) -> str:
 def _compared(
     rows: Sequence[Results], others: Sequence[Results], line: Callable[[Results], Row], seeds: bool
 ) -> list[Row]:
-    """Return the rows to compare with, the rows, and their differences; with the mean of each block if they are seeds."""
+    """Return rows to compare with, rows, and their differences; with the mean of each block if they are seeds."""
     before, after = list(map(line, others)), list(map(line, rows))
     gains = [difference(row, other) for row, other in zip(after, before * len(after))]  # one for all, or one per row
     return [row for block in (before, after, gains) for row in (_with_mean(block) if seeds else block)]
-
-
-def aggregation_table(rows: Sequence[Results]) -> list[Table]:
-    """Return a table of STS12 to STS16 by each aggregation over subsets; an empty list without such a task."""
-    columns = [task for task in YEARS if any(task in results.tasks for results in rows)]
-    if not columns:
-        return []
-    lines = [
-        Row(f"{model_label(results)}: {name}", {task: results.tasks.get(task, {}).get(key) for task in columns})
-        for results in rows
-        for key, name in (("score", "all pairs at once"), ("mean", "mean of subsets"), ("wmean", "weighted mean"))
-    ]
-    return [Table("STS12-16 by aggregation", columns, lines)]
-
-
-def time_table(rows: Sequence[Results]) -> Table:
-    """Return a table of the seconds per task."""
-    columns = list(dict.fromkeys(task for results in rows for task in results.tasks))
-    lines = []
-    for results in rows:
-        for part in ("encode", "score"):
-            seconds = {name: task["seconds"][part] for name, task in results.tasks.items()}
-            lines.append(Row(f"{model_label(results)}: {part}", seconds | {"all": sum(seconds.values())}))
-    return Table("Seconds", [*columns, "all"], lines)
 
 
 def footnotes(rows: Sequence[Results], others: Sequence[Results] = ()) -> list[str]:

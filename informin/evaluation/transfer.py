@@ -35,7 +35,7 @@ def score_transfer(encode: Encode, task: TransferTask) -> dict:
     order = _order(task)
     features, labels = torch.from_numpy(joined[order]), task.labels[order]
     test, dev = _nested(features, labels) if task.protocol == "nested" else _tested(features, labels, task)
-    return {"score": 100 * float(dev if task.split == "dev" else test), "dev": 100 * float(dev), "n": task.examples}
+    return {"score": 100 * float(dev if task.split == "dev" else test), "dev": 100 * float(dev), **task.counts}
 
 
 def _order(task: TransferTask) -> list[int]:

@@ -28,20 +28,7 @@ Examples:
     100.0
 """
 
-CITATION = """\
-@inproceedings{cer-etal-2017-semeval,
-    title = {{SemEval}-2017 Task 1: Semantic Textual Similarity Multilingual and Crosslingual Focused Evaluation},
-    author = {Cer, Daniel and Diab, Mona and Agirre, Eneko and Lopez-Gazpio, I{\\~n}igo and Specia, Lucia},
-    booktitle = {Proceedings of the 11th International Workshop on Semantic Evaluation (SemEval-2017)},
-    year = {2017},
-}
-@inproceedings{reimers-etal-2016-task,
-    title = {Task-Oriented Intrinsic Evaluation of Semantic Textual Similarity},
-    author = {Reimers, Nils and Beyer, Philip and Gurevych, Iryna},
-    booktitle = {Proceedings of COLING 2016},
-    year = {2016},
-}
-"""
+CITATION = "Cer et al. (SemEval 2017), Semantic Textual Similarity Multilingual and Crosslingual Focused Evaluation"
 
 
 class StsCorrelation(evaluate.Metric):
