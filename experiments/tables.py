@@ -6,8 +6,8 @@ from pathlib import Path
 
 
 def markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table in Markdown. The first column is text, the others are numbers; None is an empty cell."""
-    cells = [["" if cell is None else str(cell) for cell in row] for row in [columns, *rows]]
+    """Return a table in Markdown. The first column is text, the others are numbers; None becomes a dash."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in [columns, *rows]]
     widths = [max(map(len, column)) for column in zip(*cells)]
     lines = [[cell.rjust(width) for cell, width in zip(row, widths)] for row in cells]
     for line, row in zip(lines, cells):

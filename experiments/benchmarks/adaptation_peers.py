@@ -14,12 +14,12 @@ from sentence_transformers.sentence_transformer import losses
 from torch import nn
 from transformers import PrinterCallback, set_seed
 
-from informin.studies.plan import BEFORE
+from experiments.studies.plan import BEFORE as TITLE_BEFORE
 
 LENGTH = 32  # maximum number of tokens in training
 DELETED = 0.6  # fraction of the words that TSDAE deletes: Wang et al. (2021), section 4.1
 NEGATIVES = 7  # pairs of different sentences per pair of equal sentences, in contrastive tension
-WHITENING = "in-domain whitening"
+BEFORE = "before"  # name of the row of the encoder before training
 
 
 def equal_pairs(sentences: list[str], source: random.Random) -> dict[str, list[str]]:
@@ -107,7 +107,11 @@ PEERS = {
         "no_duplicates",
     ),
 }
-TITLES = {"before": BEFORE, "whitening": WHITENING, **{name: peer.title for name, peer in PEERS.items()}}
+TITLES = {
+    BEFORE: TITLE_BEFORE,
+    "whitening": "in-domain whitening",
+    **{name: peer.title for name, peer in PEERS.items()},
+}
 
 
 def train(
@@ -117,20 +121,15 @@ def train(
     seed: int,
     folder: Path,
     length: int = LENGTH,
-    chunks: int = 1,
 ) -> dict:
-    """Train a model with the library's own trainer, save it to folder/model, and return its loss and seconds.
-
-    With `chunks`, gradients are accumulated, which saves memory. It changes losses with in-batch negatives.
-    """
+    """Train a model with the library's own trainer, save it to folder/model, and return its loss and seconds."""
     set_seed(seed)
     model = SentenceTransformer(args.model_name)
     longest, model.max_seq_length = model.max_seq_length, length
     options = SentenceTransformerTrainingArguments(
         output_dir=str(folder / "trainer"),
         max_steps=args.max_steps,
-        per_device_train_batch_size=args.batch_size // chunks,
-        gradient_accumulation_steps=chunks,
+        per_device_train_batch_size=args.batch_size,
         learning_rate=args.learning_rate or peer.learning_rate,
         lr_scheduler_type="linear",
         warmup_steps=0,

@@ -1,162 +1,103 @@
 """Tables of a study and of the peers in adaptation.py, paired by seed."""
 
-import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.adaptation_peers import TITLES
-from informin.errors import UsageError, counted
-from informin.evaluation.results import load_results
-from informin.evaluation.scoring import sample_name
-from informin.evaluation.table import Row, Table, render, samples
-from informin.studies.plan import BEFORE, DEVELOPMENT, Study
-from informin.studies.summary import load_study
-from informin.studies.table import intervals, mean_and_sd, value_of
-from informin.summaries import read_summary, write_summary
+from experiments.benchmarks.adaptation_peers import TITLES
+from experiments.studies.plan import BEFORE, DEVELOPMENT
+from experiments.studies.table import intervals, mean_and_sd, value_of
+from experiments.study import load_study
+from experiments.tables import markdown, read_summary, write_summary
+from informin.files import read_json
 
-ONCE = "once"  # folder of a run without a seed
-# Keys of results.json that are copied to summary.json.
-KEPT = ("settings", "weights_sha256", "precision", "loss", "training_seconds", "seconds", "environment")
 Records = dict[str, dict[int | None, dict]]  # records for `value_of` by row and seed; None for no seed
 Values = Mapping[int | None, float]  # by seed
 
 
-def show(args: argparse.Namespace) -> None:
-    """Print and write the tables of finished runs, for each training file of the study."""
-    study, ours = load_study(args.table)
-    files = list(dict.fromkeys(str(setting.options.get("train_file")) for setting in study.settings))
-    if study.grid != ["train_file"] or len(files) != len(study.samples):
-        grid = ", ".join(study.grid) or "nothing"
-        raise UsageError(
-            f"{args.table} has a grid of {grid} and {counted(len(study.samples), 'file')} of labels",
-            option="table",
-            needed="a study whose grid is only train_file, with one file in `labels` for each",
-        )
-    runs = peer_records(args.output)
-    shown: list[Table] = []
+def save_tables(output: str, summary: str, reference: str) -> None:
+    """Print and write the tables of finished runs, for each training file of the study, which is its grid."""
+    study, ours = load_study(summary)
+    runs, parts = peer_records(Path(output)), []
+    files = dict.fromkeys(Path(str(setting.options["train_file"])).stem for setting in study.settings)
     for file, sample in zip(files, study.samples):
-        peers, own = of_peers(runs, file), of_study(study, ours, file)
-        before = own.pop(BEFORE, None)  # lacks STS-B dev, so the peers' record is preferred
-        found = {BEFORE: before} | peers | own if before and BEFORE not in peers else peers | own
-        if found.keys() - {BEFORE}:
-            shown += tables(sample_name(file), found, sample, args.reference)
-    if not shown:
-        raise UsageError(
-            f"No run on {', '.join(files)} is finished, neither in {args.output} nor in {args.table}",
-            fix="Train first, without `table`.",
-        )
-    text = "\n\n".join(render(table, "markdown") for table in shown) + "\n"
+        rows: Records = {}
+        for run in runs:
+            if run["train_file"] in (None, file):  # the encoder before training is shared by all files
+                rows.setdefault(TITLES[run["peer"]], {})[run["seed"]] = run
+        for setting in study.settings:
+            if Path(str(setting.options["train_file"])).stem == file:
+                rows[setting.recipe] = {seed: run for (name, seed), run in ours.items() if name == setting.name}
+        parts += tables(file, {name: records for name, records in rows.items() if records}, sample, reference)
+    text = "\n\n".join(parts) + "\n"
     print(text, end="")
-    if runs:
-        write_summary(Path(args.output, "summary.json"), {}, runs)
-        Path(args.output, "table.md").write_text(text, encoding="utf-8")
+    write_summary(Path(output, "summary.json"), {}, runs)
+    Path(output, "table.md").write_text(text, encoding="utf-8")
 
 
-def tables(title: str, records: Records, sample: str, reference: str) -> list[Table]:
-    """Return a table of scores with changes to the encoder before training, and one of `reference` minus other rows.
-
-    Args:
-        title: Name of the training file.
-        records: Runs by row and seed.
-        sample: Name of the labeled sample of the same domain.
-        reference: A recipe of the study.
-    """
+def tables(title: str, records: Records, sample: str, reference: str) -> list[str]:
+    """Return a table of scores with changes to the encoder before training, and one of `reference` minus other rows."""
     labeled = {"V-measure": f"{sample}/v_measure", "1-NN": f"{sample}/nearest_neighbor"}
     measures = labeled | {"STS-B dev": DEVELOPMENT, "STS average": "sts"}
-    found = {label: {name: values(runs, m) for name, m in measures.items()} for label, runs in records.items()}
-    start = found.get(BEFORE) or {name: {} for name in measures}
-    rows = []
-    for label, row in found.items():
-        cells: dict[str, str | None] = {"runs": str(len(records[label]))}
+    scores = {row: {name: values(runs, key) for name, key in measures.items()} for row, runs in records.items()}
+    start, rows = scores[BEFORE], []
+    for row, found in scores.items():
+        cells: list[object] = [row, len(records[row])]
         for name in measures:
-            cells[name] = mean_cell(row[name])
-            # Only the second table marks signals.
-            change = None if label == BEFORE else gain(row[name], start[name])
-            cells[f"{name}, change"] = change and change.removesuffix(" signal")
-        rows.append(Row(label, cells))
-    shown = [Table(f"{title}: mean ± sd over seeds, change to before training (95% t)", list(rows[0].values), rows)]
-    if reference in found:
-        own = found[reference]
-        against = [
-            Row(f"{reference} - {label}", {name: gain(own[name], row[name]) for name in labeled})
-            for label, row in found.items()
-            if label != reference
+            change = None if row == BEFORE else gain(found[name], start[name])
+            cells += [mean_cell(found[name]), change and change.removesuffix(" signal")]
+        rows.append(cells)
+    columns = ["", "runs", *(column for name in measures for column in (name, f"{name}, change"))]
+    parts = [markdown(f"{title}: mean ± sd over seeds, change to before training (95% t)", columns, rows)]
+    if reference in scores:
+        rows = [
+            [f"{reference} - {row}", *(gain(scores[reference][name], found[name]) for name in labeled)]
+            for row, found in scores.items()
+            if row != reference
         ]
-        shown.append(Table(f"{title}: {reference} minus the others, paired by seed (95% t)", list(labeled), against))
-    return shown
+        heading = f"{title}: {reference} minus the others, paired by seed (95% t)"
+        parts.append(markdown(heading, ["", *labeled], rows))
+    return parts
 
 
-def peer_records(output: str | Path) -> list[dict]:
+def peer_records(output: Path) -> list[dict]:
     """Return the finished runs in summary.json and in the folders of PEERS."""
-    summary = Path(output, "summary.json")
-    kept = read_summary(summary)[1] if summary.exists() else []
-    found = {(run["peer"], run["train_file"], run["seed"]): run for run in kept}
-    for file in sorted(Path(output).rglob("results.json")):
+    summary = output / "summary.json"
+    found = (
+        {(run["peer"], run["train_file"], run["seed"]): run for run in read_summary(summary)[1]}
+        if summary.exists()
+        else {}
+    )
+    for file in sorted(output.rglob("results.json")):
         peer, *data, seed = file.parent.relative_to(output).parts
-        results = load_results(file)
-        run = {
-            "peer": peer,
-            "train_file": data[0] if data else None,  # the encoder before training is shared by all files
-            "seed": None if seed == ONCE else int(seed.removeprefix("seed")),
+        results = read_json(file)
+        samples = {
+            name: {"measures": task["measures"]} for name, task in results["tasks"].items() if "measures" in task
+        }
+        key = (peer, data[0] if data else None, None if seed == "once" else int(seed.removeprefix("seed")))
+        found[key] = dict(zip(("peer", "train_file", "seed"), key)) | {
             "scores": {name: task["score"] for name, task in results["tasks"].items()},
             "averages": results["average"],
             "dev": {"spearman": results["dev"]},
-            "samples": {
-                name: {"measures": entry["measures"], "data": entry.get("data")}
-                for name, entry in samples(results).items()
-            },
-            **{name: results.get(name) for name in KEPT},
+            "samples": samples,
         }
-        found[peer, run["train_file"], run["seed"]] = run
-    return sorted(
-        found.values(), key=lambda run: (list(TITLES).index(run["peer"]), run["train_file"] or "", run["seed"] or 0)
-    )
-
-
-def of_peers(runs: Sequence[dict], train_file: str) -> Records:
-    """Return the peers' runs on a training file by row and seed."""
-    found: Records = {}
-    for run in runs:
-        if run["train_file"] in (None, sample_name(train_file)):
-            found.setdefault(TITLES[run["peer"]], {})[run["seed"]] = run
-    return found
-
-
-def of_study(study: Study, runs: dict[tuple[str, int | None], dict], train_file: str) -> Records:
-    """Return the study's runs on a training file by recipe and seed, including the encoder before training."""
-    found: Records = {}
-    for setting in (*study.before, *study.settings):
-        file = setting.options.get("train_file", train_file)
-        if sample_name(file) == sample_name(train_file):
-            own = {seed: run for (name, seed), run in runs.items() if name == setting.name}
-            if own:
-                found[setting.recipe] = own
-    return found
+    order = list(TITLES)
+    return sorted(found.values(), key=lambda run: (order.index(run["peer"]), run["train_file"] or "", run["seed"] or 0))
 
 
 def values(records: dict[int | None, dict], measure: str) -> Values:
-    """Return a measure of each run that has it. Raise UsageError if a run was not scored on its sample."""
+    """Return a measure of each run that has it."""
     found = {seed: value_of(record, measure) for seed, record in records.items()}
-    if "/" in measure and None in found.values():
-        sample = measure.rpartition("/")[0]
-        raise UsageError(
-            f"A run was not scored on {sample}",
-            needed=f"{sample} in every run",
-            fix="Run it again with that file in `labels`.",
-        )
     return {seed: value for seed, value in found.items() if value is not None}
 
 
-def gain(own: Values, other: Values) -> str | None:
+def gain(scores: Values, other: Values) -> str | None:
     """Format the mean difference and its 95% t interval, paired by seed, or with the value of a row without seeds."""
-    gains = []
-    for seed, value in own.items():
-        if {seed, None} & other.keys():
-            gains.append(value - other[seed if seed in other else None])
+    gains = [
+        value - other[seed if seed in other else None] for seed, value in scores.items() if {seed, None} & {*other}
+    ]
     if not gains:
         return None
-    _, interval = intervals(gains)
-    mean = f"{mean_and_sd(dict(enumerate(gains)))['mean']:+.2f}"
+    mean, (_, interval) = f"{sum(gains) / len(gains):+.2f}", intervals(gains)
     if interval is None:
         return mean
     return f"{mean} ({interval[0]:+.2f} to {interval[1]:+.2f}){' signal' if interval[0] > 0 else ''}"

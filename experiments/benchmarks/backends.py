@@ -1,8 +1,7 @@
 """The adapt recipe with the native backend, as a SentenceTransformer, and with LoRA.
 
-    python benchmarks/backends.py --model_name MODEL --data_dir ../shared/data --cache CACHE [--seeds 1 2 3]
-    python benchmarks/backends.py ... --data stackoverflow --seeds 11 --rows LoRA --rates 5e-5 2e-4 5e-4   # selection
-    python benchmarks/backends.py --model_name WITH_DENSE ... --rows SentenceTransformer "frozen Dense"
+    python -m experiments.benchmarks.backends --model_name MODEL --data_dir ../shared/data --cache CACHE [--seeds 1 2 3]
+    python -m experiments.benchmarks.backends ... --data stackoverflow --seeds 11 --rows LoRA --rates 5e-5 2e-4 5e-4
 
 Each row of each seed is one run of `informin train --recipe adapt --distillation_weight 0`, scored on texts that it did
 not see: every fourth StackOverflow title, and the test file of Banking77. Time is the CPU time of the whole run, which
@@ -13,22 +12,24 @@ Memory is the peak resident set size. Finished runs are kept in CACHE, so an int
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-from usage import usage_of
+from experiments.benchmarks.report import in_process, report
 
 LORA_RATE = 2e-4
 ROWS = {
     "native": {},
     "SentenceTransformer": {"backend": "st"},
     "LoRA": {"backend": "st", "lora_r": 16},
-    "frozen Dense": {"backend": "st", "train_dense": False},
 }
-MEASURES = {"one_nn": "1-NN", "v_measure": "V-measure", "sts": "STS-B dev", "seconds": "CPU seconds", "gib": "peak GiB"}
+MEASURES = {
+    "one_nn": "1-NN",
+    "v_measure": "V-measure",
+    "sts": "STS-B dev",
+    "cpu_seconds": "CPU seconds",
+    "peak_gib": "peak GiB",
+}
 
 
 def texts(data: str, folder: Path) -> tuple[list[str], list[str]]:
@@ -46,16 +47,18 @@ def texts(data: str, folder: Path) -> tuple[list[str], list[str]]:
 
 def score(model_name: str, labels: Path, senteval: Path) -> dict[str, float]:
     """Return the scores of a model."""
-    from informin.evaluation import load_stsb_dev, score_pairs
     from informin.evaluation.labels import load_labels, score_labels
-    from informin.models.open_model import load_model
+    from informin.evaluation.pairs import score_pairs
+    from informin.evaluation.senteval import load_stsb_dev
+    from informin.models.embedding import embed
+    from informin.models.opening import load_model
 
-    encoder = load_model(model_name, length=64)
+    model = load_model(model_name, max_length=64)
 
     def encode(sentences):
-        return next(iter(encoder(sentences).values()))
+        return embed(model, sentences, title=None)
 
-    found = score_labels(encode, load_labels(labels, "labels"))
+    found = score_labels(encode, load_labels(labels))
     sts = score_pairs(encode, load_stsb_dev(senteval))["spearman"]
     return {"one_nn": found["nearest_neighbor"], "v_measure": found["v_measure"], "sts": sts}
 
@@ -76,10 +79,9 @@ def run(args: argparse.Namespace, data: str, row: str, seed: int, rate: float) -
         options = dict(model_name=args.model_name, recipe="adapt", train_file=file, output_dir=out, seed=seed)
         options |= dict(learning_rate=rate, measure_drift=False, report_to="none", guide_cache=args.cache / "guide")
         options |= dict(distillation_weight=0) | ROWS[row]
-        command = [sys.executable, str(ROOT / "run_unsup.py"), *(f"--{k}={v}" for k, v in options.items())]
-        usage_of([*command, "--max_steps=1", f"--output_dir={folder}/first"], quiet=True)  # caches the guide
-        used = usage_of(command, quiet=True)
-        return _keep(cached, used | score(str(out), labels, senteval))
+        command = ["train", *(f"--{name}={value}" for name, value in options.items())]
+        in_process("informin", *command, "--max_steps=1", f"--output_dir={folder}/first")  # caches the guide
+        return _keep(cached, in_process("informin", *command) | score(str(out), labels, senteval))
 
 
 def _keep(file: Path, found: dict[str, float]) -> dict[str, float]:
@@ -100,8 +102,6 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     args = parser.parse_args()
     args.cache.mkdir(parents=True, exist_ok=True)
-    from report import report
-
     lines, measured = [], {}
     for data in args.data:
         before = run(args, data, "before", 0, 0.0)

@@ -1,6 +1,6 @@
 """Compare the speed of embedding here, with SentenceTransformer.encode and with the 8-bit ONNX file.
 
-    python benchmarks/embedding.py --model_name MODEL [MODEL ...] --sentences FILE
+    python -m experiments.benchmarks.embedding --model_name MODEL [MODEL ...] --sentences FILE
 
 Each round embeds the same sentences with every library in turn, in one process, with the default batch size of each
 (32 in sentence-transformers, 64 here). Speedups are computed within a round, and the table shows their median. It
@@ -10,55 +10,56 @@ also shows the lowest cosine similarity to the embeddings of sentence-transforme
 
 import argparse
 import statistics
-import sys
 import tempfile
 import time
 from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-
 import numpy as np
+import onnxruntime
 import torch
-from report import report, spread
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-from informin.models.checkpoint import Checkpoint
-from informin.models.native_loading import load_tokenizer, load_trainable
-from informin.models.open_model import in_memory, load_model
-from informin.publishing.export import export_folder
-from informin.publishing.onnx import QUANTIZED, export_onnx, load_onnx_encoder, quantize_onnx
-from informin.textfiles import read_sentences
+from experiments.benchmarks.report import report, spread
+from informin.models.embedding import embed
+from informin.models.opening import load_model
+from informin.publishing.onnx import export_onnx, quantize_onnx
+from informin.texts import read_texts
 
 SIDES = ("sentence-transformers", "here", "here, 8 bits")
 
 
 def sides_of(model: str, pooler: str, length: int, bf16: bool, folder: str) -> dict:
     """Return a function that embeds sentences for each side. The 8-bit file is timed only with fp32."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Pooling, Transformer
-
     encoder = Transformer(model, max_seq_length=length)
     modules = [encoder, Pooling(encoder.get_embedding_dimension(), pooling_mode=pooler)]
     theirs = SentenceTransformer(modules=modules, device="cpu")
-    ours = load_model(model, (pooler,), length=length, bf16=bf16)
+    ours = load_model(model, pooler=pooler, max_length=length, bf16=bf16, device="cpu")
 
     def encode(sentences):
         with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
             return theirs.encode(sentences, show_progress_bar=False)
 
-    sides = {SIDES[0]: encode, SIDES[1]: lambda sentences: ours(sentences)[pooler]}
+    sides = {SIDES[0]: encode, SIDES[1]: lambda sentences: embed(ours, sentences, title=None)}
     if not bf16:
         exported = Path(folder, f"{Path(model).name}-{pooler}")
-        settings = {"pooling": pooler, "projection_head": "none", "lm_head": False, "max_seq_length": length}
-        export_folder(
-            in_memory(load_trainable(Checkpoint(model), settings), load_tokenizer(Checkpoint(model))), exported
-        )
+        theirs.save_pretrained(str(exported))
         export_onnx(exported)
-        quantize_onnx(exported)
-        sides[SIDES[2]] = load_onnx_encoder(exported, QUANTIZED)
+        session = onnxruntime.InferenceSession(str(quantize_onnx(exported)))
+        sides[SIDES[2]] = lambda sentences: run_onnx(session, theirs, sentences)
     return sides
+
+
+def run_onnx(session: onnxruntime.InferenceSession, model: SentenceTransformer, sentences: list[str]) -> np.ndarray:
+    """Return the embeddings (N, d) of an ONNX file, with batches of 64 texts of similar length."""
+    order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
+    names, parts = [value.name for value in session.get_inputs()], []
+    for start in range(0, len(order), 64):
+        rows = model.preprocess([sentences[i] for i in order[start : start + 64]])
+        parts.append(session.run(["sentence_embedding"], {name: rows[name].numpy() for name in names})[0])
+    return np.concatenate(parts)[np.argsort(order)]
 
 
 def least_cosine(x: np.ndarray, y: np.ndarray) -> float:
@@ -76,18 +77,18 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    sentences = [line for line in read_sentences(Path(args.sentences), None) if line.strip()][: args.number]
+    sentences = list(read_texts(args.sentences))[: args.number]
     measured, rows = {}, []
     with tempfile.TemporaryDirectory() as folder:
         for model in args.model_name:
             for pooler, precision in product(args.pooler, ("fp32", "bf16")):
                 sides = sides_of(model, pooler, args.length, precision == "bf16", folder)
-                first = {side: embed(sentences[:128]) for side, embed in sides.items()}  # warm-up and comparison
+                first = {side: encode(sentences[:128]) for side, encode in sides.items()}  # warm-up and comparison
                 seconds = {side: [] for side in sides}
                 for _ in range(args.rounds):
-                    for side, embed in sides.items():
+                    for side, encode in sides.items():
                         start = time.perf_counter()
-                        embed(sentences)
+                        encode(sentences)
                         seconds[side].append(time.perf_counter() - start)
                 name = f"{Path(model).name}, {pooler}, {precision}"
                 measured[name] = seconds

@@ -1,6 +1,6 @@
 """Check that loss and gradient do not depend on how a batch is computed.
 
-    python benchmarks/equality.py --model_name MODEL --train_file FILE
+    python -m experiments.benchmarks.equality --model_name MODEL --train_file FILE
 
 For each objective, one batch of real sentences is computed without padding, in chunks of rows, and over 1, 2 and 3
 processes. Dropout is off, since its random numbers differ; a masked word distinguishes the two views instead. Each way
@@ -12,7 +12,6 @@ same on small encoders, with queues, and that recomputed chunks reuse their drop
 
 import argparse
 import os
-import sys
 import tempfile
 from pathlib import Path
 
@@ -22,10 +21,8 @@ import torch.multiprocessing as mp
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-
-from informin.textfiles import read_sentences
+from experiments.benchmarks.report import report
+from informin.texts import read_texts
 from informin.training.options import InforMinTrainingArguments
 from informin.views.attention import ViewDropout
 from trainer_informin import InforMinTrainer
@@ -58,7 +55,7 @@ REFUSED = {"scd": {"padding_free"}, "micse": {"padding_free", "gradient_cache_ch
 
 
 def build(args: argparse.Namespace, options: dict, folder: str) -> InforMinTrainer:
-    lines = [line for line in read_sentences(Path(args.train_file), None) if line.strip()][: args.sentences]
+    lines = list(read_texts(args.train_file))[: args.sentences]
     run = dict(output_dir=folder, use_cpu=True, bf16=False, eval_strategy="no", report_to="none", seed=1)
     run |= dict(per_device_train_batch_size=SIZE, projection_head="none", disable_tqdm=True, logging_steps=10**6)
     arguments = InforMinTrainingArguments(**run | {"padding_free": False, "max_seq_length": 32} | options)
@@ -127,8 +124,6 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=240)
     parser.add_argument("--objectives", nargs="+", choices=OBJECTIVES, default=list(OBJECTIVES))
     args = parser.parse_args()
-    from report import report
-
     measured, table = {}, []
     for name in args.objectives:
         options, cells = OBJECTIVES[name], []

@@ -1,6 +1,6 @@
 """Compare time and scores of the seven STS tests here and with sentence-transformers.
 
-    python benchmarks/evaluation.py --model_name MODEL --senteval_dir FOLDER
+    python -m experiments.benchmarks.evaluation --model_name MODEL --senteval_dir FOLDER
 
 Here, a sentence that several tests have is embedded once. There, each file of pairs is an EmbeddingSimilarityEvaluator
 of a SentenceTransformer with the same pooling. Both use batch size 64 on one machine, one side after the other in every
@@ -9,34 +9,29 @@ round. Both scores are Spearman correlations over all pairs of a test.
 
 import argparse
 import statistics
-import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-
 import numpy as np
-from report import report, spread
 
-from informin.evaluation.scoring import Tasks, load_tasks, score_encoder
+from experiments.benchmarks.report import report, spread
+from informin.evaluation.scoring import Tasks, load_tasks, score_model
 from informin.evaluation.senteval import chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
-from informin.models.open_model import load_model
+from informin.models.opening import load_model
 
 SIDES = ("sentence-transformers", "here")
 
 
 def ours(args: argparse.Namespace, tasks: Tasks) -> dict[str, float]:
-    encoder = load_model(args.model_name, (args.pooler,), length=args.length)
-    (found,) = score_encoder(encoder, tasks)
-    return {name: entry["score"] for name, entry in found["tasks"].items()}
+    found = score_model(load_model(args.model_name, pooler=args.pooler, max_length=args.length), tasks)
+    return {name: entry["score"] for name, entry in found.tasks.items()}
 
 
 def theirs(args: argparse.Namespace, tasks: Tasks) -> dict[str, float]:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.evaluation import EmbeddingSimilarityEvaluator, SimilarityFunction
-    from sentence_transformers.models import Pooling, Transformer
+    from sentence_transformers import SentenceTransformer, SimilarityFunction
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
     encoder = Transformer(args.model_name, max_seq_length=args.length)
     modules = [encoder, Pooling(encoder.get_embedding_dimension(), pooling_mode=args.pooler)]

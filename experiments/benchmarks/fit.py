@@ -1,7 +1,7 @@
 """Time and memory to fit an adapter on many rows, beside scikit-learn's PCA.
 
-    python benchmarks/fit.py [--rows 1000000] [--rounds 3]
-    python benchmarks/fit.py --rows 10000000 --rounds 1 --sides adapter   # PCA needs the rows in memory
+    python -m experiments.benchmarks.fit [--rows 1000000] [--rounds 3]
+    python -m experiments.benchmarks.fit --rows 10000000 --rounds 1 --sides adapter   # PCA needs the rows in memory
 
 Half of the rows (rows, 384) are random, half come from 1,000 clusters, in a float32 file. Each side is a separate
 process: the adapter reads a memory map, PCA an array in memory. Time excludes imports, and reading the file for PCA.
@@ -10,17 +10,14 @@ Memory is the peak resident set, which can include pages of the memory map.
 
 import argparse
 import json
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+from experiments.benchmarks.report import in_process, report, spread
+
 SIDES, WIDTH, CLUSTERS, BLOCK = ("pca", "adapter"), 384, 1_000, 100_000
 
 
@@ -37,7 +34,7 @@ def write_rows(path: Path, rows: int) -> None:
 
 
 def run_side(side: str, path: Path) -> dict[str, float]:
-    """Fit one side and return seconds and peak memory in GiB."""
+    """Fit one side and return the seconds."""
     if side == "pca":
         from sklearn.decomposition import PCA
 
@@ -50,8 +47,7 @@ def run_side(side: str, path: Path) -> dict[str, float]:
         x = np.load(path, mmap_mode="r")
         start = time.perf_counter()
         LinearAdapter().fit(x)
-    seconds = time.perf_counter() - start
-    return {"seconds": seconds, "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+    return {"seconds": time.perf_counter() - start}
 
 
 def main() -> None:
@@ -67,8 +63,6 @@ def main() -> None:
     if args.side:
         print("RESULT", json.dumps(run_side(args.side, args.file)))
         return
-    from report import report, spread
-
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         path = Path(folder, "rows.npy")
         write_rows(path, args.rows)
@@ -76,9 +70,7 @@ def main() -> None:
         for _ in range(args.rounds):
             found = {}
             for side in args.sides:
-                command = [sys.executable, __file__, "--side", side, "--file", str(path)]
-                done = subprocess.run(command, check=True, capture_output=True, text=True)
-                found[side] = json.loads(done.stdout.rpartition("RESULT")[2])
+                found[side] = in_process("experiments.benchmarks.fit", "--side", side, "--file", str(path))
             rounds.append(found)
     rows = []
     for side in args.sides:

@@ -1,6 +1,6 @@
 """Measure peak memory of training by batch size, with and without gradient caching.
 
-    python benchmarks/memory.py --model_name MODEL --train_file FILE
+    python -m experiments.benchmarks.memory --model_name MODEL --train_file FILE
 
 Each row is a run of SimCSE in a separate process. All runs use the same sentences, because libraries below PyTorch
 cache data for every new shape, so that memory grows with the number of shapes. --whole_up_to skips batches that do not
@@ -8,15 +8,9 @@ fit.
 """
 
 import argparse
-import json
-import subprocess
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-
-from report import report
+from experiments.benchmarks.report import in_process, report
+from experiments.benchmarks.throughput import MODULE
 
 
 def main() -> None:
@@ -29,8 +23,8 @@ def main() -> None:
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
     parser.add_argument("--sentences", type=int, default=8192, help="Number of sentences per run.")
     args = parser.parse_args()
-    base = [sys.executable, str(ROOT / "benchmarks" / "throughput.py"), "--side", "here"]
-    base += ["--model_name", args.model_name, "--train_file", args.train_file, "--precision", args.precision]
+    base = ["--side", "here", "--model_name", args.model_name, "--train_file", args.train_file]
+    base += ["--precision", args.precision]
     measured, rows = {}, []
     for batch in args.batch_sizes:
         found = {}
@@ -38,8 +32,7 @@ def main() -> None:
             if name == "cached" or batch <= args.whole_up_to:
                 steps = max(1, args.sentences // batch)
                 command = [*base, "--batch_size", str(batch), "--steps", str(steps), *options]
-                out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-                found[name] = json.loads(out.rpartition("RESULT")[2])
+                found[name] = in_process(MODULE, *command)
         measured[batch] = found
         shown = (found.get(name) for name in ("whole", "cached"))
         cells = [f"{one['peak_gib']:.2f}, {one['sentences_per_second']:.0f}" if one else "" for one in shown]

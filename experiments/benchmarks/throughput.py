@@ -1,6 +1,6 @@
 """Compare training speed and peak memory here and with the trainer of sentence-transformers.
 
-    python benchmarks/throughput.py --model_name MODEL [MODEL ...] --train_file FILE [FILE ...]
+    python -m experiments.benchmarks.throughput --model_name MODEL [MODEL ...] --train_file FILE [FILE ...]
 
 Both train SimCSE on the same sentences: MultipleNegativesRankingLoss on pairs (s, s) there, the contrastive term here,
 both with the pooling of --pooler, without a projection head, with learning rate 3e-5 and gradient clipping at norm 1.
@@ -20,14 +20,16 @@ import os
 import random
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 from itertools import product
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+import yaml
+
+from experiments.benchmarks.report import in_process, report, spread
+
+MODULE = "experiments.benchmarks.throughput"
 THEIRS = ("sentence-transformers", "sorted", "two processes")
 SIDES = (*THEIRS, "padded", "here")
 
@@ -42,9 +44,9 @@ def peak_memory() -> float:
 
 
 def read_lines(args: argparse.Namespace) -> list[str]:
-    from informin.textfiles import read_sentences
+    from informin.texts import read_texts
 
-    lines = [line for line in read_sentences(Path(args.train_file[0]), None) if line.strip()]
+    lines = list(read_texts(args.train_file[0]))
     if args.join > 1:
         lines = [" ".join(lines[start : start + args.join]) for start in range(0, len(lines), args.join)]
     return lines[: args.batch_size * args.steps * int(os.environ.get("WORLD_SIZE", "1"))]
@@ -56,6 +58,7 @@ def ours(args: argparse.Namespace, folder: str, padding_free: bool) -> float:
     from trainer_informin import InforMinTrainer
 
     options = dict(objective="simcse", projection_head="none", pooler=args.pooler, padding_free=padding_free)
+    options |= {name: yaml.safe_load(value) for name, value in (word.split("=") for word in args.options)}
     arguments = InforMinTrainingArguments(folder, **options, **shared(args), gradient_cache_chunk_size=args.chunk_size)
     trainer = InforMinTrainer(args.model_name[0], arguments, read_lines(args))
     trainer.train()
@@ -70,10 +73,10 @@ def theirs(args: argparse.Namespace, folder: str) -> float:
         SentenceTransformerTrainer,
         SentenceTransformerTrainingArguments,
     )
-    from sentence_transformers.losses import MultipleNegativesRankingLoss
-    from sentence_transformers.models import Pooling, Transformer
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-    from informin.training.throughput import Throughput
+    from informin.training.callbacks import Throughput
 
     encoder = Transformer(args.model_name[0], max_seq_length=args.length)
     modules = [encoder, Pooling(encoder.get_embedding_dimension(), pooling_mode=args.pooler)]
@@ -120,12 +123,11 @@ def padding(args: argparse.Namespace) -> float:
 def measure(file: str, model: str, precision: str, side: str) -> dict[str, float]:
     """Return speed and memory of one run, in a separate process, or in two."""
     chosen = ["--train_file", file, "--model_name", model, "--precision", precision, "--side", side]
-    command, threads = [sys.executable, __file__, *sys.argv[1:], *chosen], {}
+    words = [*sys.argv[1:], *chosen]
     if side == "two processes":
-        command[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-        threads = {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | threads)
-    return json.loads(done.stdout.rpartition("RESULT")[2])
+        launch = ["--standalone", "--nproc_per_node=2", "-m", MODULE]
+        return in_process("torch.distributed.run", *launch, *words, OMP_NUM_THREADS="1")
+    return in_process(MODULE, *words)
 
 
 def run_side(args: argparse.Namespace) -> None:
@@ -153,6 +155,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--chunk_size", type=int, help="Value of --gradient_cache_chunk_size here.")
+    parser.add_argument("--options", nargs="+", default=[], metavar="OPTION=VALUE", help="Further options here.")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--name", default="throughput", help="Name of the files in benchmarks/results.")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES, help="Sides to run. Default: all.")
@@ -161,8 +164,6 @@ def main() -> None:
     if args.side:
         run_side(args)
         return
-    from report import report, spread
-
     measured, rows = {}, []
     for file, model, precision in product(args.train_file, args.model_name, args.precision):
         rounds = [{side: measure(file, model, precision, side) for side in args.sides} for _ in range(args.rounds)]

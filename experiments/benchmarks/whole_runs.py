@@ -1,6 +1,6 @@
 """Compare the time of whole training runs, from the start of Python to the saved model.
 
-    python benchmarks/whole_runs.py --model_name MODEL --train_file FILE [FILE ...] [--steps 100] [--rounds 3]
+    python -m experiments.benchmarks.whole_runs --model_name MODEL --train_file FILE [FILE ...]
 
 With mean pooling, batches of 128 sentences and 32 tokens, without evaluation. Sides:
 
@@ -24,10 +24,8 @@ import time
 from itertools import product
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-
-from throughput import padding
+from experiments.benchmarks.report import report, spread
+from experiments.benchmarks.throughput import padding
 
 SAME_WORK = "simcse, same work"
 SIDES = {  # side: what it is compared with
@@ -74,7 +72,7 @@ def command_of(side: str, args: argparse.Namespace, folder: str) -> list[str]:
     file, precision = args.train_file[0], args.precision[0]
     if side == SIDES[side]:
         chosen = ["--train_file", file, "--precision", precision, "--side", side, "--folder", folder]
-        return [sys.executable, __file__, *sys.argv[1:], *chosen]
+        return [sys.executable, "-m", "experiments.benchmarks.whole_runs", *sys.argv[1:], *chosen]
     options = dict(model_name=args.model_name, train_file=file, output_dir=f"{folder}/run")
     options |= dict(max_steps=args.steps, per_device_train_batch_size=args.batch_size, max_seq_length=args.length)
     options |= dict(eval_strategy="no", report_to="none", bf16=precision == "bf16", use_cpu="true", learning_rate=3e-5)
@@ -84,7 +82,7 @@ def command_of(side: str, args: argparse.Namespace, folder: str) -> list[str]:
         options |= dict(measure_drift=side != SAME_WORK)
     else:
         options |= dict(recipe="adapt")
-    return [sys.executable, str(ROOT / "run_unsup.py"), *(f"--{name}={value}" for name, value in options.items())]
+    return [sys.executable, "-m", "informin", "train", *(f"--{name}={value}" for name, value in options.items())]
 
 
 def seconds_of(side: str, args: argparse.Namespace) -> float:
@@ -118,8 +116,6 @@ def main() -> None:
     if args.side:
         theirs(args, args.side, args.folder)
         return
-    from report import report, spread
-
     rows, measured = [], {}
     for file, precision in product(args.train_file, args.precision):
         one = argparse.Namespace(**vars(args) | {"train_file": [file], "precision": [precision]})

@@ -71,7 +71,7 @@ def information(model: SentenceTransformer, texts: list[str], batch_size: int = 
     model.train()
     parts: list[list[Tensor]] = [[], []]
     for start in range(0, len(texts), batch_size):
-        features = model.tokenize(texts[start : start + batch_size])
+        features = model.preprocess(texts[start : start + batch_size])
         features = {name: x.to(model.device) if isinstance(x, Tensor) else x for name, x in features.items()}
         for views in parts:
             views.append(normalize(model(dict(features))["sentence_embedding"].double().cpu(), dim=-1))

@@ -1,4 +1,4 @@
-"""Figures of embeddings, runs and scores. Each function writes STEM.png, STEM.svg and STEM.csv and returns their paths."""
+"""Figures of embeddings, runs and scores. Each function writes STEM.png, .svg and .csv and returns their paths."""
 
 import math
 import textwrap

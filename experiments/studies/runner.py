@@ -170,7 +170,7 @@ def scoring_command(run: Run, model: Path, study: Study, results: Path) -> list[
 
 
 def run_record(run: Run, model: Path, results: Path) -> dict:
-    """Return the content of run.json: the options, what was trained, and the scores. Paths are reduced to their names."""
+    """Return the content of run.json: options, what was trained, and scores. Paths are reduced to their names."""
     scored = read_json(results) if results.exists() else {"tasks": {}, "average": {}}
     training = read_json(model / "training.json") if run.setting.trained else {"options": {}, "history": []}
     kept = next((entry for entry in training["history"] if entry["step"] == training["kept_step"]), {})

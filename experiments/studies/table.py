@@ -67,7 +67,7 @@ def summarize(study: Study, records: Records) -> dict:
         **{name: getattr(study, name) for name in ("name", "title", "tasks", "grid", "seeds", "measures", "published")},
         "samples": {name: [kind, Path(file).name] for name, (kind, file) in study.samples.items()},
         "missing": [list(key) for key in every if key not in records],
-        "unlike": _unlike([record for (_, seed), record in records.items() if seed is not None]),
+        "unlike": _unlike(study, [record for (_, seed), record in records.items() if seed is not None]),
         "before": {name: {column: value_of(record, column) for column in columns} for name, record in before.items()},
         "settings": settings,
         "differences": [compare(pair, measure, settings, study.seeds) for measure in study.measures for pair in pairs],
@@ -93,7 +93,9 @@ def compare(setting: Setting, measure: str, settings: dict, seeds: Sequence[int]
     gains = {seed: values[seed] - other[seed] for seed in seeds if seed in values and seed in other}
     resampled, normal = intervals(list(gains.values()))
     names = {"setting": setting.name, "baseline": setting.baseline, "measure": measure}
-    return names | mean_and_sd(gains) | {"bootstrap": resampled, "t": normal, "verdict": verdict(resampled, normal)}
+    few = f"n < {FEWEST}" if len(gains) < FEWEST else "equal values"
+    shown = verdict(resampled, normal) if resampled else f"{few}: no interval"
+    return names | mean_and_sd(gains) | {"bootstrap": resampled, "t": normal, "verdict": shown}
 
 
 def intervals(gains: Sequence[float]) -> tuple[list[float] | None, list[float] | None]:
@@ -110,10 +112,8 @@ def intervals(gains: Sequence[float]) -> tuple[list[float] | None, list[float] |
     return [float(x) for x in resampled.confidence_interval], [float(np.mean(gains) + sign * half) for sign in (-1, 1)]
 
 
-def verdict(resampled: Sequence[float] | None, normal: Sequence[float] | None) -> str:
+def verdict(resampled: Sequence[float], normal: Sequence[float]) -> str:
     """Return "signal" if both intervals exclude 0, otherwise "not shown", which does not mean that there is none."""
-    if resampled is None or normal is None:
-        return "no interval"
     return SIGNAL if all(low > 0 or high < 0 for low, high in (resampled, normal)) else "not shown"
 
 
@@ -141,11 +141,11 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
 def tables(summary: dict) -> list[str]:
     """Return the table of means, with baselines a table of differences for each measure, and notes."""
     measures, published = summary["measures"], summary.get("published", {})
-    columns = (DEVELOPMENT, *measures, *GEOMETRY)
+    columns = tuple(dict.fromkeys((DEVELOPMENT, *measures, *GEOMETRY)))
     beside = [measure for measure in measures if any(measure in scores for scores in published.values())]
     rows: list[list[object]] = []
     for name, before in summary["before"].items():
-        rows.append([name, *(_number(before[column], column) for column in columns), *("" for _ in beside)])
+        rows.append([name, *(_number(before[column], column) for column in columns), *(None for _ in beside)])
     for name, setting in summary["settings"].items():
         paper = published.get(name, {})
         rows.append([name, *(_mean(setting[column], column) for column in columns), *map(paper.get, beside)])
@@ -217,15 +217,20 @@ def _best(settings: Sequence[Setting], summaries: dict) -> dict:
     return best
 
 
-def _unlike(records: Sequence[dict]) -> dict[str, dict[str, int]]:
+def _unlike(study: Study, records: Sequence[dict]) -> dict[str, dict[str, int]]:
     """Return conditions that differ between runs but should not, with the number of runs for each value."""
     conditions = [
-        {"the encoder's weights": str(record["base_model"]["weights_sha256"])[:8], "precision": record["precision"]}
+        {
+            "the encoder's weights": str(record["base_model"]["weights_sha256"])[:8],
+            "precision": record["precision"],
+            "sentences": (record["data"] or {}).get("sentences"),
+        }
         | {name: value for name, value in record["environment"].items() if name not in ("device", "threads")}
         for record in records
     ]
-    names = dict.fromkeys(name for run in conditions for name in run)
-    counts = {name: dict(Counter(str(run.get(name)) for run in conditions)) for name in names}
+    sizes = {str(setting.options.get("max_train_samples")) for setting in study.settings}
+    names = dict.fromkeys(name for run in conditions for name in run if name != "sentences" or len(sizes) == 1)
+    counts = {name: dict(Counter(str(run.get(name, "none")) for run in conditions)) for name in names}
     return {name: values for name, values in counts.items() if len(values) > 1}
 
 
