@@ -1,4 +1,4 @@
-"""Interfaces between guides and the terms and views that use them."""
+"""Interfaces between guides and the terms that use them."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class GuideNeeds:
-    """What a term or a view needs from a guide.
+    """What a term needs from a guide.
 
     Attributes:
         sentences: The sentences whose embeddings it uses: those of the training data, or the general sentences of the
@@ -27,22 +27,8 @@ class GuideNeeds:
 class Guide(Protocol):
     """A frozen encoder's embeddings of N sentences. `informin.guide.cache.CachedGuide` is the implementation."""
 
-    @property
-    def dimensions(self) -> int:
-        """Dimension of the embeddings."""
-
-    @property
-    def first(self) -> Tensor:
-        """Indices (N,) int64 of the first sentence with the same text."""
-
     def lookup(self, indices: Tensor) -> Tensor:
         """Return the unit vectors (B, d) float32 of the sentences with these indices (B,), on the same device."""
-
-    def nearest(self, k: int) -> tuple[Tensor, Tensor]:
-        """Return the indices (N, k) and cosines (N, k) of the k nearest other sentences of each sentence.
-
-        Copies count once: they have the same neighbors, and their `first` stands for them.
-        """
 
     def quantile(self, fraction: float) -> float:
         """Return the cosine that this fraction of all pairs of different sentences exceeds."""

@@ -11,28 +11,21 @@ from transformers import PreTrainedTokenizerBase
 
 from informin.errors import UsageError
 from informin.padding import join_rows
-from informin.textfiles import read_sentences, require_file, without_blanks
+from informin.texts import read_texts
 
 PACKAGED = Path(__file__).parents[1] / "general_sentences.txt"
 IGNORED = -100  # transformers' label for positions that are not predicted
 
 
-def replay_path(file: str | None) -> Path:
-    """Return the path of the general sentences: the given file, or the English ones of this package."""
-    return Path(file or PACKAGED)
-
-
 def load_general_sentences(file: str | None) -> datasets.Dataset:
-    """Load the general sentences as the column `text`: see `replay_path`.
+    """Load general sentences as the column `text`: from a file, or the English ones of this package.
 
     Raises:
         UsageError: The file cannot be read, or has no sentence.
     """
-    path = replay_path(file)
-    require_file("`replay_file`", path)
-    sentences = list(without_blanks(read_sentences(path, None)))
+    sentences = list(read_texts(file or PACKAGED))
     if not sentences:
-        raise UsageError(f"{path} has no sentence", option="replay_file")
+        raise UsageError(f"{file} has no sentence", option="replay_file")
     return datasets.Dataset.from_dict({"text": sentences})
 
 
