@@ -14,16 +14,18 @@ import logging
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, zip_longest
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from informin.errors import UsageError, counted
 
 logger = logging.getLogger(__name__)
+Read = Callable[[Sequence[str]], Iterator[Sequence[Any]]]  # from names of columns to the cells of each row
 
-SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet", ".arrow")
+TABLES = (".csv", ".tsv", ".jsonl")
+SUFFIXES = (".txt", *TABLES, ".parquet", ".arrow")
 TEXT_COLUMNS = ("text", "sentence")  # read by default, if a file has several columns
 COLUMN_NAME = re.compile(r"[\w.:/-]+( [\w.:/-]+)?")  # up to two words; other first lines are texts
 FIRST_ROWS = 1_000  # of a JSON Lines file, whose keys are its columns
@@ -81,7 +83,7 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
 def read_rows(
     path: str | Path, columns: Sequence[str], option: str, optional: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a CSV, TSV, JSONL or Parquet file by column name. The first line of a table has the names.
+    """Yield the rows of a CSV, TSV or JSONL file by column name. The first line of a CSV or TSV file has the names.
 
     Args:
         path: The file.
@@ -90,7 +92,7 @@ def read_rows(
         optional: Columns that are None in every row if the file lacks them.
 
     Returns:
-        Text, or also numbers from JSONL and Parquet; None for an empty or blank cell.
+        Texts, or also other values from JSONL; None for an empty or blank cell.
 
     Raises:
         UsageError: The file or a column does not exist, the file cannot be parsed, or a row has too many fields.
@@ -98,14 +100,13 @@ def read_rows(
     path = Path(path)
     if not path.is_file():
         raise UsageError(f"{path} does not exist", option=option)
-    if _kind(path) not in SUFFIXES[1:]:
-        raise UsageError(f"{path} has another suffix", option=option, needed=", ".join(SUFFIXES[1:]))
-    names, rows = _open_table(path)
-    _check_columns(path, names, columns, option)
-    defaults = dict.fromkeys([*columns, *optional])
-    for row in rows:
-        cells = {name: None if isinstance(cell, str) and is_blank(cell) else cell for name, cell in row.items()}
-        yield defaults | cells
+    if _kind(path) not in TABLES:
+        raise UsageError(f"{path} has another suffix", option=option, needed=", ".join(TABLES))
+    header, read = _open_table(path)
+    _check_columns(path, header, [*columns, *(name for name in optional if name in header)], option)
+    names = list(dict.fromkeys([*header, *optional]))
+    for row in read(names):
+        yield {name: None if isinstance(cell, str) and is_blank(cell) else cell for name, cell in zip(names, row)}
 
 
 def is_blank(text: str | None) -> bool:
@@ -121,11 +122,11 @@ def as_texts(texts: Iterable[str], option: str = "texts") -> list[str]:
     """
     if isinstance(texts, str | bytes):
         raise UsageError(f"is one text, {texts!r:.40}", option=option, needed="a list of texts")
-    texts = list(texts)
-    for text in texts:
-        if not isinstance(text, str):
-            raise UsageError(f"contains {text!r:.60}", option=option, needed="a list of texts")
-    return texts
+    items = list(texts)
+    for item in items:
+        if not isinstance(item, str):
+            raise UsageError(f"contains {item!r:.60}", option=option, needed="a list of texts")
+    return [str(item) for item in items]  # also those of NumPy
 
 
 def _visible_files(folder: Path) -> Iterator[Path]:
@@ -147,17 +148,16 @@ def _suffixes() -> str:
 def _texts_of(path: Path, text_column: str | None) -> Iterator[str]:
     if _kind(path) == ".txt":
         return (line.rstrip("\r\n") for line in _lines(path))
-    columns, rows = _open_table(path)
-    names = _text_columns(path, columns, text_column) if columns else []
-    return (_joined_cells(path, row, names) for row in rows)
+    header, read = _open_table(path)
+    names = _text_columns(path, header, text_column) if header else []
+    return (_joined_cells(path, names, row) for row in read(names))
 
 
-def _joined_cells(path: Path, row: dict, names: Sequence[str]) -> str:
-    cells = [row.get(name) for name in names]
-    for name, cell in zip(names, cells):
+def _joined_cells(path: Path, names: Sequence[str], row: Sequence[Any]) -> str:
+    for name, cell in zip(names, row):
         if cell is not None and not isinstance(cell, str):
             raise UsageError(f"{path}: the column {name} contains {cell!r:.60}", needed="text")
-    return " ".join(cell for cell in cells if cell is not None and not is_blank(cell))
+    return " ".join(cell for cell in row if not is_blank(cell))
 
 
 def _text_columns(path: Path, columns: list[str], text_column: str | None) -> list[str]:
@@ -188,30 +188,55 @@ def _listed(names: list[str]) -> str:
     return ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in names[:20])
 
 
-def _open_table(path: Path) -> tuple[list[str], Iterator[dict]]:
-    """Return the names of the columns, and the rows. A row can lack columns."""
+def _open_table(path: Path) -> tuple[list[str], Read]:
+    """Return the names of the columns, and a function that reads some of them. A cell that a row lacks is None."""
     kind = _kind(path)
     if kind in DIALECTS:
-        table = _table_rows(path, kind)
-        header = next(table, [])
-        return header, (dict(zip_longest(header, row[: len(header)])) for row in table)
-    if kind == ".jsonl":
-        records = _json_records(path)
-        first = list(islice(records, FIRST_ROWS))
-        return list(dict.fromkeys(key for record in first for key in record)), chain(first, records)
+        return _open_csv(path, kind)
+    return _open_json(path) if kind == ".jsonl" else _open_arrow(path, kind)
+
+
+def _open_csv(path: Path, kind: str) -> tuple[list[str], Read]:
+    rows = _csv_rows(path, kind)
+    header = next(rows, [])
+
+    def read(names: Sequence[str]) -> Iterator[Sequence[Any]]:
+        places = [header.index(name) if name in header else None for name in names]
+        return ([row[place] if place is not None and place < len(row) else None for place in places] for row in rows)
+
+    return header, read
+
+
+def _open_json(path: Path) -> tuple[list[str], Read]:
+    records = _json_records(path)
+    first = list(islice(records, FIRST_ROWS))
+
+    def read(names: Sequence[str]) -> Iterator[Sequence[Any]]:
+        return ([record.get(name) for name in names] for record in chain(first, records))
+
+    return list(dict.fromkeys(key for record in first for key in record)), read
+
+
+def _open_arrow(path: Path, kind: str) -> tuple[list[str], Read]:
     import datasets
 
-    rows = datasets.load_dataset(kind[1:], data_files=[glob.escape(str(path))], split="train", streaming=True)
-    return list(rows.column_names), iter(rows)
+    files = [glob.escape(str(path))]  # its characters are not a pattern
+    rows = datasets.load_dataset(kind[1:], data_files=files, split="train", streaming=True).with_format("arrow")
+
+    def read(names: Sequence[str]) -> Iterator[Sequence[Any]]:
+        for table in rows.select_columns(list(names)).iter(FIRST_ROWS):
+            yield from zip(*(table[name].to_pylist() for name in names))
+
+    return list(rows.column_names), read
 
 
-def _table_rows(path: Path, kind: str) -> Iterator[list[str]]:
+def _csv_rows(path: Path, kind: str) -> Iterator[list[str]]:
     """Yield the rows of a CSV or TSV file that are not empty, header first."""
     reader, width, quoted = csv.reader(_lines(path), **DIALECTS[kind]), 0, False
     try:
         for row in reader:
             width = width or len(row)
-            if any(row[width:]):  # some programs end every line with empty fields
+            if len(row) > width and any(row[width:]):  # some programs end every line with empty fields
                 raise UsageError(
                     f"{path}, line {reader.line_num}: found {counted(len(row), 'field')}, but the header has {width}",
                     fix="Put quotation marks around a text with commas (CSV), or remove the tab from it (TSV). If each "

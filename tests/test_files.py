@@ -1,4 +1,4 @@
-"""Atomic JSON files and checksums. tests/training/test_checkpoints.py tests manifests."""
+"""Atomic JSON files, checksums and manifests."""
 
 import hashlib
 import json
@@ -6,79 +6,62 @@ import os
 
 import pytest
 
-from informin.evaluation.results import load_results
-from informin.files import damage, last_name, read_json, sha256, write_json
-from informin.models.checkpoint import Checkpoint
+from informin.files import (
+    MANIFEST,
+    damage,
+    last_name,
+    manifest_files,
+    read_json,
+    set_usual_modes,
+    sha256,
+    write_json,
+    write_manifest,
+)
 from tests.conftest import raises_usage
 
 NAN = float("nan")
 
 
-def test_json_is_indented_and_keeps_unicode(tmp_path):
+@pytest.mark.parametrize("indent", [1, 2])
+def test_json_is_indented_and_keeps_unicode(tmp_path, indent):
     """Unicode is not escaped, and the file ends with a newline."""
     values = {"b": [1, 2.5, None], "a": "é 日本"}
-    for indent in (1, 2):
-        write_json(tmp_path / "x.json", values, indent=indent)
-        text = (tmp_path / "x.json").read_text(encoding="utf-8")
-        assert text == json.dumps(values, indent=indent, ensure_ascii=False) + "\n" and "日本" in text
-    assert os.listdir(tmp_path) == ["x.json"]
+    write_json(tmp_path / "x.json", values, indent=indent)
+    text = (tmp_path / "x.json").read_text(encoding="utf-8")
+    assert text == json.dumps(values, indent=indent, ensure_ascii=False) + "\n" and "日本" in text
+    assert os.listdir(tmp_path) == ["x.json"] and read_json(tmp_path / "x.json") == values
 
 
-def test_pipes_are_not_read(tmp_path):
-    os.mkfifo(tmp_path / "x.json")
-    for read in (read_json, load_results):
-        with raises_usage(found="x.json is not a regular file"):
-            read(tmp_path / "x.json")
-    (tmp_path / "run").mkdir()
-    os.mkfifo(tmp_path / "run" / "config.json")
-    with raises_usage(option="model_name", found="the folder has no config.json"):
-        Checkpoint(tmp_path / "run").require_config()
-    os.mkfifo(tmp_path / "run" / "manifest.json")
-    assert "no readable manifest.json" in damage(tmp_path / "run")
+@pytest.mark.parametrize("content", [b"{", b"", b"[1]", b"1", b'{"a": "\xff"}'])
+def test_error_names_a_file_that_is_no_json_object(tmp_path, content):
+    (tmp_path / "x.json").write_bytes(content)
+    with raises_usage(found="x.json"):
+        read_json(tmp_path / "x.json")
 
 
-@pytest.mark.parametrize("value", [NAN, float("inf")])
-def test_nan_and_infinity_in_json(tmp_path, value):
-    """A refused write keeps the earlier file. With `allow_nan`, they are written as Python writes them."""
+def test_missing_json(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"x\.json"):
+        read_json(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("value", [NAN, float("inf"), {"a": [NAN]}])
+def test_nan_and_infinity_are_refused_and_the_earlier_file_is_kept(tmp_path, value):
     write_json(tmp_path / "x.json", [1])
     with pytest.raises(ValueError, match="not JSON compliant"):
-        write_json(tmp_path / "x.json", [value])
-    assert (tmp_path / "x.json").read_text() == "[\n 1\n]\n" and os.listdir(tmp_path) == ["x.json"]
-    write_json(tmp_path / "x.json", [value], allow_nan=True)
-    assert str(json.loads((tmp_path / "x.json").read_text())) == str([value])
-
-
-def test_json_is_written_atomically(tmp_path, monkeypatch):
-    """Errors keep the old file and leave no temporary files."""
-    path = tmp_path / "x.json"
-    write_json(path, "old")
-
-    def full(source, target):
-        assert json.loads(path.read_text()) == "old" and json.loads(source.read_text()) == "new"
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
-        patched.setattr(os, "replace", full)
-        write_json(path, "new")
-    assert json.loads(path.read_text()) == "old" and os.listdir(tmp_path) == ["x.json"]
+        write_json(tmp_path / "x.json", value)
+    assert json.loads((tmp_path / "x.json").read_text()) == [1] and os.listdir(tmp_path) == ["x.json"]
 
 
 @pytest.mark.parametrize("link", [os.link, os.symlink])
 def test_link_targets_are_not_changed(tmp_path, link):
-    write_json(tmp_path / "own.json", "theirs")
-    link(tmp_path / "own.json", tmp_path / "x.json")
+    write_json(tmp_path / "other.json", "theirs")
+    link(tmp_path / "other.json", tmp_path / "x.json")
     write_json(tmp_path / "x.json", "ours")
-    assert [json.loads((tmp_path / name).read_text()) for name in ("own.json", "x.json")] == ["theirs", "ours"]
+    assert [json.loads((tmp_path / name).read_text()) for name in ("other.json", "x.json")] == ["theirs", "ours"]
     assert not (tmp_path / "x.json").is_symlink()
 
 
-def test_manifest_with_an_impossible_file_name(tmp_path):
-    name = "x" * 300
-    (tmp_path / "manifest.json").write_text(json.dumps({"files": {name: {"size": 0, "sha256": ""}}}))
-    assert damage(tmp_path) == f"{name} is missing"
-
-
-@pytest.mark.parametrize("size", [0, 5, 2**20, 2**21 + 3])
+@pytest.mark.parametrize("size", [0, 5, 2**21 + 3])
 def test_sha256_of_a_file_of_any_size(tmp_path, size):
     content = os.urandom(size)
     (tmp_path / "x").write_bytes(content)
@@ -92,3 +75,51 @@ def test_last_name_of_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "model")
     assert last_name(tmp_path / "my-encoder") == last_name(f"{tmp_path}/my-encoder/") == "my-encoder"
     assert last_name(".") == "model" and last_name("me/other") == "other"
+
+
+def test_files_get_the_usual_mode(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "weights").touch(0o600)
+    before = os.umask(0o022)
+    try:
+        set_usual_modes(tmp_path)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "sub" / "weights").stat().st_mode & 0o777 == 0o644
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["sub", "weights"]
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    folder = tmp_path / "checkpoint-4"
+    (folder / "adapter").mkdir(parents=True)
+    (folder / "model.bin").write_bytes(b"weights")
+    (folder / "adapter" / "config.json").write_text("{}")
+    write_manifest(folder)
+    return folder
+
+
+def test_manifest_lists_all_files(checkpoint):
+    assert {name: entry["size"] for name, entry in manifest_files(checkpoint).items()} == {
+        "model.bin": 7,
+        "adapter/config.json": 2,
+    }
+    assert damage(checkpoint) is None
+    write_manifest(checkpoint)  # which does not list itself
+    assert MANIFEST not in manifest_files(checkpoint) and damage(checkpoint) is None
+
+
+def test_damage_of_a_checkpoint(checkpoint):
+    (checkpoint / "model.bin").write_bytes(b"Weights")
+    assert damage(checkpoint, contents=False) is None and "model.bin has changed" in damage(checkpoint)
+    (checkpoint / "model.bin").write_bytes(b"weight")
+    assert "model.bin has 6 bytes" in damage(checkpoint, contents=False)
+    (checkpoint / "model.bin").unlink()
+    assert damage(checkpoint, contents=False) == "model.bin is missing"
+    assert "no such folder" in damage(checkpoint.parent / "checkpoint-8")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"files": {"model'])
+def test_checkpoint_with_a_damaged_manifest_is_incomplete(checkpoint, content):
+    (checkpoint / MANIFEST).write_text(content)
+    assert manifest_files(checkpoint) is None and "incomplete" in damage(checkpoint)

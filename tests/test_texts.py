@@ -1,0 +1,265 @@
+"""Reading texts and tables as they are, choosing a column, and errors that name the file."""
+
+import codecs
+import gzip
+import json
+
+import datasets
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from informin.texts import as_texts, find_files, is_blank, read_rows, read_texts
+from tests.conftest import raises_usage
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Return a function that writes text, bytes, or JSON records (a list), compressed if the name ends in .gz."""
+
+    def write(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, list):
+            content = "".join(f"{json.dumps(record)}\n" for record in content)
+        content = content.encode() if isinstance(content, str) else content
+        path.write_bytes(gzip.compress(content) if name.lower().endswith(".gz") else content)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize(
+    "name, content, expected",
+    [
+        ("a.txt", "one\r\ntwo\r\n", ["one", "two"]),
+        ("a.txt", "\n\n one \n \t\nlast", [" one ", "last"]),
+        ("a.txt", "", []),
+        ("a.txt", codecs.BOM_UTF8 + "é\n".encode(), ["é"]),
+        ("a.txt", "one\n\ufefftwo\n", ["one", "two"]),  # files that were concatenated
+        ("a.txt", "a\u2028b\x85c\x0bd\x0ce\rf\nNA\n", ["a\u2028b\x85c\x0bd\x0ce\rf", "NA"]),
+        ("a.csv", "\ufefftext,id\r\nNA,1\r\nnull,2\r\n", ["NA", "null"]),
+        (
+            "a.csv",
+            'id,text\n1,"He said ""yes"", and left."\n\n2,\n3,"one\ntwo"\n',
+            ['He said "yes", and left.', "one\ntwo"],
+        ),
+        ("a.csv", "title\n007\n1e3\n", ["007", "1e3"]),
+        ("a.csv", "\n\nid,text\n1,one\n2\n", ["one"]),
+        ("a.csv", "text,id\none,1,,\n", ["one"]),  # some programs end every line with empty fields
+        ("a.csv", "id,sentence\n1,one\n", ["one"]),
+        ("a.csv", "sentence,text\nx,one\n", ["one"]),
+        ("a.csv", "text\n", []),
+        ("a.csv", "", []),
+        ("A.TSV", 'id\ttext\n1\tone, two\n2\tit\'s "fine"\n', ["one, two", 'it\'s "fine"']),
+        ("a.jsonl", '{"text": "one\\ntwo", "n": 1}\r\n\n{"n": 2, "text": null}\n{"text": "NA"}\n', ["one\ntwo", "NA"]),
+        ("a.jsonl", [{"text": "one", "id": 1}, {"id": 2}, {"text": "three", "id": 3}], ["one", "three"]),
+        ("a.jsonl", [{"title": "one"}], ["one"]),
+        ("a.jsonl", "", []),
+    ],
+)
+def test_texts_are_read_as_they_are(write, suffix, name, content, expected):
+    assert list(read_texts(write(name + suffix, content))) == expected
+
+
+@pytest.mark.parametrize("ending", ["file", "stream", "parquet"])
+def test_columns_of_arrow_and_parquet_files(tmp_path, ending):
+    """Also in a folder whose name `datasets` would take for a pattern."""
+    table = pa.table({"n": [1, 2, 3], "text": ["one", None, "two\nlines"], "title": ["A", "B", None]})
+    path = tmp_path / "a[b]*" / ("x.parquet" if ending == "parquet" else "x.arrow")
+    path.parent.mkdir()
+    if ending == "parquet":
+        pq.write_table(table, path, row_group_size=2)
+    else:
+        create = pa.ipc.new_file if ending == "file" else pa.ipc.new_stream
+        with pa.OSFile(str(path), "wb") as file, create(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
+    assert list(read_texts(path)) == ["one", "two\nlines"]
+    assert list(read_texts(path, "title,text")) == ["A one", "B", "two\nlines"]
+    with raises_usage("text_column"):
+        list(read_texts(path, "other"))
+    with raises_usage(needed="text"):
+        list(read_texts(path, "n"))
+
+
+@pytest.mark.parametrize("column, expected", [("a", ["1", "3"]), ("b,a", ["x 1", "3", "y"]), ("b, c", ["x z", "y"])])
+def test_chosen_columns_are_joined_by_a_space(write, column, expected):
+    table = "a,b,c\n1,x,z\n3,,\n,y, \n"
+    assert list(read_texts(write("a.csv", table), column)) == expected
+    assert list(read_texts(write("a.tsv", table.replace(",", "\t")), column)) == expected
+
+
+@pytest.mark.parametrize(
+    "name, content, column, option, found",
+    [
+        ("a.csv", "a,b\n1,2\n", None, None, "a.csv has the columns a, b"),
+        ("a.csv", "a,b\n1,2\n", "c", "text_column", "'c', and "),
+        ("a.csv", "text,b\n1,2\n", "text,c", "text_column", "'c', and "),
+        ("a.csv", "text,text\n1,2\n", None, "text_column", "needs one column 'text'"),
+        ("a.jsonl", [{"a": "x", "b": "y"}], None, None, "a.jsonl has the columns a, b"),
+        ("a.csv", "text\none\nYes, he did.\n", None, None, "a.csv, line 3: found 2 fields, but the header has 1"),
+        ("a.tsv", "id\ttext\n1\ta\tb\n", None, None, "a.tsv, line 2: found 3 fields, but the header has 2"),
+        ("a.csv", 'text\none\n"two\nthree\n', None, None, "a.csv, line 4: "),
+        ("a.csv", 'text\n"two" she said\n', None, None, "a.csv, line 2: "),
+        ("a.csv", "text\none\rtwo\n", None, None, "a.csv, line 2: "),
+        ("a.jsonl", '{"text": "a"}\n{"text": "b"', None, None, "a.jsonl, line 2: not JSON"),
+        ("a.jsonl", '{"text": "a"}\n["b"]\n', None, None, "a.jsonl, line 2: found "),
+        ("a.jsonl", [{"text": "a"}, {"text": 5}], None, None, "a.jsonl: the column text contains 5"),
+        ("a.jsonl", [{"text": ["a"]}], None, None, "a.jsonl: the column text contains ['a']"),
+        ("a.txt", b"fine\n\nna\xefve\n", None, None, "a.txt, line 3: "),
+        ("a.csv", b"text\nna\xefve\n", None, None, "a.csv, line 2: "),
+        ("a.txt", b"text\nmore\0\n", None, None, "a.txt, line 2: found a zero byte"),
+        ("a.txt", "text\n".encode("utf-16"), None, None, "a.txt, line 1: "),
+        ("a.csv", "text\none\n".encode("utf-16-le"), None, None, "a.csv, line 1: found a zero byte"),
+        ("a.txt", "one\n", "text", "text_column", "has no columns"),
+    ],
+)
+def test_files_that_would_be_read_wrongly_are_rejected(write, name, content, column, option, found):
+    with raises_usage(option, found=found):
+        list(read_texts(write(name, content), column))
+
+
+@pytest.mark.parametrize("first", ["The dog runs.", "the old dog", "猫が寝ています。", "A fine film,1", "id;text"])
+@pytest.mark.parametrize("column", [None, "txet"])
+def test_the_first_row_of_a_table_without_header_is_not_lost(write, first, column):
+    with raises_usage(column and "text_column", found="a.csv"):
+        list(read_texts(write("a.csv", f"{first}\nThe cat.\n"), column))
+
+
+def test_one_warning_for_quoted_fields_of_tsv(write, caplog):
+    path = write("a.tsv", 'text\tn\nplain\t1\n"He said ""no"""\t2\n"two"\t3\n')
+    assert list(read_texts(path)) == ["plain", '"He said ""no"""', '"two"']
+    assert len(caplog.messages) == 1 and "line 3" in caplog.messages[0] and "quotation mark" in caplog.messages[0]
+    caplog.clear()
+    assert list(read_texts(write("b.tsv", 'text\tn\nHe said "no"\t2\n'))) == ['He said "no"'] and not caplog.messages
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:60], lambda data: data[:20] + b"\xff" * 9 + data[29:], bytes.lower]
+)
+def test_error_names_a_damaged_compressed_file(write, damage):
+    path = write("a.txt.gz", "".join(f"line {i} of many\n" for i in range(1000)))
+    path.write_bytes(damage(path.read_bytes()))
+    with raises_usage(found="a.txt.gz"):
+        list(read_texts(path))
+
+
+def test_texts_are_read_one_by_one(write):
+    """Files of any size: an error in a later row does not hide the rows before it."""
+    path = write("a.csv", "text\n" + "one\n" * 10_000 + "a,b\n")
+    texts = read_texts([path, path])
+    assert [next(texts) for _ in range(10_000)] == ["one"] * 10_000
+    with raises_usage(found="line 10002"):
+        next(texts)
+
+
+def test_files_in_folders(write, tmp_path):
+    """In a fixed order, without hidden files and folders and without other suffixes."""
+    for name in ("b.csv", "a/z.txt.gz", "a/b.jsonl", ".hidden.txt", ".ipynb_checkpoints/b.csv", "notes.md", "x.json"):
+        write(name, "text\none\n" if name.endswith("csv") else "")
+    write("a/z.txt.gz", "two\n")
+    names = [path.relative_to(tmp_path).as_posix() for path in find_files(tmp_path)]
+    assert names == ["a/b.jsonl", "a/z.txt.gz", "b.csv"]
+    assert list(read_texts(str(tmp_path))) == list(read_texts([tmp_path / "a", tmp_path / "b.csv"])) == ["two", "one"]
+    assert find_files([tmp_path / ".hidden.txt"]) == [tmp_path / ".hidden.txt"]
+
+
+@pytest.mark.parametrize(
+    "name, found", [("gone.txt", "does not exist"), ("a.json", "suffix"), ("d", "no file of texts")]
+)
+def test_paths_that_are_not_files_of_texts(write, tmp_path, name, found):
+    write("a.json", "{}")
+    write("d/a.md", "")
+    with raises_usage("train_file", found=found):
+        read_texts([tmp_path / name])
+
+
+PAIRS = ["sentence1", "sentence2", "score"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize(
+    "name, content, score",
+    [
+        ("a.tsv", "sentence1\tsentence2\tscore\tid\nA, b\t\t4.5\tx\n\nNA\t c \t0\n", str),
+        ("a.csv", '\ufeffid,sentence1,sentence2,score\r\nx,"A, b"," ",4.5\r\n,NA, c ,0\r\n', str),
+        (
+            "a.jsonl",
+            [
+                {"sentence1": "A, b", "sentence2": None, "score": 4.5, "id": "x"},
+                {"sentence1": "NA", "sentence2": " c ", "score": 0},
+            ],
+            float,
+        ),
+    ],
+)
+def test_rows_by_column(write, suffix, name, content, score):
+    """A row has all columns of the file; empty cells and missing optional columns are None."""
+    rows = list(read_rows(write(name + suffix, content), PAIRS, "eval_pairs", ["relevance"]))
+    assert [row.pop("id", None) for row in rows] == ["x", None]
+    expected = [("A, b", None, score("4.5"), None), ("NA", " c ", score("0"), None)]
+    assert rows == [dict(zip([*PAIRS, "relevance"], row)) for row in expected]
+
+
+@pytest.mark.parametrize(
+    "name, content, option, found",
+    [
+        ("a.tsv", "sentence1\tsentence2\nx\ty\n", "eval_pairs", "'score', and "),
+        ("a.tsv", "A\tb\t4\n", "eval_pairs", "a.tsv has the columns A, b, 4"),
+        ("a.csv", "sentence1,sentence2,score,score\n", "eval_pairs", "one column 'score'"),
+        ("a.csv", "", "eval_pairs", "'sentence1', and "),
+        (
+            "a.jsonl",
+            [{"sentence1": "x", "sentence2": "y"}],
+            "eval_pairs",
+            "a.jsonl has the columns sentence1, sentence2",
+        ),
+        ("a.csv", "sentence1,sentence2,score\nYes, he did,b,4\n", None, "a.csv, line 2: found 4 fields"),
+        ("a.txt", "sentence1\n", "eval_pairs", "suffix"),
+    ],
+)
+def test_tables_without_the_columns_are_rejected(write, name, content, option, found):
+    with raises_usage(option, found=found):
+        list(read_rows(write(name, content), PAIRS, "eval_pairs"))
+
+
+def test_missing_tables_are_rejected(tmp_path):
+    for path in (tmp_path, tmp_path / "gone.tsv"):
+        with raises_usage("eval_pairs", found="does not exist"):
+            list(read_rows(path, PAIRS, "eval_pairs"))
+
+
+@pytest.mark.parametrize(
+    "text, blank", [(None, True), ("", True), (" \t\n\u3000", True), ("NA", False), (" a ", False)]
+)
+def test_blank_texts(text, blank):
+    assert is_blank(text) is blank
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["one", "two"],
+        ("one", "two"),
+        iter(["one", "two"]),
+        np.array(["one", "two"]),
+        pd.Series(["one", "two"], index=[7, 8]),
+        datasets.Dataset.from_dict({"text": ["one", "two"]})["text"],
+        {"one": 1, "two": 2}.keys(),
+    ],
+    ids=lambda texts: type(texts).__name__,
+)
+def test_lists_of_texts(texts):
+    texts = as_texts(texts)
+    assert texts == ["one", "two"] and type(texts) is list and all(type(text) is str for text in texts)
+
+
+@pytest.mark.parametrize(
+    "texts", ["one", b"one", ["one", None], [1], [["one"]], np.array([1.0]), pd.Series(["a", np.nan])]
+)
+def test_other_than_lists_of_texts(texts):
+    with raises_usage("sentences"):
+        as_texts(texts, "sentences")
