@@ -1,6 +1,6 @@
 """Compare what the commands of this tree and of an older one write: weights, embeddings, scores, fitted maps.
 
-    python -m tools.bit_equality /path/to/old/tree --work FOLDER [--only TEXT] [--new_only]
+    python -m tools.bit_equality /path/to/old/tree --work FOLDER [--only TEXT]
 
 Runs the commands of both trees on tiny models, on a CPU with one thread, and compares
 
@@ -15,13 +15,13 @@ again by the next call. It takes some minutes and needs no network.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import runpy
 import shutil
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -163,18 +163,19 @@ def _forked(folder: Path, words: list[str]) -> int:
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    code = 1
-    with contextlib.suppress(BaseException):
-        os.chdir(folder)
-        log = os.open("log.txt", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        sys.argv = ["informin", *words]
-        try:
-            runpy.run_module("informin", run_name="__main__")
-            code = 0
-        except SystemExit as exit:
-            code = exit.code if isinstance(exit.code, int) else int(exit.code is not None)
+    os.chdir(folder)
+    log = os.open("log.txt", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.argv, code = ["informin", *words], 1
+    try:
+        runpy.run_module("informin", run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except Exception:
+        traceback.print_exc()
+    sys.stdout.flush()
     os._exit(code)
 
 

@@ -142,7 +142,7 @@ def main() -> None:
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    lines = list(read_sentences(Path(args.train_file), None))
+    lines = list(read_texts(args.train_file))
     tokenizer = tokenizer_of(args.output_dir, args.tokenizer, lines, args.vocab_size)
     groups = by_length(lines, tokenizer, device)
     print(f"{len(lines)} sentences, {sum(rows.numel() for rows in groups.values()) / 1e6:.1f}M tokens", flush=True)

