@@ -3,12 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-from sentence_transformers import SentenceTransformer
 
 from informin.errors import UsageError
-from informin.evaluation.results import load_all_results
+from informin.evaluation.results import Results, load_all_results
 from informin.models.checksums import weights_sha256
 from informin.models.opening import load_model
 from informin.publishing.published import raise_if_linked
@@ -40,10 +37,11 @@ def add_results(folder: str | Path, files: Sequence[str | Path], *, trust_remote
         raise UsageError("is set, but only the card of a trained model has a table of scores", option="results")
     model = load_model(folder, device="cpu", trust_remote_code=trust_remote_code)
     ours, base = weights_sha256(model), (record.base_model or {}).get("weights_sha256")
-    usual = _settings(model, record)
+    default = model.prompts.get(model.default_prompt_name or "", "")
+    usual = {"max_length": model.max_seq_length, "prompt": record.options.get("prompt", default) or None}
     placed = {}
     for results in load_all_results(files):
-        seed = _other_seed(Path(results.model), record)
+        seed = _other_seed(results, record)
         if results.weights_sha256 == ours:
             place, name = "model.json", "this model"
         elif results.weights_sha256 == base:
@@ -62,16 +60,10 @@ def add_results(folder: str | Path, files: Sequence[str | Path], *, trust_remote
         results.save(folder / "results" / place)
 
 
-def _settings(model: SentenceTransformer, record: RunRecord) -> dict[str, Any]:
-    """Return how the model computes embeddings, in the entries of a results file."""
-    default = model.prompts.get(model.default_prompt_name or "", "")
-    return {"max_length": model.max_seq_length, "prompt": record.options.get("prompt", default) or None}
-
-
-def _other_seed(folder: Path, record: RunRecord) -> int | None:
-    """Return the seed of a run that differs from this one only in the seed; None if it does not."""
-    other = RunRecord.load(folder) if folder.is_dir() else None
+def _other_seed(results: Results, record: RunRecord) -> int | None:
+    """Return the seed of a run that differs from this one only in the seed, if its weights gave these results."""
+    other = RunRecord.load(results.model)
     if other is None or other.seed == record.seed:
         return None
     same = (other.base_model, other.data, other.options) == (record.base_model, record.data, record.options)
-    return other.seed if same else None
+    return other.seed if same and weights_sha256(load_model(results.model)) == results.weights_sha256 else None

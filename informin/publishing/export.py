@@ -32,8 +32,8 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 import modeling_informin
 from informin.files import read_json, set_usual_modes, sha256, write_json
 from informin.models.checksums import forget_truncation
-from informin.models.opening import load_model
 from informin.models.lora import merged
+from informin.models.opening import load_model
 from informin.models.trained import NATIVE, TrainedModel
 from informin.outputs import new_files, new_folder
 from informin.publishing.card import write_card
@@ -165,7 +165,7 @@ def _weights(folder: Path) -> dict[str, str]:
     return {name: sha256(folder / name) for name in WHOLE_OR_LORA if (folder / name).is_file()}
 
 
-def _is_plain(model: SentenceTransformer, folder: Path) -> bool:
+def _is_plain(model: Any, folder: Path) -> bool:
     """Return whether the older files can describe a model that was saved in a folder."""
     if [type(module).__name__ for module in model] not in MODULES or not (folder / "config.json").is_file():
         return False
@@ -173,7 +173,7 @@ def _is_plain(model: SentenceTransformer, folder: Path) -> bool:
     return set(settings) <= set(USUAL) and pooling.pooling_mode in POOLINGS and pooling.include_prompt
 
 
-def _write_older_files(model: SentenceTransformer, folder: Path, head: Mapping[str, Tensor] | None) -> None:
+def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | None) -> None:
     transformer, pooling, *others = model
     config = read_json(folder / "config.json")
     settings: dict[str, Any] = {

@@ -7,6 +7,7 @@ token_embeddings (N, L, d) and sentence_embedding (N, d).
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,14 +56,15 @@ def export_onnx(folder: str | Path) -> Path:
     from onnxruntime import InferenceSession
 
     model = load_model(folder, device="cpu")
-    model[0].auto_model.set_attn_implementation("eager")
+    transformer: Any = model[0]
+    transformer.auto_model.set_attn_implementation("eager")
     tokens = model.preprocess(TEXTS)
     inputs = {name: value for name, value in tokens.items() if isinstance(value, Tensor)}
     names = list(inputs)
     path = Path(folder, MODEL)
     with new_file(path) as new, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they concern only the exporter's own code
-        program = torch.onnx.export(
+        program: Any = torch.onnx.export(
             _AllModules(model, names).eval(),
             tuple(inputs.values()),
             input_names=names,

@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath
 from typing import Any
 
 from safetensors.torch import load_file
@@ -45,7 +45,6 @@ MODULE = (
     *("whitespacetokenizer_config.json", "phrasetokenizer_config.json", "sentence_bert_config.json"),
 )
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
-MODULE_FOLDER = re.compile(r"[\w.-]+")
 # What an upload deletes from the repository if the folder does not have it.
 REPLACED = (*ROOT, *MODULE, "model-?????-of-?????.safetensors", *(f"[0-9]*_*/{name}" for name in MODULE), *RESULTS)
 # `model` in results that `informin.publishing.added_results` added.
@@ -61,20 +60,21 @@ def published_files(folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     raise_if_linked(folder)
-    names = {PurePosixPath(name) for name in ROOT} | set(result_files(folder))
+    names = {PurePath(name) for name in ROOT} | set(result_files(folder))
     for path in module_folders(folder):
-        names |= {PurePosixPath(path, name) for name in MODULE}
+        names |= {PurePath(path, name) for name in MODULE}
         inside = (folder / path).glob("*.safetensors")
-        names |= {PurePosixPath(path, file.name) for file in inside if SHARD.fullmatch(file.name)}
+        names |= {PurePath(path, file.name) for file in inside if SHARD.fullmatch(file.name)}
         names |= set(_code(folder, path))
-    return sorted(Path(name) for name in names if (folder / name).is_file() and ".." not in name.parts)
+    inside = (name for name in names if not name.is_absolute() and ".." not in name.parts)
+    return sorted(Path(name) for name in inside if (folder / name).is_file())
 
 
-def result_files(folder: str | Path) -> list[PurePosixPath]:
+def result_files(folder: str | Path) -> list[PurePath]:
     """Return the results that `add_results` put into a folder. Those of `informin eval` contain a path."""
     files = [path for pattern in RESULTS for path in Path(folder).glob(pattern)]
     added = [path for path in files if ADDED.fullmatch(str(read_json(path).get("model")))]
-    return [PurePosixPath(path.relative_to(folder).as_posix()) for path in added]
+    return [path.relative_to(folder) for path in added]
 
 
 def module_folders(folder: Path) -> list[str]:
@@ -128,14 +128,12 @@ def _modules(folder: Path) -> Iterator[tuple[str, str]]:
     waiting = [(str(one["path"]), str(one["type"])) for one in _json(folder / "modules.json", [])]
     while waiting:
         path, kind = waiting.pop(0)
-        if not all(MODULE_FOLDER.fullmatch(part) and part != ".." for part in PurePosixPath(path).parts):
-            raise UsageError(f"{folder / 'modules.json'} lists a module in {path!r:.60}", needed=EXPORTED)
         yield path, kind
         types = _json(folder / path / "router_config.json", {}).get("types", {})
-        waiting += [(str(PurePosixPath(path, name)), str(one)) for name, one in types.items()]
+        waiting += [(str(PurePath(path, name)), str(one)) for name, one in types.items()]
 
 
-def _code(folder: Path, path: str) -> Iterator[PurePosixPath]:
+def _code(folder: Path, path: str) -> Iterator[PurePath]:
     """Yield the files with a module's own code: those of its classes, and what they import from the same folder."""
     classes = [kind for where, kind in _modules(folder) if where == path]
     for name in ("config.json", TOKENIZER_CONFIG):
@@ -144,9 +142,9 @@ def _code(folder: Path, path: str) -> Iterator[PurePosixPath]:
             classes += value if isinstance(value, list) else [value]
     for name in (str(name) for name in classes if "--" not in str(name)):  # REPOSITORY--FILE.CLASS is on the Hub
         for file in (folder / where / f"{name.rpartition('.')[0].replace('.', '/')}.py" for where in (path, "")):
-            if file.is_file() and ".." not in name:
+            if file.is_file():
                 yield from (
-                    PurePosixPath(os.path.relpath(one, folder)) for one in (file, *get_relative_import_files(file))
+                    PurePath(os.path.relpath(str(one), folder)) for one in (file, *get_relative_import_files(file))
                 )
 
 

@@ -65,8 +65,8 @@ class PublishingTrainer(Trainer):
         usual = partial(super()._save, output_dir, state_dict)
         if not self.args.should_save:
             return usual()  # Trainer calls this in every process
-        folder = Path(output_dir or self.args.output_dir)
-        forget_truncation(self.processing_class)
+        folder = Path(output_dir or str(self.args.output_dir))
+        forget_truncation(self.trained.tokenizer)
         self.trained.save(folder, usual, with_weights(self._bones, state_dict) if self._bones and state_dict else None)
         # A pickle of the options, which contains local paths and is not used.
         (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
@@ -74,12 +74,12 @@ class PublishingTrainer(Trainer):
         set_usual_modes(folder)  # transformers copies the modeling file with its mode
 
     def export(self, folder: str | Path | None = None) -> None:
-        """Export the model, by default to the output folder; see `informin.publishing.export`. Call it in every process.
+        """Export the model, by default to the output folder. Call it in every process.
 
         Raises:
             SaveError: The folder could not be written. Earlier files in it are unchanged.
         """
-        folder, whole = folder or self.args.output_dir, self.whole_model
+        folder, whole = folder or str(self.args.output_dir), self.whole_model
         if self.is_world_process_zero():
             try:
                 export_folder(self.trained, folder, self.record(), module=whole, merge=self.args.lora_merge)
@@ -124,7 +124,7 @@ class PublishingTrainer(Trainer):
         if not self.is_world_process_zero():
             return None
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
-        return push_folder(self.args.output_dir, self._hub, commit_message or "End of training")
+        return push_folder(str(self.args.output_dir), self._hub, commit_message or "End of training")
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Upload the exported model after a checkpoint was saved, unless `hub_strategy` is end. A failure is logged.

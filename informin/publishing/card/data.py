@@ -14,8 +14,16 @@ from informin.training.record import RunRecord
 
 TAGS = ["sentence-transformers", "sentence-similarity", "feature-extraction"]
 # Entries of an `EvalResult`.
-STS = {"task_type": "semantic-similarity", "metric_type": "spearman_cosine", "metric_name": "Spearman x 100"}
-TRANSFER = {"task_type": "text-classification", "metric_type": "accuracy", "metric_name": "Accuracy x 100"}
+STS: dict[str, Any] = {
+    "task_type": "semantic-similarity",
+    "metric_type": "spearman_cosine",
+    "metric_name": "Spearman x 100",
+}
+TRANSFER: dict[str, Any] = {
+    "task_type": "text-classification",
+    "metric_type": "accuracy",
+    "metric_name": "Accuracy x 100",
+}
 TASKS = {**dict.fromkeys(STS_TASKS, STS), **dict.fromkeys(TRANSFER_TASKS, TRANSFER)}
 SAMPLE_TYPES = {"labels": "Clustering", "retrieval": "Retrieval"}
 
@@ -47,11 +55,15 @@ def eval_results(results: Results) -> list[EvalResult]:
     """Return the scores of SentEval tasks, and every measure of the user's own labeled data."""
     scored = []
     for name, entry in results.tasks.items():
-        data = {"dataset_type": name, "dataset_name": name}
+        data: dict[str, Any] = {"dataset_type": name, "dataset_name": name}
         if name in TASKS and entry["score"] is not None:
             data |= {"dataset_type": HUB_DATA, "dataset_config": name, "dataset_split": "test"}
             scored.append(EvalResult(**TASKS[name], **data, metric_value=round(entry["score"], 2)))
         for key, measure in KINDS[entry["kind"]].items() if entry.get("measures") else ():
-            kind = {"task_type": SAMPLE_TYPES[entry["kind"]], "metric_type": key, "metric_name": measure.title}
+            kind: dict[str, Any] = {
+                "task_type": SAMPLE_TYPES[entry["kind"]],
+                "metric_type": key,
+                "metric_name": measure.title,
+            }
             scored.append(EvalResult(**kind, **data, metric_value=round(entry["measures"][key], 2)))
     return scored

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Sequence
 from typing import Any
 
 # Characters with a meaning in Markdown. An underscore within a word and brackets without a link target have none.
@@ -28,9 +27,3 @@ def escaped(value: Any) -> Any:
 def in_quotes(value: str) -> str:
     """Return a text for use between double quotes in Python code."""
     return json.dumps(" ".join(value.split()), ensure_ascii=False)[1:-1].replace("`", "\\x60")
-
-
-def markdown_table(heads: Sequence[object], rows: Sequence[Sequence[object]], align: str = " ---: |") -> str:
-    """Return a table of cells that are escaped already. `align` is the delimiter of every column but the first."""
-    first, *lines = [f"| {' | '.join(map(str, row))} |" for row in (heads, *rows)]
-    return "\n".join([first, f"| --- |{align * len(heads[1:])}", *lines])

@@ -11,12 +11,13 @@ from huggingface_hub import ModelCard
 
 from informin.errors import UsageError
 from informin.evaluation.drift import MAIN, drift_table
+from informin.evaluation.measures import KINDS
 from informin.evaluation.table import render
 from informin.files import read_json
 from informin.outputs import save_text
 from informin.publishing.card import tables
 from informin.publishing.card.data import card_data, eval_results
-from informin.publishing.card.markdown import escape, escaped, in_quotes, markdown_table
+from informin.publishing.card.markdown import escape, escaped, in_quotes
 from informin.publishing.card.worse import worse_after_training, worse_by_drift
 from informin.publishing.fit_record import FitRecord
 from informin.publishing.origin import is_hub_id
@@ -88,7 +89,6 @@ def _adapter_card(folder: Path, record: FitRecord, shown: dict[str, Any]) -> Mod
         card_data(record, ["informin-cl", "linear-adapter"]),
         template_path=str(TEMPLATES / "adapter_card.md"),
         worse=list(worse_by_drift(drift, "The adapter")),
-        options=markdown_table(["Option", "Value"], list(escaped(record.options).items()), " --- |"),
         drift=render(drift_table({"adapted": drift}, "before", MAIN), "markdown") if drift else "",
         **_usage(folder, None),
         **shown,
@@ -113,9 +113,8 @@ def _run_card(folder: Path, record: RunRecord, shown: dict[str, Any]) -> ModelCa
         results=results,
         tables=tables.result_tables(results, record.seed, samples=False),
         samples=tables.result_tables(results, record.seed, samples=True),
-        history=tables.development_tables(record),
+        kinds=KINDS,
         drift=render(drift_table({tables.AFTER: drift}, tables.BEFORE), "markdown") if drift else "",
-        training=tables.options_table(record),
         worse=list(worse_after_training(record, results)),
         citations=_citations(record.objective),
         **_usage(folder, record.options.get("prompt")),

@@ -10,11 +10,9 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from informin.evaluation.measures import KINDS
 from informin.evaluation.results import Results, load_results
 from informin.evaluation.table import TITLES, render, score_tables
-from informin.publishing.card.markdown import escape, escaped, markdown_table
-from informin.training.record import RunRecord
+from informin.publishing.card.markdown import escape
 
 BEFORE, AFTER = "before training", "this model"
 
@@ -67,29 +65,3 @@ def result_tables(results: AddedResults, seed: int, samples: bool) -> str:
 def pooling_name(pooler: str) -> str:
     """Return the name of a pooling in words."""
     return {"cls": "[CLS] pooling", "mean": "mean pooling", "last": "last-token pooling"}.get(pooler, escape(pooler))
-
-
-def development_tables(record: RunRecord) -> str:
-    """Return one table per development set, with the scores before training and at the kept step."""
-    chosen = {entry["step"]: entry for entry in record.history if entry["step"] in (0, record.kept_step)}
-    if not chosen:
-        return ""
-    tables = []
-    for data in record.development_sets:
-        measures, rows = KINDS[data["kind"]], []
-        for step, entry in sorted(chosen.items()):
-            values = [(entry.get(name), measure) for name, measure in measures.items()]
-            cells = ["-" if value is None else measure.shown(value) for value, measure in values]
-            rows.append([f"step {step:,}, {AFTER}" if step else BEFORE, *cells])
-        tables.append(markdown_table([escape(data["name"]), *(m.title for m in measures.values())], rows))
-    return "\n\n".join(tables)
-
-
-def options_table(record: RunRecord) -> str:
-    """Return the options of a run as a table."""
-    rows = list((escaped(record.options) | {"seed": record.seed, "steps": record.steps}).items())
-    if record.chosen:
-        metric = str(record.options.get("metric_for_best_model", "Spearman")).removeprefix("eval_")
-        chosen = f"{escape(metric)} on {escape(record.development)}: step {record.kept_step:,}"
-        rows.append(("checkpoint selected by", chosen))
-    return markdown_table(["setting", "value"], rows, " --- |")
