@@ -1,30 +1,22 @@
 """Score models on STS and transfer tasks, labeled texts and retrieval."""
 
-import json
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 from sentence_transformers import SentenceTransformer
 
 from informin.distributed import first_only
-from informin.errors import UsageError, one_line
+from informin.errors import UsageError
 from informin.evaluation.labels import LABEL_COLUMNS
-from informin.evaluation.results import Results, load_all_results
-from informin.evaluation.scoring import Tasks, load_tasks, pooler_of, score_model
+from informin.evaluation.result_tables import check_same_files, load_others, tables_text
+from informin.evaluation.results import Results
+from informin.evaluation.scoring import load_tasks, pooler_of, score_model
 from informin.evaluation.senteval import chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
-from informin.evaluation.table import (
-    Table,
-    aggregation_table,
-    footnotes,
-    model_label,
-    render,
-    score_tables,
-    time_table,
-)
+from informin.evaluation.table import model_label, score_tables
 from informin.models.opening import load_model, name_of
 from informin.outputs import only_writer, save_text
 from informin.report.html import tables_html
@@ -60,12 +52,7 @@ class Evaluation:
             format: text, markdown, latex or json (the results themselves).
             seeds: The models are seeds of one recipe: adds mean ± sd.
         """
-        if format == "json":
-            return json.dumps([asdict(results) for results in self.rows], indent=1, ensure_ascii=False)
-        more = [*aggregation_table(self.rows), time_table(self.rows)] if format == "text" else []
-        notes = [one_line(note) for note in footnotes(self.rows, self.others)]
-        parts = [render(table, format) for table in (*self._tables(seeds), *more)]
-        return "\n\n".join([*parts, *(f"% {note}" if format == "latex" else note for note in notes)])
+        return tables_text(self.rows, self.others, seeds, format)
 
     def save(self, output_dir: str | Path, *, seeds: bool = False) -> None:
         """Write the tables to table.md, and the results of each row to a .json file.
@@ -78,14 +65,11 @@ class Evaluation:
             results.save(Path(output_dir, f"{label.replace('/', '-')}.json"))
         save_text(Path(output_dir, "table.md"), self.table("markdown", seeds=seeds) + "\n")
 
-    def _tables(self, seeds: bool = False) -> list[Table]:
-        return score_tables(self.rows, self.others, seeds)
-
     def __repr__(self) -> str:
-        return "\n\n".join(render(table, "text") for table in self._tables())
+        return self.table()
 
     def _repr_html_(self) -> str:
-        return tables_html(self._tables())
+        return tables_html(score_tables(self.rows, self.others))
 
 
 def evaluate(
@@ -151,7 +135,8 @@ def evaluate(
     folder = senteval_folder(senteval_dir) if names else None
     columns = (text_column or LABEL_COLUMNS[0], label_column or LABEL_COLUMNS[1])
     data = load_tasks(folder, names, split, **files, columns=columns)
-    others = load_others(_listed(compare), len(models) * len(poolers), data)
+    others = load_others(_listed(compare), len(models) * len(poolers), split)
+    check_same_files(others, data.checksums)
     raise_if_shared(output, [(Path(name_of(one)).name, how) for one in models for how in poolers])
     suffix = _suffix(whitening, split)
     rows: list[Results] = []
@@ -185,28 +170,6 @@ def evaluate(
     return Evaluation(rows, others)
 
 
-def load_others(paths: Sequence[str | Path], rows: int, data: Tasks | None = None) -> list[Results]:
-    """Load the results to compare with.
-
-    Args:
-        paths: Files or folders.
-        rows: Number of results that are compared with them.
-        data: Tasks of these results; None if they are not known.
-
-    Raises:
-        UsageError: Their number is neither 1 nor `rows`, or they have another split or other data.
-    """
-    others = load_all_results(paths)
-    if len(others) not in (0, 1, rows):
-        raise UsageError(f"has {len(others)} results", option="compare", needed=f"1, or one for each row ({rows})")
-    for other in others:
-        different = [name for name in other.tasks if data and _differs(other, name, data)]
-        if data and (other.split != data.split or different):
-            what = f"on another {different[0]}" if different else f"on the {other.split} split"
-            raise UsageError(f"has scores of {other.model} {what}", option="compare", fix="Score it on the same data.")
-    return others
-
-
 def raise_if_shared(output: str | Path | None, rows: Sequence[tuple[str, str]]) -> None:
     """Raise UsageError if two rows, of a model and a pooling each, would share a results file."""
     if output is not None and len(rows) > (1 if Path(output).suffix == ".json" else len(set(rows))):
@@ -221,11 +184,6 @@ def _results_file(output: Path, model: SentenceTransformer, pooler: str, suffix:
     if output.suffix == ".json":
         return output
     return output / f"{Path(name_of(model)).name}-{pooler_of(model) if pooler == 'auto' else pooler}{suffix}.json"
-
-
-def _differs(other: Results, name: str, data: Tasks) -> bool:
-    """Return whether results of a task were computed on other data than these."""
-    return name in data.data and [*other.tasks[name]["data"].values()] != [*data.checksums[name].values()]
 
 
 def _suffix(whitening: float | None, split: str) -> str:
