@@ -1,4 +1,4 @@
-"""The reader of test collections: both layouts and mteb tasks are checked alike, and as strictly as files of pairs."""
+"""The reader of test collections: both layouts are checked alike, and as strictly as files of pairs."""
 
 import json
 from collections.abc import Callable
@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from informin.errors import UsageError
-from informin.evaluation.collections import Collection, load_collection, load_retrieval_pairs, make_collection
-from informin.evaluation.mteb_tasks import load_mteb_task
-from informin.evaluation.retrieval_table import bm25_search, fused_ranking
-from tests.evaluation.test_collections import fake_mteb, random_encode
+from informin.evaluation.collections import Collection, load_collection, make_collection
+from informin.evaluation.fusion import bm25_search, fused_ranking
+from tests.conftest import raises_usage
+from tests.evaluation.test_collections import random_encode
 
 TEXTS = ["red stone", "blue lake", "old bread"]
 COLUMNS = {"beir": ("query-id", "corpus-id"), "tables": ("query", "document")}
@@ -61,77 +60,52 @@ def test_grades_are_in_either_column(load, layout, column):
 
 @LAYOUTS
 @pytest.mark.parametrize(
-    ("judged", "message"),
+    "judged",
     [
-        ("score\nq1 d1 0.8", "line 2: the score is 0.8; expected an integer from -1,000 to 1,000"),
-        ("relevance\nq1 d1 1\nq2 d2 1.9", "line 3: the relevance is 1.9; expected an integer"),
-        ("score\nq1 d1 1001", "line 2: the score is 1001; expected an integer"),
-        ("score\nq1 d1 nan", "line 2: the score is 'nan'; expected a number"),
-        ("score\nq1 d1 1_0", "line 2: the score is '1_0'; expected a number"),
-        ("score\nq1 d1 true", "line 2: the score is 'true'; expected a number"),
-        ("score\nq1 d1 ", "line 2: no score; expected a whole number in every row"),
-        ("score\nq1 d1", "line 2: no score; expected a whole number in every row"),
-        ("relevance score\nq1 d1 1 0", "line 2: relevance 1 contradicts score 0"),
-        ("score\nq1 d1 1\nq1 d1 2", "line 3: relevance 2 contradicts an earlier row for the same query and document"),
-        ("score\nq1 d1 1\nq1 d1 0", "line 3: relevance 0 contradicts an earlier row"),
-        ("grade\nq1 d1 0", "line 2: the column 'grade' is not read, and there is no column relevance or score"),
-        ("Score\nq1 d1 0", "line 2: the column 'Score' is not read"),
-        ("note\nq1 d1 0", "line 2: the column 'note' is not read"),
+        "score\nq1 d1 0.8",
+        "relevance\nq1 d1 1\nq2 d2 1.9",
+        "score\nq1 d1 1001",
+        "score\nq1 d1 nan",
+        "score\nq1 d1 ",
+        "score\nq1 d1",
+        "relevance score\nq1 d1 1 0",
+        "score\nq1 d1 1\nq1 d1 2",
+        "score\nq1 d1 1\nq1 d1 0",
+        "grade\nq1 d1 0",
+        "Score\nq1 d1 0",
+        "note\nq1 d1 0",
+        "score\nq1 d9 1",
+        "score\nq9 d1 1",
+        "score\nq1 d1 0",
     ],
 )
-def test_unclear_grades_are_refused(load, layout, judged, message):
-    with pytest.raises(UsageError) as info:
+def test_unclear_judgments_are_rejected(load, layout, judged):
+    with raises_usage():
         load(layout, judged)
-    assert message in str(info.value)
 
 
 @LAYOUTS
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ("q1\t0\td1\t1\n", "It looks like TREC's format without column names"),
-        ("q1 Q0 d1 1\n", "It looks like TREC's format without column names"),
-        ("q1\td1\t1\n", "Name the columns in the first line"),
-    ],
-)
-def test_judgments_without_a_header_are_explained(load, tmp_path, layout, lines, message):
+def test_judgments_without_a_header_are_rejected(load, tmp_path, layout):
     load(layout)
     file = tmp_path / layout / ("qrels/test.tsv" if layout == "beir" else "qrels.tsv")
-    file.write_text(lines)
-    with pytest.raises(UsageError) as info:
-        load_collection(file.parent.parent if layout == "beir" else file.parent)
-    assert message in str(info.value) and COLUMNS[layout][0] in str(info.value)
+    file.write_text("q1\t0\td1\t1\n")
+    with raises_usage(option="retrieval"):
+        load_collection(tmp_path / layout)
 
 
 @LAYOUTS
 @pytest.mark.parametrize("side", ["documents", "queries"])
-def test_a_text_column_of_another_name_is_refused(load, layout, side):
+def test_a_text_column_of_another_name_is_rejected(load, layout, side):
     ids = {"documents": ["d1", "d2"], "queries": ["q1", "q2"]}[side]
-    with pytest.raises(UsageError, match=r"no (column )?text.*passage"):
+    with raises_usage(option="retrieval", found="'text'"):
         load(layout, **{side: [{"_id": name, "passage": "red"} for name in ids]})
 
 
-@pytest.mark.parametrize("side", ["documents", "queries"])
-@pytest.mark.parametrize("text", [3, None, True, ["a"], {"a": 1}])
-def test_text_that_is_no_string_is_refused(load, side, text):
-    first = {"documents": "d1", "queries": "q1"}[side]
-    rows = [{"_id": first, "text": "red"}, {"_id": f"{first[0]}2", "text": text}]
-    with pytest.raises(UsageError, match=r"line 2: text is .*; expected text"):
-        load("beir", **{side: rows})
-
-
-@pytest.mark.parametrize("key", ["_id", "title", "text"])
-def test_half_of_a_surrogate_pair_is_refused(load, key):
-    row = {"_id": "d4", "title": "t", "text": "red"} | {key: "red \ud800"}
-    with pytest.raises(UsageError, match=r"corpus.jsonl, line 1: '\\ud800' is not valid Unicode"):
-        load("beir", documents=[row, *({"_id": f"d{i}", "text": "b"} for i in (1, 2))])
-
-
-@pytest.mark.parametrize("sizes", [(100_001, 0), (60_000, 60_000)], ids=["text", "title and text"])
-def test_long_documents_are_refused_as_in_training(load, sizes):
-    row = {"_id": "d1", "text": "a" * sizes[0], "title": "b" * sizes[1]}
-    with pytest.raises(UsageError, match=r"line 1: found a text of 1.*expected up to 100,000 characters"):
-        load("beir", documents=[row, {"_id": "d2", "text": "b"}])
+@pytest.mark.parametrize("key", ["text", "title"])
+@pytest.mark.parametrize("value", [3, True, ["a"], {"a": 1}])
+def test_text_that_is_no_string_is_rejected(load, key, value):
+    with raises_usage(found="'d2'"):
+        load("beir", documents=[{"_id": "d1", "text": "red"}, {"_id": "d2", "text": "blue"} | {key: value}])
 
 
 @LAYOUTS
@@ -141,82 +115,25 @@ def test_titles_come_before_texts(load, layout):
     assert found.documents == ["Stones red", "blue lake", "Bread"]
 
 
-@pytest.mark.parametrize("title", [3, ["a"]])
-def test_titles_must_be_text(load, title):
-    with pytest.raises(UsageError, match="line 1: title is"):
-        load("beir", documents=[{"_id": "d1", "title": title, "text": "a"}, {"_id": "d2", "text": "b"}])
-    rows = [{"_id": f"d{i}", "title": None, "text": "a"} for i in (1, 2)]
-    assert load("beir", documents=rows).documents == ["a", "a"]
-
-
 @LAYOUTS
 def test_a_few_empty_documents_are_counted_and_most_are_refused(load, layout, caplog):
     texts = ["red", "lake", "bread", "", "\u00a0"]
     rows = [{"_id": f"d{i}", "text": text} for i, text in enumerate(texts, start=1)]
-    assert load(layout, documents=rows).documents[:3] == texts[:3]
+    assert load(layout, documents=rows).documents == ["red", "lake", "bread", "", ""]
     assert "2 of 5 documents have no text." in caplog.text
-    with pytest.raises(UsageError, match="2 of 3 documents have no text; expected documents with text"):
+    with raises_usage(found="2 of 3 documents have no text"):
         load(layout, documents=[rows[0], {"_id": "d2", "text": ""}, rows[3]], judged="q1 d1")
-    with pytest.raises(UsageError, match="the query 'q2' has no text"):
+    with raises_usage(found="the query 'q2' has no text"):
         load(layout, queries=[{"_id": "q1", "text": "red"}, {"_id": "q2", "text": " "}])
 
 
-def test_short_rows_are_refused(load, tmp_path):
-    load("tables")
-    (tmp_path / "tables" / "corpus.tsv").write_text("id\ttext\nd1\tred\nd2\n")
-    with pytest.raises(UsageError, match="line 3: text is None; expected text"):
-        load_collection(tmp_path / "tables")
-
-
-@pytest.mark.parametrize("name", [1.0, True, ["d1"], {"a": 1}])
-def test_ids_are_text_or_whole_numbers(load, name):
-    rows = [{"_id": name, "text": "a"}, {"_id": 2, "text": "b"}]
-    with pytest.raises(UsageError, match=r"line 1: the id is .*expected text or a whole number"):
-        load("beir", documents=rows)
-    assert load("beir", "q1 2", documents=[{"_id": 7, "text": "a"}, rows[1]]).grades == [{0: 1}]
-    with pytest.raises(UsageError, match="line 2: the id '2' occurs twice"):
+def test_numbers_are_ids(load):
+    rows = [{"_id": 7, "text": "a"}, {"_id": 2.0, "text": "b"}]
+    assert load("beir", "q1 2", documents=rows).grades == [{0: 1}]
+    with raises_usage(found="'2' occurs twice"):
         load("beir", documents=[rows[1], {"_id": "2", "text": "a"}])
-
-
-@pytest.mark.parametrize("column", ["label", "Relevance", "grade"])
-def test_pairs_with_grades_in_another_column_are_refused(tmp_path, column):
-    path = tmp_path / "a.tsv"
-    path.write_text(f"query\tdocument\t{column}\na\tB\t0\nc\tD\t1\n")
-    with pytest.raises(UsageError, match=f"line 2: the column '{column}' is not read"):
-        load_retrieval_pairs(path)
-    path.write_text("query\tdocument\tscore\tid\na\tB\t0\t1\nc\tD\t2\t2\n")
-    found = load_retrieval_pairs(path)
-    assert (found.queries, found.grades) == (["c"], [{1: 2}])
-
-
-def mteb_task(documents, queries, relevant):
-    rows = [[{"id": name, **row} for name, row in texts.items()] for texts in (documents, queries)]
-    data = dict(zip(("corpus", "queries"), rows)) | {"relevant_docs": relevant}
-    return type("Task", (), {"load_data": lambda self: None, "dataset": {"default": {"test": data}}})()
-
-
-@pytest.mark.parametrize(
-    ("relevant", "text", "message"),
-    [
-        ({"q": {"a": 0.5}}, "x", "Task, query q, document a: the grade is 0.5; expected an integer"),
-        ({"q": {"a": None}}, "x", "Task, query q, document a: the grade is None; expected a number"),
-        ({"q": {"a": 1}}, 3, "Task, id b: text is 3; expected text"),
-        ({"q": {"a": 1}}, "\ud800", r"Task, id b: '\ud800' is not valid Unicode"),
-        ({"q": ["a"]}, "x", "Task is not a retrieval task"),
-    ],
-)
-def test_mteb_tasks_get_the_same_checks(monkeypatch, relevant, text, message):
-    fake_mteb(monkeypatch, mteb_task({"a": {"text": "x"}, "b": {"text": text}}, {"q": {"text": "y"}}, relevant))
-    with pytest.raises(UsageError) as info:
-        load_mteb_task("Task")
-    assert message in str(info.value)
-
-
-def test_mteb_judgments_of_unknown_documents_are_counted(monkeypatch, caplog):
-    documents, queries = {"a": {"text": "x"}, "b": {"text": "z"}}, {"q": {"text": "y"}}
-    fake_mteb(monkeypatch, mteb_task(documents, queries, {"q": {"a": 2, "c": 1, "b": -1}}))
-    assert load_mteb_task("Task").grades == [{0: 2}]
-    assert "1 judgment of queries or documents that do not exist" in caplog.text
+    with raises_usage(found="no id"):
+        load("beir", documents=[rows[1], {"_id": None, "text": "a"}])
 
 
 def own(documents: int) -> Collection:

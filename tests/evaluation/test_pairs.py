@@ -1,20 +1,16 @@
 """Graded pairs and their scores against plain loops and closed forms."""
 
-import json
 import math
-import os
 
 import datasets
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
 
-from informin.errors import UndefinedScoreError, UsageError
+from informin.errors import UndefinedScoreError
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev, score_pairs
 from informin.evaluation.geometry import alignment, uniformity
 from informin.evaluation.metrics.alignment_uniformity import formula
 from informin.evaluation.senteval import STSB_DEV
-from informin.models.open_model import load_model
 from tests.conftest import SHARED, make_sentences, raises_usage
 
 SENTEVAL = SHARED / "data/senteval"
@@ -47,60 +43,25 @@ def test_load_pairs(tmp_path, name, content):
 
 
 @pytest.mark.parametrize(
-    "name, content, message",
+    "content, option",
     [
-        ("a.csv", None, "`eval_pairs`: PATH does not exist"),
-        ("a.txt", HEADER, "`eval_pairs` names PATH, which has the suffix .txt; expected .tsv, .csv or .jsonl"),
-        ("a", HEADER, "`eval_pairs` names PATH, which has the suffix (none); expected"),
-        ("a.csv", "", "PATH has no column sentence1 and no column sentence2 and no column score; its first line is"),
-        ("a.tsv", HEADER, "PATH has no column sentence1 and"),
-        ("a.csv", "sentence1,b,score\n", "PATH has no column sentence2; its first line is sentence1, b, score."),
-        (
-            "a.csv",
-            HEADER + "a,b,1\na,b\n",
-            "PATH, line 3: no score in the columns sentence1, sentence2; expected a value",
-        ),
-        ("a.csv", HEADER + "a,b,1\na,b,high\n", "PATH, line 3: the score is 'high'; expected a number"),
-        ("a.csv", HEADER + "a,b,nan\n", "PATH, line 2: the score is 'nan'; expected a number"),
-        ("a.csv", HEADER + "a,b,inf\n", "PATH, line 2: the score is 'inf'; expected a number"),
-        ("a.csv", HEADER + "a,b,1e10\n", "PATH, line 2: the score is '1e10'; expected a number between -10^9 and 10^9"),
-        ("a.jsonl", GRADE % "NaN", "PATH, line 1: the score is nan; expected a number"),
-        ("a.jsonl", GRADE % "true", "PATH, line 1: the score is True; expected a number"),
-        ("a.jsonl", GRADE % ("9" * 400), "PATH, line 1: the score is 99999"),
-        ("a.jsonl", GRADE % '{"a": {"b": [1]}}', "PATH, line 1: the score is {'a': {'b': [1]}}; expected a number"),
-        ("a.jsonl", (GRADE % 1).replace('"b"', '"\\ud800"'), r"PATH, line 1: '\ud800' is not valid Unicode"),
-        (
-            "a.jsonl",
-            (GRADE % 1).replace('"b"', f'"{"b" * 100_001}"'),
-            "PATH, line 1: found a text of 100,001 characters",
-        ),
-        ("a.csv", "score," + HEADER + "1,a,b,1\n", "PATH has several columns score; expected one. Rename the others."),
-        ("a.csv", HEADER, "PATH has 0 pairs and fewer than two different scores"),
-        ("a.csv", HEADER + "a,b,1\n", "PATH has 1 pair and fewer than two different scores"),
-        ("a.csv", HEADER + "a,b,1\nc,d,1\n", "PATH has 2 pairs and fewer than two different scores"),
-        ("a.csv", HEADER + "a,a,1\nb, b,2\n", "PATH: each of the 2 pairs contains the same sentence twice, so all"),
-        ("a.csv", HEADER + "a,b,c,1\n", "PATH, line 2: found 4 fields, but the header has 3. Put double quotes around"),
-        ("a.csv", HEADER + 'a,b,1\n"c,d,2\ne,f,3\n', "PATH, line 3: cannot read the row that begins here ("),
-        ("a.tsv", "a man, " * 9 + "\tb\t1\n", "first line is a man, a man, a man, a man, a man, a ..., b, 1."),
-        ("a.jsonl", "\n{", "PATH, line 2: not JSON ("),
-        ("a.jsonl", "[1, 2]", "PATH, line 1: found 1 in the array; expected JSON objects or strings"),
-        ("a.jsonl", '{"sentence1": "a", "score": 1}', "PATH, line 1: no sentence2 in the columns sentence1, score"),
-        ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "score": [1]}', "PATH, line 1: the score is [1]; expected a"),
+        (None, "eval_pairs"),
+        ("sentence1,b,score\n", "eval_pairs"),
+        (HEADER + "a,b,1\na,b,high\n", None),
+        (HEADER + "a,b,1\na,b,nan\n", None),
+        (HEADER + "a,b,1\na,b\n", None),
+        (HEADER + "a,,1\na,b,2\n", None),
+        (HEADER + "a,b,c,1\n", None),
+        (HEADER, "eval_pairs"),
+        (HEADER + "a,b,1\nc,d,1\n", "eval_pairs"),
     ],
+    ids=["no file", "no column", "word", "nan", "no score", "no text", "too many fields", "no pairs", "equal scores"],
 )
-def test_unusable_pairs_are_rejected(tmp_path, name, content, message):
+def test_unusable_pairs_are_rejected(tmp_path, content, option):
     if content is not None:
-        write(tmp_path / name, content)
-    with pytest.raises(UsageError) as info:
-        load_pairs(tmp_path / name)
-    assert message.replace("PATH", str(tmp_path / name)) in str(info.value)
-
-
-def test_pairs_from_a_pipe_are_rejected(tmp_path):
-    os.mkfifo(tmp_path / "a.tsv")
-    with pytest.raises(UsageError) as info:
-        load_pairs(tmp_path / "a.tsv")
-    assert "a.tsv is a pipe or a device" in str(info.value)
+        write(tmp_path / "a.csv", content)
+    with raises_usage(option=option):
+        load_pairs(tmp_path / "a.csv")
 
 
 def test_one_pair_of_different_sentences_is_enough(tmp_path):
@@ -118,22 +79,17 @@ def test_load_stsb_dev(tmp_path):
     assert (pairs.sentences1[7], pairs.sentences2[7], pairs.scores[7]) == ('one "7"', "two 7", 1.25)
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (None, "PATH does not exist; expected SentEval's data/downstream"),
-        ("".join(map(stsb_line, range(1499))), "PATH: found 1499 pairs; expected 1500. Download the file again"),
-        ("".join(map(stsb_line, range(1501))), "PATH: found 1501 pairs; expected 1500. Download the file again"),
-        (stsb_line(0) + "a\tb\t3\n", "PATH, line 2: found 3 tab-separated fields; expected 7"),
-        (stsb_line(0).replace("0.250", "x"), "PATH, line 1: the score is 'x'; expected a number"),
-    ],
-)
-def test_damaged_stsb_dev_is_rejected(tmp_path, content, message):
-    if content is not None:
-        write(tmp_path / STSB_DEV, content)
-    with pytest.raises(UsageError) as info:
+@pytest.mark.parametrize("count", [1499, 1501])
+def test_stsb_dev_with_another_number_of_pairs_is_rejected(tmp_path, count):
+    write(tmp_path / STSB_DEV, "".join(map(stsb_line, range(count))))
+    with raises_usage(found=f"{tmp_path / STSB_DEV}: found {count} pairs", needed="1500"):
         load_stsb_dev(tmp_path)
-    assert message.replace("PATH", str(tmp_path / STSB_DEV)) in str(info.value)
+
+
+def test_stsb_dev_with_short_lines_is_rejected(tmp_path):
+    write(tmp_path / STSB_DEV, stsb_line(0) + "a\tb\t3\n")
+    with raises_usage(found="3 fields", needed="7"):
+        load_stsb_dev(tmp_path)
 
 
 @pytest.mark.skipif(not SENTEVAL.is_dir(), reason=f"the SentEval data are not at {SENTEVAL}")
@@ -222,7 +178,7 @@ def test_columns_of_tables_are_accepted():
     for one, other in ((np.array(first, object), np.array(second, object)), (table["first"], table["second"])):
         same = GradedPairs("dev", one, other, scores)
         assert same.texts() == pairs.texts() == ["a", "b", "c", "d", "e"] and same.sha256 == pairs.sha256
-    with raises_usage(found="dev has 3 first sentences, 2 second ones and 3 scores", needed="as many of each"):
+    with raises_usage(found="dev"):
         GradedPairs("dev", first, second[1:], scores)
 
 
@@ -270,14 +226,3 @@ def test_alignment_and_uniformity_do_not_change_with_rotation_and_length():
     assert not np.allclose(turned, x)
     assert alignment(turned, other) == pytest.approx(alignment(x, y), rel=1e-10)
     assert uniformity(turned) == pytest.approx(uniformity(x), rel=1e-10)
-
-
-def test_pairs_from_a_file_are_scored_by_a_model(bert, pairs_file):
-    """Compared with scipy on embeddings of single sentences."""
-    encoder, pairs = load_model(str(bert), ["cls"], device="cpu"), load_pairs(pairs_file)
-    scores = score_pairs(lambda sentences: encoder(sentences)["cls"], pairs)
-    x, y = (np.stack([encoder([s])["cls"][0] for s in side]) for side in (pairs.sentences1, pairs.sentences2))
-    expected = 100 * spearmanr(list(map(cosine, x, y)), pairs.scores).statistic
-    assert scores["spearman"] == pytest.approx(expected) and abs(expected) > 1
-    assert 0 < scores["alignment"] <= 4 and -8 <= scores["uniformity"] < 0
-    assert json.loads(json.dumps(scores)) == scores, "plain numbers, that the log can write"
