@@ -1,11 +1,13 @@
-"""Collectives between processes: which group they use."""
+"""Collectives between processes: which group they use, how long they wait, and errors of one process."""
 
+import os
 import subprocess
 import sys
 
 import torch
 
 from informin import distributed
+from tests.conftest import ROOT
 
 
 def test_tensors_on_a_cpu_do_not_use_the_group_of_the_gpus(monkeypatch):
@@ -45,3 +47,38 @@ def test_the_first_process_may_take_longer_than_the_timeout_of_the_run(tmp_path)
     started = [subprocess.Popen([sys.executable, "-c", WAITING, str(rank), *arguments]) for rank in (0, 1)]
     assert [process.wait(60) for process in started] == [0, 0]
     assert (tmp_path / "order").read_text() == "01"
+
+
+FAILING = """
+import sys
+from datetime import timedelta
+import torch.distributed as dist
+from informin.distributed import first_only, on_first
+from informin.outputs import only_writer
+
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", f"file://{sys.argv[2]}", timedelta(seconds=60), 2, rank)
+print(on_first(lambda: rank + 5))
+with first_only(only_writer("x.npy")):
+    print("locked")
+try:
+    on_first(lambda: open("missing"))
+except Exception as error:
+    print(type(error).__name__, "missing" in str(error))
+"""
+
+
+def test_an_error_in_the_first_process_is_raised_in_all(tmp_path):
+    """Otherwise the others would wait for it. Only the first process works and locks."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", FAILING, str(rank), str(tmp_path / "store")],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    printed = [process.communicate(timeout=120)[0] for process in started]
+    assert printed == ["5\nlocked\nFileNotFoundError True\n", "5\nlocked\nUsageError True\n"]
