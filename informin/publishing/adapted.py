@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, Normalize
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 from torch import nn
 
 from informin import __version__
@@ -75,14 +75,12 @@ def with_adapter(model: SentenceTransformer, adapter: LinearAdapter) -> Sentence
     if model.truncate_dim is not None:
         with model.truncate_embeddings(None):
             whole = model.get_embedding_dimension()
-        more = [_linear(np.eye(model.get_embedding_dimension(), whole, dtype=np.float32)), *more]
+        more = [_linear(np.eye(model.truncate_dim, whole)), *more]
     more += [_linear(adapter.coef_, adapter.intercept_), *([Normalize()] if normalized else [])]
-    named = dict(model.named_children())
-    new = {str(i): module for i, module in enumerate(more, start=len(named))}
+    named: Any = OrderedDict(model.named_children())
+    named |= {str(i): module for i, module in enumerate(more, start=len(named))}
     settings: dict[str, Any] = {name: getattr(model, name) for name in ("prompts", "default_prompt_name")}
-    adapted = SentenceTransformer(
-        modules=OrderedDict(named | new), device=str(model.device), similarity_fn_name="cosine", **settings
-    )
+    adapted = SentenceTransformer(modules=named, device=str(model.device), similarity_fn_name="cosine", **settings)
     adapted.module_kwargs = model.module_kwargs
     return adapted
 

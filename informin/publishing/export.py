@@ -170,7 +170,9 @@ def _is_plain(model: Any, folder: Path) -> bool:
     if [type(module).__name__ for module in model] not in MODULES or not (folder / "config.json").is_file():
         return False
     settings, pooling = read_json(folder / "sentence_bert_config.json"), model[1]
-    return set(settings) <= set(USUAL) and pooling.pooling_mode in POOLINGS and pooling.include_prompt
+    maps = [module for module in model if type(module).__name__ == "Dense"]
+    linear = all(type(one.activation_function) is nn.Identity and one.bias and not one.use_residual for one in maps)
+    return linear and set(settings) <= set(USUAL) and pooling.pooling_mode in POOLINGS and pooling.include_prompt
 
 
 def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | None) -> None:
@@ -208,7 +210,7 @@ def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | No
         if kind := CLASSES.get(config["model_type"]):
             shutil.copyfile(modeling_informin.__file__, folder / "modeling_informin.py")
             config["auto_map"] = {"AutoModel": f"modeling_informin.{kind}"}
-        write_json(folder / "config.json", config, indent=2)
+        write_json(folder / "config.json", dict(sorted(config.items())), indent=2)
     if head:
         (folder / HEAD_FILE).parent.mkdir()
         save_file(dict(head), folder / HEAD_FILE, {"format": "pt"})

@@ -60,14 +60,14 @@ def published_files(folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     raise_if_linked(folder)
-    names = {PurePath(name) for name in ROOT} | set(result_files(folder))
+    names: set[PurePath] = {PurePath(name) for name in ROOT} | set(result_files(folder))
     for path in module_folders(folder):
         names |= {PurePath(path, name) for name in MODULE}
         inside = (folder / path).glob("*.safetensors")
         names |= {PurePath(path, file.name) for file in inside if SHARD.fullmatch(file.name)}
         names |= set(_code(folder, path))
-    inside = (name for name in names if not name.is_absolute() and ".." not in name.parts)
-    return sorted(Path(name) for name in inside if (folder / name).is_file())
+    inner = (name for name in names if not name.is_absolute() and ".." not in name.parts)
+    return sorted(Path(name) for name in inner if (folder / name).is_file())
 
 
 def result_files(folder: str | Path) -> list[PurePath]:

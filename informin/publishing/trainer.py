@@ -31,6 +31,8 @@ class PublishingTrainer(Trainer):
         trained: The model in training.
     """
 
+    args: Any  # InforMinTrainingArguments
+    hub_model_id: Any
     trained: TrainedModel
 
     _bones: nn.Module | None = None  # of a model that FSDP shards
@@ -105,12 +107,18 @@ class PublishingTrainer(Trainer):
         self._hub = hub_destination(self.args, token, private)
         self.hub_model_id = self._hub.repo
 
-    def push_to_hub(self, commit_message: str | None = "End of training", token: str | None = None, **_) -> str | None:
+    def push_to_hub(  # type: ignore[override]  # Trainer returns a CommitInfo; a push here has two commits
+        self,
+        commit_message: str | None = "End of training",
+        token: str | None = None,
+        private: bool | None = None,
+    ) -> str | None:
         """Export the model, upload it with its card, and wait until the upload ends.
 
         Args:
             commit_message: Title of the commit.
             token: Hub token; None for `hub_token`.
+            private: Whether a new repository is private; None for `hub_private_repo`.
 
         Returns:
             URL of the model page, on the first process.
@@ -118,8 +126,8 @@ class PublishingTrainer(Trainer):
         Raises:
             PushError: The upload failed. The exported folder is saved in the output folder.
         """
-        if self.hub_model_id is None or token:
-            self.init_hf_repo(token)
+        if self.hub_model_id is None or token or private:
+            self.init_hf_repo(token, private)
         PublishingTrainer.export(self)  # without the report of a subclass
         if not self.is_world_process_zero():
             return None

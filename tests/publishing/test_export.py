@@ -1,189 +1,193 @@
-"""The folder that a run or an export leaves: weights, checkpoints and refused targets."""
+import json
+import stat
 
+import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, StaticEmbedding
+from transformers import AutoModel, AutoTokenizer
 
-from informin.cli import export as export_command
-from informin.models.open_model import in_memory
-from informin.publishing.export import export_checkpoint, export_folder
-from informin.publishing.published import check_export
-from tests.conftest import make_sentences
-from tests.publishing.export_helpers import (
-    EXPORTED,
-    Run,
-    change_weights,
-    copy,
-    published,
-    read_json,
-    snapshot,
-    weights_sha256,
-)
-
-LM_HEADS = ("cls.", "lm_head.")
+from informin.models.opening import load_model
+from informin.publishing import export
+from informin.publishing.export import export_checkpoint, save_model
+from informin.training.record import RunRecord
+from modeling_informin import HEAD_FILE
+from tests.conftest import raises_usage
+from tests.publishing.helpers import PUBLISHED, TEXTS, change_json, contents, export_of, largest_difference, read_json
 
 
-# What a run leaves
+def tokens_of(folder):
+    return AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, truncation=True, return_tensors="pt")
 
 
-def test_a_run_leaves_an_export_and_complete_checkpoints(run):
-    assert run.code == 0
-    assert published(run.folder) == EXPORTED
-    check_export(run.folder)
-    exported = load_file(run.folder / "model.safetensors")
-    plain = AutoModel.from_config(AutoConfig.from_pretrained(run.folder), add_pooling_layer=False)
-    assert exported.keys() == plain.state_dict().keys()
-    assert load_file(run.folder / "projection_head" / "model.safetensors").keys() == {"dense.weight", "dense.bias"}
-    for name in ("model.safetensors", "projection_head/model.safetensors"):
-        assert (run.folder / name).stat().st_mode & 0o777 == 0o644  # a server may run as another user
-    assert read_json(run.folder / "config.json")["informin"]["lm_head"] is False
-    state = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
-    model = {"config.json", "model.safetensors", "modeling_informin.py", "tokenizer.json", "tokenizer_config.json"}
-    model |= {"modules.json", "1_Pooling", "sentence_bert_config.json", "config_sentence_transformers.json"}
-    for checkpoint in (run.folder / "checkpoint-2", run.folder / "checkpoint-4"):
-        assert {path.name for path in checkpoint.iterdir()} == state | model | {"training.json", "manifest.json"}
-        assert [name for name in load_file(checkpoint / "model.safetensors") if name.startswith(LM_HEADS)]
-        assert read_json(checkpoint / "config.json")["informin"]["lm_head"] is True
-    assert not list(run.folder.rglob("training_args.bin"))
-
-
-def test_a_run_does_not_report_unused_weights(run):
-    """transformers' load report would list the language-model head and a pooler as missing."""
-    assert [message for message in run.messages if "LOAD REPORT" in message] == []
-
-
-def test_one_process_saves(bert_run, tmp_path, monkeypatch):
-    """Trainer calls `_save` in every process. Others would write into a folder that does not exist yet."""
-    monkeypatch.setattr(type(bert_run.trainer.args), "should_save", False)
-    bert_run.trainer.write_model(str(tmp_path / "checkpoint-1"))
-    assert not (tmp_path / "checkpoint-1").exists()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_export_does_not_change_the_model(run, tmp_path, dtype):
-    """Neither the run's own export nor another one changes it."""
-    model, tokenizer = run.trainer.model.train(), run.trainer.processing_class
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    settings = model.config.to_dict()
-    assert settings["informin"]["lm_head"] and [name for name in before if name.startswith(LM_HEADS)]
-    export_folder(in_memory(model, tokenizer), tmp_path, dtype=dtype)
-    assert model.config.to_dict() == settings and model.training
-    after = model.state_dict()
-    assert after.keys() == before.keys()
-    assert [name for name in before if after[name].dtype != torch.float32 or not after[name].equal(before[name])] == []
-    assert all(parameter.requires_grad for parameter in model.parameters())
-    batch = tokenizer(make_sentences(3), padding=True, return_tensors="pt", return_token_type_ids=False)
-    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-    losses = model(**batch, lm_labels=labels).lm_losses
-    assert losses.shape == (batch["attention_mask"].sum(),) and losses.isfinite().all()
-
-
-def test_a_run_resumes_from_its_checkpoint(run, encoder_of, data, tmp_path):
-    """Our code and training.json in the checkpoint do not interfere."""
-    copy(run.folder, tmp_path / "run")
-    options = dict(mlm_weight=0.1, max_steps=6, resume_from_checkpoint="last")
-    resumed = Run(tmp_path / "run", model_name=encoder_of(run), resume_with_changes="true", **options, **data)
-    assert resumed.code == 0 and resumed.record["steps"] == 6
-    assert [entry["step"] for entry in resumed.record["history"]] == [0, 2, 4, 6]
-    checkpoints = (run.folder / "checkpoint-4", tmp_path / "run" / "checkpoint-6")
-    earlier, later = (load_file(checkpoint / "model.safetensors") for checkpoint in checkpoints)
-    heads = [name for name in later if name.startswith(LM_HEADS)]
-    assert heads and not [name for name in heads if later[name].equal(earlier[name])]
-
-
-@pytest.fixture
-def encoder_of(bert, roberta):
-    """The encoder that a run started from."""
-    return lambda run: {"bert": bert, "roberta": roberta}[run.trainer.model.config.model_type]
-
-
-# From a checkpoint
-
-
-def test_exporting_the_kept_checkpoint_gives_the_export_of_the_run(run, tmp_path):
-    export_checkpoint(run.kept, tmp_path / "export")
-    ours, theirs = snapshot(tmp_path / "export"), {name: (run.folder / name).read_bytes() for name in EXPORTED}
-    assert ours.keys() == theirs.keys()
-    assert {name for name in ours if ours[name] != theirs[name]} <= {"README.md", "training.json"}
-
-
-def test_the_record_of_a_checkpoint_describes_its_own_weights(run, tmp_path):
-    """It does not describe the best checkpoint, which its state names."""
-    step = int(run.other.name.rpartition("-")[2])
-    export_checkpoint(run.other, tmp_path / "export")
-    assert weights_sha256(tmp_path / "export") == weights_sha256(run.other) != weights_sha256(run.kept)
-    record = read_json(tmp_path / "export" / "training.json")
-    own = {"steps": step, "kept_step": step, "chosen": False, "sentences_per_second": None, "drift": None}
-    history = [entry for entry in run.record["history"] if entry["step"] <= step]
-    assert record == run.record | own | {"history": history}
-
-
-def test_an_export_can_be_exported(run, tmp_path):
-    assert export_command.main([str(run.folder), str(tmp_path / "again")]) == 0
-    again = snapshot(tmp_path / "again")
-    assert {name for name in EXPORTED if again[name] != (run.folder / name).read_bytes()} == set()
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision(run, tmp_path, capsys, dtype):
-    folder = tmp_path / "half"
-    assert export_command.main([str(run.kept), str(folder), f"--dtype={dtype}"]) == 0
-    assert capsys.readouterr().out.split() == published(folder) == EXPORTED
-    assert read_json(folder / "config.json")["dtype"] == dtype
-    for name in ("model.safetensors", "projection_head/model.safetensors"):
-        assert {tensor.dtype for tensor in load_file(folder / name).values()} == {getattr(torch, dtype)}
-        assert (folder / name).stat().st_size < 0.6 * (run.folder / name).stat().st_size
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_all_readers_compute_equal_embeddings(encoder, tmp_path, pooling, normalize):
+    folder = export_of(encoder, tmp_path / "export", pooling=pooling, normalize=normalize)
+    before = load_model(folder.with_name("export-source"), device="cpu").encode(TEXTS)
+    read = SentenceTransformer(str(folder), device="cpu")
     with torch.no_grad():
-        batch = AutoTokenizer.from_pretrained(folder)(make_sentences(4), padding=True, return_tensors="pt")
-        half, whole = (AutoModel.from_pretrained(path).eval() for path in (folder, run.folder))
-        vectors = [model(**batch).last_hidden_state[:, 0].float() for model in (half, whole)]
-    assert half.dtype == getattr(torch, dtype)
-    torch.testing.assert_close(vectors[0], vectors[1], rtol=0.05, atol=0.05)
+        ours = AutoModel.from_pretrained(folder, trust_remote_code=True).eval()(**tokens_of(folder)).pooler_output
+        plain = AutoModel.from_pretrained(folder).eval()(**tokens_of(folder)).last_hidden_state
+    mask = tokens_of(folder)["attention_mask"][..., None]
+    plain = plain[:, 0] if pooling == "cls" else (plain * mask).sum(1) / mask.sum(1)
+    plain = torch.nn.functional.normalize(plain) if normalize else plain
+    for embeddings in (read.encode(TEXTS), ours, plain):
+        assert largest_difference(before, embeddings) < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("value", "dtype"), [(1e6, "float16"), (float("nan"), "float32"), (float("inf"), "bfloat16")], ids=str
-)
-def test_weights_that_are_not_finite_are_refused(bert_run, tmp_path, capsys, value, dtype):
-    checkpoint = copy(bert_run.kept, tmp_path / "checkpoint-1")
-    change_weights(checkpoint, mlp__dense__bias=torch.full([32], value))
-    assert export_command.main([str(checkpoint), str(tmp_path / "new" / "export"), f"--dtype={dtype}"]) == 2
-    error = capsys.readouterr().err
-    assert f"error: NaN or infinity in 1 weight in torch.{dtype}, such as mlp.dense.bias." in error
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
+def test_the_files_are_those_of_older_versions(exported):
+    assert set(contents(exported)) == PUBLISHED
+    modules = read_json(exported / "modules.json")
+    assert [one["type"] for one in modules] == [
+        f"sentence_transformers.models.{kind}" for kind in ("Transformer", "Pooling", "Normalize")
+    ]
+    assert read_json(exported / "1_Pooling/config.json") == {
+        "word_embedding_dimension": 32,
+        **{"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True},
+        **{"pooling_mode_max_tokens": False, "pooling_mode_mean_sqrt_len_tokens": False},
+    }
+    assert read_json(exported / "sentence_bert_config.json")["max_seq_length"] == 66
+    assert read_json(exported / "config.json")["auto_map"] == {"AutoModel": "modeling_informin.BertForInforMinCL"}
 
 
-def test_numbers_too_large_for_float16_fit_bfloat16(bert_run, tmp_path):
-    checkpoint = copy(bert_run.kept, tmp_path / "checkpoint-1")
-    change_weights(checkpoint, mlp__dense__bias=torch.full([32], 1e6))
-    export_checkpoint(checkpoint, tmp_path / "export", "bfloat16")
-    check_export(tmp_path / "export")
-    head = load_file(tmp_path / "export" / "projection_head" / "model.safetensors")
-    assert head["dense.bias"].equal(torch.full([32], 1e6, dtype=torch.bfloat16))
+def test_files_have_the_usual_mode(exported):
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in exported.rglob("*") if path.is_file()}
+    (exported.parent / "new").touch()
+    assert modes == {stat.S_IMODE((exported.parent / "new").stat().st_mode)}
 
 
-@pytest.mark.parametrize("held", ["file", "folder"])
-def test_a_target_with_files_is_refused(bert_run, tmp_path, capsys, held):
-    target = tmp_path / "export"
-    if held == "file":
-        target.write_text("mine")
-    else:
-        target.mkdir()
-        (target / "notes.txt").write_text("mine")
-    before = snapshot(tmp_path)
-    assert export_command.main([str(bert_run.kept), str(target)]) == 2
-    assert f"error: {target} is in use; expected a new folder." in capsys.readouterr().err
-    assert snapshot(tmp_path) == before
+def test_no_file_contains_a_local_path(exported):
+    source = exported.with_name("export-source")
+    assert not [name for name, content in contents(exported).items() if str(source.parent).encode() in content]
 
 
-def test_target_below_a_file_is_refused(bert_run, tmp_path, capsys):
-    (tmp_path / "file").write_text("mine")
-    assert export_command.main([str(bert_run.kept), str(tmp_path / "file" / "export")]) == 2
-    assert "error: " in capsys.readouterr().err
+def test_the_tokenizer_is_saved_without_truncation_and_padding(bert, tmp_path):
+    model = load_model(export_of(bert, tmp_path / "one"), device="cpu")
+    model.tokenizer(["a dog"], padding="max_length", truncation=True, max_length=8)
+    (tmp_path / "two").mkdir()
+    save_model(model, tmp_path / "two")
+    values = read_json(tmp_path / "two" / "tokenizer.json")
+    assert values["truncation"] is None and values["padding"] is None
+    assert not {"max_length", "stride", "name_or_path", "is_local"} & set(
+        read_json(tmp_path / "two" / "tokenizer_config.json")
+    )
 
 
-def test_an_empty_target_is_accepted(bert_run, tmp_path):
-    (tmp_path / "export").mkdir()
-    export_checkpoint(bert_run.kept, tmp_path / "export")
-    assert published(tmp_path / "export") == EXPORTED
+def test_prompts_are_kept_without_those_that_are_empty(bert, tmp_path):
+    prompts = {"prompts": {"query": "old ", "document": ""}, "default_prompt_name": "query"}
+    folder = export_of(bert, tmp_path / "export", **prompts)
+    declared = read_json(folder / "config_sentence_transformers.json")
+    assert declared == {"prompts": {"query": "old "}, "default_prompt_name": "query", "similarity_fn_name": "cosine"}
+    assert SentenceTransformer(str(folder), device="cpu").default_prompt_name == "query"
+
+
+def test_a_head_of_a_checkpoint_is_exported_beside_the_encoder(exported, tmp_path):
+    checkpoint = tmp_path / "checkpoint"
+    export_checkpoint(exported, checkpoint)
+    weights = load_file(checkpoint / "model.safetensors")
+    head = {"dense.weight": torch.randn(32, 32), "dense.bias": torch.randn(32)}
+    ours = {f"bert.{name}": weight for name, weight in weights.items()}
+    save_file(ours | {f"mlp.{name}": x for name, x in head.items()}, checkpoint / "model.safetensors", {"format": "pt"})
+    export_checkpoint(checkpoint, tmp_path / "export")
+    assert load_file(tmp_path / "export" / "model.safetensors").keys() == weights.keys()
+    loaded = AutoModel.from_pretrained(tmp_path / "export", trust_remote_code=True).mlp.state_dict()
+    assert all(torch.equal(loaded[name], head[name]) for name in head)
+    export_checkpoint(tmp_path / "export", tmp_path / "again")
+    assert contents(tmp_path / "again")[HEAD_FILE] == contents(tmp_path / "export")[HEAD_FILE]
+
+
+def test_the_encoders_own_dropout_is_exported(exported, tmp_path):
+    checkpoint = tmp_path / "checkpoint"
+    export_checkpoint(exported, checkpoint)
+    config = read_json(checkpoint / "config.json")
+    own = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    change_json(checkpoint / "config.json", hidden_dropout_prob=0.3, informin=config["informin"] | {"dropouts": own})
+    export_checkpoint(checkpoint, tmp_path / "export")
+    exported_config = read_json(tmp_path / "export" / "config.json")
+    assert exported_config["hidden_dropout_prob"] == 0.1 and "dropouts" not in exported_config["informin"]
+
+
+def test_an_export_of_an_export_is_equal(exported, tmp_path):
+    export_checkpoint(exported, tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(exported)
+
+
+def test_weights_in_half_precision(exported, tmp_path):
+    export_checkpoint(exported, tmp_path / "half", dtype="float16")
+    assert {x.dtype for x in load_file(tmp_path / "half" / "model.safetensors").values()} == {torch.float16}
+    half = SentenceTransformer(str(tmp_path / "half"), device="cpu", model_kwargs={"dtype": torch.float32})
+    assert largest_difference(half.encode(TEXTS), load_model(exported, device="cpu").encode(TEXTS)) < 0.01
+
+
+def test_weights_too_large_for_half_precision_are_not_exported(folder, tmp_path):
+    weights = load_file(folder / "model.safetensors")
+    weights["embeddings.word_embeddings.weight"][3, 3] = 1e6
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with raises_usage():
+        export_checkpoint(folder, tmp_path / "half", dtype="float16")
+    assert not (tmp_path / "half").exists()
+
+
+def test_an_error_leaves_the_folder_as_it_was(folder, tmp_path, monkeypatch):
+    before = contents(folder)
+
+    def fail(*_args, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(export, "set_usual_modes", fail)
+    with pytest.raises(OSError):
+        export._write(load_model(folder, device="cpu"), folder, RunRecord.load(folder), "float16", None)
+    assert contents(folder) == before
+    with pytest.raises(OSError):
+        export_checkpoint(folder, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_results_and_onnx_of_other_weights_are_removed(folder):
+    stale = ["results/model.json", "results/other_seeds/seed2.json", "onnx/model.onnx"]
+    for name in [*stale, "results/base-cls.json"]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}")
+    model = load_model(folder, device="cpu")
+    model[0].auto_model.embeddings.word_embeddings.weight.data += 1
+    (folder / "results/base-cls.json").unlink()
+    export._write(model, folder, RunRecord.load(folder), "float32", None)
+    assert not [name for name in stale if (folder / name).exists()]
+
+
+def test_other_modules_keep_the_format_of_sentence_transformers(bert, tmp_path):
+    torch.manual_seed(0)
+    model = load_model(export_of(bert, tmp_path / "export"), device="cpu")
+    model.append(Dense(32, 16))  # with tanh, which AutoModel would leave out
+    before = model.encode(TEXTS)
+    (tmp_path / "dense").mkdir()
+    save_model(model, tmp_path / "dense")
+    assert "auto_map" not in read_json(tmp_path / "dense" / "config.json")
+    after = SentenceTransformer(str(tmp_path / "dense"), device="cpu")
+    assert largest_difference(before, after.encode(TEXTS)) < 1e-6
+
+
+def test_a_static_model_is_saved_and_read(bert, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(bert).backend_tokenizer
+    weights = np.random.default_rng(0).normal(size=(tokenizer.get_vocab_size(), 8)).astype("float32")
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=weights)], device="cpu")
+    before = model.encode(TEXTS)
+    (tmp_path / "static").mkdir()
+    save_model(model, tmp_path / "static")
+    read = SentenceTransformer(str(tmp_path / "static"), device="cpu").encode(TEXTS)
+    assert largest_difference(before, read) < 1e-6
+
+
+def test_a_used_folder_is_not_overwritten(exported, folder):
+    before = contents(folder)
+    with raises_usage():
+        export_checkpoint(exported, folder)
+    assert contents(folder) == before
+
+
+def test_json_files_are_valid(exported):
+    for path in exported.rglob("*.json"):
+        json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda name: pytest.fail(name))

@@ -13,17 +13,9 @@ from informin.publishing.origin import is_hub_id
 from informin.training.record import RunRecord
 
 TAGS = ["sentence-transformers", "sentence-similarity", "feature-extraction"]
-# Entries of an `EvalResult`.
-STS: dict[str, Any] = {
-    "task_type": "semantic-similarity",
-    "metric_type": "spearman_cosine",
-    "metric_name": "Spearman x 100",
-}
-TRANSFER: dict[str, Any] = {
-    "task_type": "text-classification",
-    "metric_type": "accuracy",
-    "metric_name": "Accuracy x 100",
-}
+# Task type, metric type and metric name.
+STS = ("semantic-similarity", "spearman_cosine", "Spearman x 100")
+TRANSFER = ("text-classification", "accuracy", "Accuracy x 100")
 TASKS = {**dict.fromkeys(STS_TASKS, STS), **dict.fromkeys(TRANSFER_TASKS, TRANSFER)}
 SAMPLE_TYPES = {"labels": "Clustering", "retrieval": "Retrieval"}
 
@@ -58,12 +50,12 @@ def eval_results(results: Results) -> list[EvalResult]:
         data: dict[str, Any] = {"dataset_type": name, "dataset_name": name}
         if name in TASKS and entry["score"] is not None:
             data |= {"dataset_type": HUB_DATA, "dataset_config": name, "dataset_split": "test"}
-            scored.append(EvalResult(**TASKS[name], **data, metric_value=round(entry["score"], 2)))
+            scored.append(_result(TASKS[name], entry["score"], data))
         for key, measure in KINDS[entry["kind"]].items() if entry.get("measures") else ():
-            kind: dict[str, Any] = {
-                "task_type": SAMPLE_TYPES[entry["kind"]],
-                "metric_type": key,
-                "metric_name": measure.title,
-            }
-            scored.append(EvalResult(**kind, **data, metric_value=round(entry["measures"][key], 2)))
+            scored.append(_result((SAMPLE_TYPES[entry["kind"]], key, measure.title), entry["measures"][key], data))
     return scored
+
+
+def _result(kind: tuple[str, str, str], score: float, data: dict[str, Any]) -> EvalResult:
+    task, metric, name = kind
+    return EvalResult(task_type=task, metric_type=metric, metric_name=name, metric_value=round(score, 2), **data)
