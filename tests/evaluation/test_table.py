@@ -1,25 +1,16 @@
 """Tables of results as text, Markdown and LaTeX."""
 
 import copy
-import json
 
 import numpy as np
 import pytest
 
-from informin.evaluation.results import (
-    add_task,
-)
-from informin.evaluation.table import (
-    Row,
-    Table,
-    aggregation_table,
-    checkpoint_label,
-    footnotes,
-    render,
-    score_tables,
-    time_table,
-)
-from tests.evaluation.results_helpers import STS, entry, results, sample
+from informin.evaluation.result_tables import check_same_files, load_others, tables_text
+from informin.evaluation.results import Results
+from informin.evaluation.significance import randomization_test
+from informin.evaluation.table import Row, Table, footnotes, model_label, render, score_tables
+from tests.conftest import raises_usage
+from tests.evaluation.results_helpers import STS, results, sample, search
 
 
 @pytest.mark.parametrize(
@@ -29,17 +20,17 @@ from tests.evaluation.results_helpers import STS, entry, results, sample
         (dict(model="folder/model/", pooler="mean"), "model, mean"),
         (dict(whitening={"dimensions": None, "fitted_on": "x"}), "model, cls, whitening"),
         (dict(whitening={"dimensions": 256, "fitted_on": "x"}), "model, cls, whitening 256"),
+        (dict(prompt="query: "), "model, cls, prompt 'query: '"),
     ],
 )
 def test_label(changes, expected):
-    assert checkpoint_label(results({}, **changes)) == expected
+    assert model_label(results({}, **changes)) == expected
 
 
-def two_results() -> list[dict]:
-    """Complete and incomplete groups, a missing value, and the aggregation of one year."""
+def two_results() -> list[Results]:
+    """Complete and incomplete groups, and a missing value."""
     first = results(STS | {"MR": 81.256, "TREC": 100.0}, model="a_b&c%d")
     second = results({"STS12": 12.346, "STS-B": None, "MR": 5.0}, model="m", pooler="mean")
-    second["tasks"]["STS12"] |= {"mean": 13.0, "wmean": 14.0}
     return [first, second]
 
 
@@ -112,7 +103,7 @@ SEEDS = ([80.0, 82.5, 81.1], [10.0, 9.0, 14.5])
 BEFORE = ([79.0, 82.0, 79.5], [11.0, 9.5, 12.0])
 
 
-def seeds(name: str, scores) -> list[dict]:
+def seeds(name: str, scores) -> list[Results]:
     return [results({"STS-B": a, "SICK-R": b}, model=f"{name}{i}") for i, (a, b) in enumerate(zip(*scores))]
 
 
@@ -131,7 +122,7 @@ def test_mean_and_standard_deviation_over_seeds():
 
 def test_mean_of_a_column_with_a_gap():
     rows = seeds("s", SEEDS)
-    rows[1]["tasks"]["STS-B"]["score"] = None
+    rows[1].tasks["STS-B"]["score"] = None
     last = score_tables(rows, seeds=True)[0].rows[-1]
     assert (last.cell("STS-B"), last.cell("SICK-R")) == ("-", "11.17 ± 2.93")
 
@@ -175,56 +166,30 @@ def test_averages_are_compared_too():
     assert score_tables([results(STS)], [other])[0].rows[-1].cell("Avg") == "+1.50"
 
 
-def test_aggregations_of_the_years():
-    rows = two_results()
-    (table,) = aggregation_table(rows[1:])
-    assert render(table, "text") == (
-        "STS12-16 by aggregation\n"
-        "                            STS12\n"
-        "m, mean: all pairs at once  12.35\n"
-        "m, mean: mean of subsets    13.00\n"
-        "m, mean: weighted mean      14.00"
-    )
-    assert aggregation_table([results({"STS-B": 1.0, "MR": 2.0})]) == []
-
-
-def test_seconds_by_task():
-    first, second = results({"MR": 1.0, "STS12": 2.0}), results({"CR": 3.0}, model="m2")
-    second["tasks"]["CR"]["seconds"] = {"encode": 10.0, "score": 100.125}
-    assert render(time_table([first, second]), "text") == (
-        "Seconds\n"
-        "                    STS12    MR      CR     all\n"
-        "model, cls: encode   1.50  1.50       -    3.00\n"
-        "model, cls: score    0.25  0.25       -    0.50\n"
-        "m2, cls: encode         -     -   10.00   10.00\n"
-        "m2, cls: score          -     -  100.12  100.12"
-    )
-
-
 def test_footnotes():
-    first, second = results(STS, model="a"), results({"MR": None, "CR": 1.0}, model="b", max_length=32)
+    first, second = results(STS, model="a"), results({"MR": None, "CR": 1.0}, model="b", similarity="dot")
     assert footnotes([first]) == []
-    second["tasks"]["MR"]["truncated"], second["tasks"]["CR"]["truncated"] = 1200, 34
+    second.add("faq", search(50.0, [1.0, 2.0], prompts={"query": "q: ", "document": ""}))
     assert footnotes([first, second]) == [
         "b, cls: MR has no score: nothing is finite.",
-        "b, cls: 1,234 sentences were truncated to 32 tokens.",
+        "b, cls: faq, prompt of queries: 'q: '; of documents: none.",
+        "Similarity in STS and retrieval: dot product, as declared by b, cls.",
     ]
 
 
 def test_tables_do_not_modify_results():
     rows, others = seeds("s", SEEDS), seeds("b", BEFORE)
     before = copy.deepcopy((rows, others))
-    score_tables(rows, others, seeds=True), aggregation_table(rows), time_table(rows), footnotes(rows)
-    assert (rows, others) == before == tuple(json.loads(json.dumps(before)))
+    tables_text(rows, others, seeds=True)
+    assert (rows, others) == before
 
 
 def test_tables_of_samples():
     """One table per sample with all measures, differences and means."""
     rows, other = [results({}, model=f"org/seed{i}") for i in (1, 2)], results({}, model="org/start")
     for one, score in zip((*rows, other), (70.0, 72.0, 60.5)):
-        add_task(one, "titles", sample(score))
-    search = {"measures": {"mrr_10": 50.0, "accuracy_1": 40.0, "recall_10": None}, "documents": 1}
-    add_task(rows[0], "faq", entry(50.0, kind="retrieval", **search))
+        one.add("titles", sample(score))
+    rows[0].add("faq", search(50.0, [1.0, 2.0]))
     titles, faq = score_tables(rows, [other], seeds=True)
     assert render(titles, "markdown").splitlines() == [
         "**titles: 1,200 sentences of 3 classes, x 100**",
@@ -239,15 +204,78 @@ def test_tables_of_samples():
         "| seed2, cls - start, cls |        +11.50 |        +11.50 |        +11.50 |        +11.50 |",
         "| mean ± sd of these 2    | +10.50 ± 1.41 | +10.50 ± 1.41 | +10.50 ± 1.41 | +10.50 ± 1.41 |",
     ]
-    assert faq.title == "faq: search, 9 queries among 1 document, x 100"
+    assert faq.title == "faq: 2 queries, 40 documents, x 100"
     recalls, accuracies = ["recall@10", "recall@100"], ["accuracy@1", "accuracy@10"]
     assert faq.columns == ["MRR@10", "nDCG@10", "MAP@100", *recalls, *accuracies]
-    assert faq.rows[1].cell("recall@10") == "-" and faq.rows[1].cell("accuracy@1") == "40.00"
+    assert faq.rows[1].cell("MRR@10") == "50.00" and faq.rows[1].cell("accuracy@1") == "-"
 
 
 def test_sample_without_scores_has_a_footnote():
     one = results({})
-    add_task(one, "titles", sample(None))
+    one.add("titles", sample(None))
     (table,) = score_tables([one])
     assert table.rows[0].cell("1-NN") == "-"
     assert footnotes([one]) == ["model, cls: titles has no score: nothing is finite."]
+
+
+def searched(name: str, seed: int, **more) -> Results:
+    one, values = results({}, model=name), np.random.default_rng(seed).uniform(0, 100, 30).tolist()
+    one.add("faq", search(50.0, values, **more))
+    return one
+
+
+def test_retrieval_is_tested_against_the_first_row():
+    rows = [searched("a", 1), searched("b", 2), searched("c", 3, data={"faq": "2" * 64})]
+    (table,) = score_tables(rows)
+    assert table.columns[-1] == "p, nDCG@10"
+    queries = [np.array(one.tasks["faq"]["queries"]["ndcg_10"]) for one in rows]
+    expected = f"{randomization_test(queries[1], queries[0]):.4f}"
+    assert [row.cell("p, nDCG@10") for row in table.rows] == ["-", expected, "-"], "the last has other texts"
+    note = "p: paired randomization test against a, cls, two-sided, 10,000 sign flips over queries."
+    assert footnotes(rows) == [note] and footnotes(rows[:1]) == []
+    (table,) = score_tables(rows[1:2], others=rows[:1])
+    assert [row.label for row in table.rows] == ["a, cls", "b, cls", "b, cls - a, cls"]
+    assert [row.cell("p, nDCG@10") for row in table.rows] == ["-", expected, "-"]
+    assert footnotes(rows[1:2], rows[:1]) == [note]
+
+
+def test_rows_of_word_search():
+    words, fused = (
+        {"measures": search(1.0, x)["measures"], "queries": {"ndcg_10": x}} for x in ([5.0] * 30, [9.0] * 30)
+    )
+    rows = [searched(name, 1, bm25=words, fused=fused) for name in "ab"]
+    (table,) = score_tables(rows)
+    assert [row.label for row in table.rows] == ["a, cls", "b, cls", "BM25", "BM25 + a, cls", "BM25 + b, cls"]
+    assert [row.cell("nDCG@10") for row in table.rows[2:]] == ["5.00", "9.00", "9.00"]
+    assert table.rows[1].cell("p, nDCG@10") == "1.0000" and table.rows[2].cell("p, nDCG@10") < "0.01"
+
+
+def test_results_to_compare_with(tmp_path):
+    for name in "ab":
+        results(STS, model=name).save(tmp_path / f"{name}.json")
+    assert [one.model for one in load_others([tmp_path], 2, "test")] == ["a", "b"] and load_others([], 3, "test") == []
+    for paths, rows, split in (([tmp_path], 3, "test"), ([tmp_path / "a.json"], 3, "dev")):
+        with raises_usage("compare"):
+            load_others(paths, rows, split)
+    other = results({})
+    other.add("titles", sample(1.0))
+    check_same_files([other], {"titles": {"x.tsv": "1" * 64}, "STS12": {}})
+    with raises_usage("compare"):
+        check_same_files([other], {"titles": {"a.txt": "2" * 64}})
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "latex"])
+def test_names_in_tables_stay_on_one_line(form):
+    hostile = "a\nb\x1b[31m|c"
+    found = render(Table(hostile, ["score", hostile], [Row(hostile, {"score": 1.0, hostile: hostile})]), form)
+    assert "\x1b" not in found and "a\\nb" in found.replace("\\\\n", "\\n")
+    assert len(found.splitlines()) == {"text": 3, "markdown": 5, "latex": 8}[form]
+    if form == "markdown":
+        assert {row.replace("\\|", "").count("|") for row in found.splitlines()[2:]} == {4}
+
+
+def test_formats():
+    rows = [results({"MR": None, "STS-B": 80.0})]
+    assert tables_text(rows, form="latex").endswith("% model, cls: MR has no score: nothing is finite.")
+    assert tables_text(rows, form="markdown").startswith("**STS, Spearman x 100**")
+    assert '"score": 80.0' in tables_text(rows, form="json")
