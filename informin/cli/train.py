@@ -37,7 +37,7 @@ def run(argv: list[str]) -> int:
     from informin.training.command_line import parse
     from informin.training.record import provenance
     from informin.training.sentences import load_development, load_sentences
-    from informin.training.signals import StopOnSignal, is_restarted, print_at_end
+    from informin.training.signals import StopOnSignal, is_restarted
     from trainer_informin import InforMinTrainer
 
     logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def run(argv: list[str]) -> int:
             how = f"To resume, run the same command with --resume_from_checkpoint {LAST}"
             if args.save_only_model:
                 how = "It cannot be resumed, because --save_only_model leaves out the optimizer state."
-            print_at_end(f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {folder}.\n{how}")
+            print(f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {folder}.\n{how}")
         return 128 + stop.received
     trainer.export(report=False)  # first, so that the model exists whatever happens next
     trainer.report(senteval_dir=data.senteval_dir)

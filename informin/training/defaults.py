@@ -75,15 +75,15 @@ def used_options(objective: str, values: Mapping[str, Any]) -> set[str]:
 
 
 def mixed_precision(args: Any) -> dict[str, bool]:
-    """Return `bf16` and `fp16`: bfloat16 if the hardware supports it, unless the user or the launcher chose."""
+    """Return `bf16`: true if the hardware supports it, unless the user or the launcher chose."""
     launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-    if args.bf16 is not None or args.fp16 is not None or launched != "no":
-        return {"bf16": False, "fp16": False}
+    if args.bf16 is not None or args.fp16 or launched != "no":
+        return {"bf16": False}
     if args.use_cpu or torch.accelerator.current_accelerator() is None:
         supported = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     else:
         supported = is_torch_bf16_gpu_available()
-    return {"bf16": supported, "fp16": False}
+    return {"bf16": supported}
 
 
 def default_output_dir(model_name: str, args: Any) -> str:

@@ -150,9 +150,6 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
             **{"nargs": "?", "const": True},
         },
     )
-    fp16: Optional[bool] = field(  # type: ignore[assignment]
-        default=None, metadata={"help": "Use float16 mixed precision. Default: false.", "nargs": "?", "const": True}
-    )
     per_device_train_batch_size: Optional[int] = option(  # type: ignore[assignment]
         None,
         "Sentences per step and process. Default: the paper's batch size divided by the number of processes, else 128. "

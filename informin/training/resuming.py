@@ -77,12 +77,9 @@ class ResumableTrainer(Trainer):
             args, kwargs: See `Trainer.train`.
 
         Raises:
-            UsageError: See `checkpoint_to_resume` and `check_same_run`; or options of the objective changed after the
-                trainer was created.
+            UsageError: See `checkpoint_to_resume` and `check_same_run`.
             NonFiniteLossError: A loss was NaN or infinite.
         """
-        if self.args.terms != self.terms:
-            raise UsageError("Options of the objective changed after the trainer was created", fix="Create a new one.")
         wanted = resume_from_checkpoint
         wanted = self.args.resume_from_checkpoint if wanted is None else wanted
         if wanted is None or wanted is False:

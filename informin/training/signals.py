@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 
 from transformers import TrainerCallback
@@ -11,17 +10,6 @@ from informin.distributed import any_process
 from informin.program import SIGNALS
 
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # set by torchrun and accelerate launch
-# Waits until the process with the id in argument 1 has ended, at most 30 seconds, and prints argument 2.
-PRINT_AFTER = """
-import os, sys, time
-end = time.monotonic() + 30
-def lives(pid):
-    try: os.kill(pid, 0)
-    except ProcessLookupError: return False
-    return True
-while time.monotonic() < end and lives(int(sys.argv[1])): time.sleep(0.02)
-print(sys.argv[2], flush=True)
-"""
 
 
 class EvaluationLeft(Exception):
@@ -103,12 +91,3 @@ def is_launched() -> bool:
 def is_restarted() -> bool:
     """Return whether torchrun restarted the processes after one of them died (`--max_restarts`)."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
-def print_at_end(text: str) -> None:
-    """Print how a run ended. A launcher ends with its own traceback, so wait for it and print afterwards."""
-    if not is_launched():
-        print(text, flush=True)
-        return
-    sys.stdout.flush()
-    subprocess.Popen([sys.executable, "-c", PRINT_AFTER, str(os.getppid()), text], start_new_session=True)
