@@ -26,8 +26,8 @@ def parser() -> program.Parser:
     scored = parser.add_mutually_exclusive_group(required=True)
     scored.add_argument("--model_name", nargs="+", metavar="MODEL", help="Hub ids or folders, one row each.")
     scored.add_argument("--report", nargs="+", metavar="RESULTS",
-        help="Print the tables of these results files or folders without scoring. --output FOLDER also writes "
-        "FOLDER/table.md and FOLDER/summary.json.")  # fmt: skip
+        help="Print the tables of these results files or folders without scoring. --output FOLDER also writes them to "
+        "FOLDER/table.md, with the results.")  # fmt: skip
     add("--tasks", nargs="+", default=[], metavar="TASK",
         help="all (default if no files are given), sts, transfer, or names such as STS12, STSB, MR, TREC.")  # fmt: skip
     add("--labels", nargs="+", default=[], metavar="FILE",
@@ -41,7 +41,7 @@ def parser() -> program.Parser:
         "corpus.tsv, queries.tsv and qrels.tsv. Or files (TSV, CSV, JSONL) with columns query, document and optionally "
         "relevance (or score) and negative, one task each.")  # fmt: skip
     add("--bm25", action="store_true",
-        help="With a test collection: add BM25 and its rank fusion with the first model. Needs bm25s.")  # fmt: skip
+        help="With --retrieval: add BM25 and its rank fusion with each model. Needs bm25s.")  # fmt: skip
     add("--query_prompt", metavar="TEXT",
         help="Prompt for queries of --retrieval. Default: --prompt, or the model's prompt for queries.")  # fmt: skip
     add("--document_prompt", metavar="TEXT",

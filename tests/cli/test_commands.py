@@ -51,7 +51,7 @@ def test_help_does_not_import_torch(command):
 @pytest.mark.parametrize("wrong", [["--no_such_option", "1"], ["a_model"], ["--model_nam", "m"]])
 def test_wrong_options_do_not_import_torch(command, wrong):
     """There are no positional arguments, and no abbreviations."""
-    done = informin(command, *REQUIRED[command], *wrong)
+    done = informin(command, *wrong, *REQUIRED[command])
     assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
     assert wrong[0] in done.stderr and done.stdout == "imported []\n"
 

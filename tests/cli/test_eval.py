@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
@@ -68,7 +69,7 @@ def another(source: Path, folder: Path, value: float | None = None) -> Path:
     weights = load_file(folder / "model.safetensors")
     table = next(weight for name, weight in weights.items() if "word_embeddings" in name)
     if value is None:
-        table += 0.1 * np.random.default_rng(0).normal(size=table.shape).astype(np.float32)
+        table += 0.1 * torch.randn(table.shape, generator=torch.Generator().manual_seed(0))
     else:
         table[:] = value
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
@@ -104,7 +105,7 @@ def test_saved_results_are_printed_again_and_compared(run, model, tmp_path):
     report = dict(model_name=None, senteval_dir=None, device=None)
     code, out, _ = run("--report", tmp_path / "after", output=tmp_path / "table", **report)
     assert code == 0 and out == second
-    assert (tmp_path / "table" / "table.md").is_file() and (tmp_path / "table" / "summary.json").is_file()
+    assert sorted(path.suffix for path in (tmp_path / "table").iterdir()) == [".json", ".json", ".md"]
     _, out, _ = run("--report", tmp_path / "after", "--compare", tmp_path / "before", "--seeds", **report)
     gain = float(line(second, "other, cls")[0]) - float(line(first, "m, cls")[0])
     assert float(line(out, "other, cls - m, cls")[0]) == pytest.approx(gain, abs=0.011)
@@ -183,14 +184,12 @@ def test_dev_split_and_whitening(run, tmp_path):
     "options, named",
     [
         (dict(tasks=["STS17"]), "--tasks"),
-        (dict(senteval_dir="/no/data"), "/no/data"),
         (dict(model_name="/no/model"), "--model_name"),
         (dict(pooler=["mlp"]), "--pooler"),
         (dict(whitening=33), "--whitening"),
         (dict(labels="/no/file.tsv"), "--labels"),
         (dict(retrieval="/no/file.tsv"), "--retrieval"),
         (dict(pooler=["cls", "mean"], output="a.json"), "--output"),
-        (dict(label_column="tag"), "--label_column"),
         (dict(model_name=["one/last", "two/last"], output="out"), "--output"),
     ],
 )
@@ -199,6 +198,11 @@ def test_wrong_options_are_one_line(run, tmp_path, monkeypatch, options, named):
     code, out, err = run(**({"tasks": "STS-B"} | options))
     assert (code, out) == (2, "") and named in err and err.startswith("error: ") and err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_data_is_one_line_with_its_path(run):
+    code, out, err = run(tasks="STS-B", senteval_dir="/no/data")
+    assert code > 0 and out == "" and err.startswith("error: ") and "/no/data/STS" in err and err.count("\n") == 1
 
 
 def test_a_model_or_saved_results_are_needed(capsys):

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
-from informin.adapters import LinearAdapter
+from informin.adapters.linear import TASKS, LinearAdapter
 from informin.cli import fit
 from tests import forked
 from tests.conftest import make_sentences
@@ -35,8 +35,7 @@ def test_adapted_model_is_loaded_as_printed(model, texts, tmp_path, capsys, task
     argv = ["--task", task, "--model_name", model, "--train_file", texts, "--output_dir", tmp_path / "o"]
     assert fit.main(list(map(str, argv))) == 0
     out = capsys.readouterr().out
-    line = next(line.strip() for line in out.splitlines() if "SentenceTransformer(" in line)
-    adapted = eval(line, {"SentenceTransformer": SentenceTransformer})
+    adapted = eval(shown(out, "load"), {"SentenceTransformer": SentenceTransformer})
     original = SentenceTransformer(str(model), device="cpu").encode(TEXTS)
     expected = fitted_on(original, task).transform(original)
     cosines = (adapted.encode(TEXTS, normalize_embeddings=True) * expected).sum(1)
@@ -45,9 +44,12 @@ def test_adapted_model_is_loaded_as_printed(model, texts, tmp_path, capsys, task
     assert (tmp_path / "o" / "report.html").is_file() and (tmp_path / "o" / "README.md").is_file()
 
 
-def fitted_on(x: np.ndarray, task: str, **options) -> LinearAdapter:
-    from informin.adapters.linear import TASKS
+def shown(out: str, name: str) -> str:
+    """Return what is printed beside a name."""
+    return next(line.partition(": ")[2] for line in out.splitlines() if line.strip().startswith(f"{name}: "))
 
+
+def fitted_on(x: np.ndarray, task: str, **options) -> LinearAdapter:
     return LinearAdapter(**TASKS[task], **options).fit(x)
 
 
@@ -55,8 +57,7 @@ def test_embeddings_alone_give_the_adapter(vectors, tmp_path, capsys):
     """The printed expression applies it to a vector."""
     argv = ["--embeddings", tmp_path / "x.npy", "--dimension", 4, "--rotation", "bits"]
     assert fit.main(words(tmp_path, *argv)) == 0
-    shown = next(line.split("load", 1)[1] for line in capsys.readouterr().out.splitlines() if "load_file(" in line)
-    applied = eval(shown.lstrip(" :"), {"load_file": load_file, "x": vectors[0]})
+    applied = eval(shown(capsys.readouterr().out, "load"), {"load_file": load_file, "x": vectors[0]})
     expected = fitted_on(vectors, "clustering", n_components=4, rotation="bits").transform(vectors)
     np.testing.assert_allclose(applied / np.linalg.norm(applied), expected[0], atol=1e-5)
     np.testing.assert_allclose(np.load(tmp_path / "o" / "documents.npy"), expected, atol=1e-5)
