@@ -70,14 +70,23 @@ def encode(
     """Return the embeddings (N, d) float32 of N texts in this process; see `embed`."""
     method = {"query": model.encode_query, "document": model.encode_document, None: model.encode}[side]
     bf16 = torch.autocast(model.device.type, torch.bfloat16) if source_of(model).bf16 else nullcontext()
-    # An empty prompt turns off the stored one, but sentence-transformers takes it for no prompt.
-    named = prompt if prompt or model.default_prompt_name or side else None
+    prompt = side_prompt(model, side) if prompt is None else prompt
     with bf16:
-        vectors = method(texts, prompt=named, batch_size=batch_size, show_progress_bar=False)
+        vectors = method(texts, prompt=prompt, batch_size=batch_size, show_progress_bar=False)
     vectors = np.asarray(vectors, np.float32).reshape(len(texts), -1 if texts else width_of(model))
     if not np.isfinite(vectors).all():
         raise UsageError(f"{name_of(model)} gives embeddings that are not finite", fix="Use another model.")
     return vectors
+
+
+def side_prompt(model: SentenceTransformer, side: str | None) -> str | None:
+    """Return the stored prompt of one side of search; None if there is none.
+
+    sentence-transformers adds empty prompts `query` and `document`, and `encode_document` would prefer the empty one to
+    a stored `passage`.
+    """
+    names = {"query": ("query",), "document": ("document", "passage", "corpus"), None: ()}[side]
+    return next((model.prompts[name] for name in names if model.prompts.get(name)), None)
 
 
 def width_of(model: SentenceTransformer) -> int:

@@ -83,21 +83,20 @@ def load_model(
         bf16: Embed under bfloat16 autocast.
 
     Raises:
-        UsageError: The model cannot be loaded, its weights are incomplete, or it stores no pooling and `pooler` is auto.
+        UsageError: The model cannot be loaded, its weights are incomplete, or it stores no pooling for `pooler` auto.
     """
     if isinstance(model, SentenceTransformer):
         return speed_up(model)
-    name, where = str(model), {"revision": revision}
-    raise_if_code_in_adapter(name, revision)
-    has_modules = file_of(name, MODULES, revision) is not None
-    if pooler == "auto" and not has_modules:
-        raise UsageError(
-            f"is auto, but {name} has no {MODULES} and so stores no pooling",
-            option="pooler",
-            needed=f"one of: {', '.join(POOLERS)}",
-        )
-    how = where | {"trust_remote_code": trust_remote_code}
+    name, how = str(model), {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
+        raise_if_code_in_adapter(name, revision)
+        has_modules = file_of(name, MODULES, revision) is not None
+        if pooler == "auto" and not has_modules:
+            raise UsageError(
+                f"is auto, but {name} has no {MODULES} and so stores no pooling",
+                option="pooler",
+                needed=f"one of: {', '.join(POOLERS)}",
+            )
         with weights_checked(name):
             if has_modules:
                 opened = SentenceTransformer(name, device="cpu", model_kwargs=dict(SAFE), **how)

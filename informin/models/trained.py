@@ -187,6 +187,11 @@ class TrainedModel(ABC):
         name = folder.resolve().name if folder else self.name
         return {"name": name, "hub_id": None if folder else name, "revision": self.source.revision} | self._entry
 
+    @property
+    def record_entries(self) -> dict[str, Any]:
+        """The entries of a run's record that only this backend has."""
+        return {}
+
     def unsupported(self, term: Term) -> str | None:
         """Return what a term needs that the model lacks; None if it can be trained with it."""
         return None

@@ -20,7 +20,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTo
 
 from informin.errors import UsageError
 from informin.models.embedding import width_of
-from informin.models.lora import add_lora, merged, without_lora
+from informin.models.lora import add_lora, without_lora
 from informin.models.opening import Source, load_model
 from informin.models.trained import Encode, TrainedModel, copied
 from informin.objectives.terms import Term
@@ -130,9 +130,12 @@ class WrappedModel(TrainedModel):
                 needed="a model with one route",
             )
         super().__init__(st, source)
+        for module in st.modules():  # the class that this project published is not the one that is saved
+            if "modeling_informin" in str(getattr(getattr(module, "config", None), "auto_map", "")):
+                del module.config.auto_map, module.config.informin
         self.tokenizer = training_tokenizer(st)
         self._config = WrapperConfig(width_of(st), pad_token_id=self.tokenizer.pad_token_id)
-        self._lora = False
+        self._lora = self._trusted = False
 
     @property
     def config(self) -> WrapperConfig:
@@ -147,6 +150,10 @@ class WrappedModel(TrainedModel):
 
     def defaults(self, args: Any) -> dict[str, Any]:
         return {"projection_head": args.projection_head or "none"}
+
+    @property
+    def record_entries(self) -> dict[str, Any]:
+        return {"dimensions": self._config.hidden_size}
 
     def unsupported(self, term: Term) -> str | None:
         needs = {
@@ -176,7 +183,7 @@ class WrappedModel(TrainedModel):
     def build(self, args: Any) -> None:
         set_seed(args.seed)  # for newly initialized low-rank matrices
         st, settings = self.st, {name: value for name, value in args.model_settings.items() if name != "prompt"}
-        self._lora = args.lora_r is not None
+        self._lora, self._trusted = args.lora_r is not None, args.trust_remote_code
         if not self.source.folder and self.source.revision is None and args.measure_drift and not self._lora:
             self.before = copied(st)
         if self._lora:
@@ -280,7 +287,7 @@ class WrappedModel(TrainedModel):
             self.module.load_state_dict(load_file(Path(folder, TRAINED_FILE)), strict=False)
         else:
             # A checkpoint has BERT's own pooler, even if the model was opened without it.
-            saved = load_model(folder, device="cpu", trust_remote_code=True).state_dict()
+            saved = load_model(folder, device="cpu", trust_remote_code=self._trusted).state_dict()
             missing = self.st.load_state_dict(saved, strict=False).missing_keys
             if missing := [name for name in missing if ".pooler." not in name]:
                 raise UsageError(f"{folder} lacks weights, such as {missing[0]}", fix="Use another checkpoint.")
@@ -295,10 +302,6 @@ class WrappedModel(TrainedModel):
             yield
         finally:
             self.st = own
-
-    def complete(self, merge: bool) -> Any:
-        """Return a context in which low-rank matrices are merged into the weights, to export a complete model."""
-        return merged(self.st) if merge and self._lora else nullcontext()
 
 
 def training_tokenizer(st: SentenceTransformer) -> PreTrainedTokenizerBase:

@@ -3,18 +3,12 @@
 import threading
 from contextlib import contextmanager, nullcontext
 
-import numpy as np
 import pytest
 import torch
 
-import informin.models.encode as encode_module
 from informin.models.cpu_threads import BATCHES_PER_CORE, parallel_map, use_threads
-from informin.models.open_model import load_model
-from informin.models.packing import packed_forward
-from tests.conftest import make_sentences
 
 CORES = 3
-SENTENCES = make_sentences(4 * BATCHES_PER_CORE * CORES)
 
 
 @contextmanager
@@ -122,46 +116,3 @@ def test_one_core_or_few_batches_run_in_the_thread_of_the_caller(threads, number
     with cores(threads), parallel_map(number) as run:
         found = list(run(state, range(number)))
     assert {(thread, *used) for thread, used, _ in found} == {(threading.get_ident(), threads)}
-
-
-@pytest.mark.parametrize("bf16", [False, True])
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_embeddings_equal_those_of_one_thread(bert, pooling, bf16, monkeypatch):
-    encoder = load_model(str(bert), (pooling,), batch_size=4, bf16=bf16)
-    used, counts = set(), []
-
-    def spy(*args):
-        used.add(threading.get_ident())
-        return packed_forward(*args)
-
-    monkeypatch.setattr(encode_module, "packed_forward", spy)
-    with cores(1):
-        alone = encoder(SENTENCES)[pooling]
-    assert used == {threading.get_ident()}
-    used.clear()
-    with cores(CORES):
-        found = encoder(SENTENCES, counts.append)[pooling]
-    assert used and threading.get_ident() not in used
-    assert counts == [4] * (len(SENTENCES) // 4)
-    np.testing.assert_array_equal(found, alone)
-
-
-def test_error_of_progress_stops_the_threads_and_restores_the_mode(bert, monkeypatch):
-    encoder = load_model(str(bert), ("cls",), batch_size=1)
-    encoder.module.train()
-    started = []
-
-    def slow(*args):
-        started.append(1)
-        threading.Event().wait(0.02)
-        return packed_forward(*args)
-
-    def fail(_count: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(encode_module, "packed_forward", slow)
-    with cores(CORES), pytest.raises(KeyboardInterrupt):
-        encoder(SENTENCES, fail)
-    assert 1 <= len(started) < len(SENTENCES) / 2
-    assert encoder.module.training and {module.training for module in encoder.module.modules()} == {True}
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPoolExecutor")]

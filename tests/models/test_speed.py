@@ -1,0 +1,119 @@
+"""A model that is sped up gives the embeddings of sentence-transformers, from packed batches on all cores."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Dense
+
+import informin.models.speed as speed
+from informin.errors import UsageError
+from informin.models import embedding
+from informin.models.embedding import count_truncated, embed
+from informin.models.opening import load_model
+from informin.models.packing import packed_forward
+from informin.models.speed import batches, is_packable, speed_up
+from tests.conftest import make_sentences, save_sentence_transformer
+from tests.models.test_cpu_threads import cores
+
+TEXTS = ["dog", *make_sentences(60), "the old dog sleeps under the red house and not in the street today", ""]
+
+
+@pytest.fixture
+def packed_batches(monkeypatch):
+    """The masks of the packed forward passes."""
+    masks = []
+
+    def spy(encoder, ids, mask, pooling):
+        masks.append(mask)
+        return packed_forward(encoder, ids, mask, pooling)
+
+    monkeypatch.setattr(speed, "packed_forward", spy)
+    return masks
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("pooling", ["cls", "mean", "lasttoken"])
+def test_embeddings_are_equal(tmp_path, encoder, pooling, threads, packed_batches):
+    prompts = dict(prompts={"query": "the ", "document": ""}, default_prompt_name="query")
+    folder = str(save_sentence_transformer(tmp_path / "model", encoder, Dense(32, 8), pooling=pooling, **prompts))
+    plain, fast = SentenceTransformer(folder, device="cpu"), speed_up(SentenceTransformer(folder, device="cpu"))
+    with cores(threads):
+        for how in ({}, dict(batch_size=3), dict(truncate_dim=4, normalize_embeddings=True), dict(prompt="red ")):
+            np.testing.assert_allclose(fast.encode(TEXTS, **how), plain.encode(TEXTS, **how), atol=1e-6)
+    assert packed_batches and fast.encode("the dog").shape == (8,) and len(fast.encode([])) == 0
+    np.testing.assert_allclose(fast.encode_query(TEXTS), plain.encode_query(TEXTS), atol=1e-6)
+    again = copy.deepcopy(fast)
+    again[0].auto_model.embeddings.word_embeddings.weight.data += 1
+    assert not np.allclose(again.encode(TEXTS), fast.encode(TEXTS)), "a copy embeds with its own weights"
+
+
+def test_bf16_follows_the_caller(st_mean):
+    fast = load_model(st_mean)
+    exact = fast.encode(TEXTS)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = fast.encode(TEXTS)
+    assert rounded.dtype == np.float32 and 1e-5 < np.abs(rounded - exact).max() < 0.05
+    np.testing.assert_array_equal(embed(load_model(st_mean, bf16=True), TEXTS), rounded)
+
+
+def test_other_models_and_calls_are_computed_as_before(tmp_path, bert, st_mean, packed_batches):
+    others = [save_sentence_transformer(tmp_path / "max", bert, pooling="max")]
+    assert not any(is_packable(SentenceTransformer(str(folder), device="cpu")) for folder in others)
+    fast, plain = load_model(st_mean), SentenceTransformer(str(st_mean), device="cpu")
+    packed_batches.clear()
+    for one, other in zip(*(m.encode(TEXTS[:3], output_value="token_embeddings") for m in (fast, plain))):
+        torch.testing.assert_close(one, other)
+    assert not packed_batches
+    fast.tokenizer.padding_side = "left"
+    fast.encode(TEXTS)
+    assert not packed_batches, "positions of packed batches are those of padding on the right"
+
+
+def test_batches_are_limited_by_texts_and_tokens(monkeypatch):
+    monkeypatch.setattr(speed, "PACKED_TOKENS", 30)
+    lengths = torch.tensor([3, 40, 10, 10, 10, 2, 2])
+    assert list(batches(lengths, 3)) == [[1], [2, 3, 4], [0, 5, 6]]
+    assert list(batches(lengths, 2)) == [[1], [2, 3], [4, 0], [5, 6]]
+
+
+def test_the_parts_of_a_long_list_are_tokenized_one_after_another(st_mean, monkeypatch):
+    fast = load_model(st_mean)
+    whole = fast.encode(TEXTS)
+    monkeypatch.setattr(speed, "TEXTS", 7)
+    np.testing.assert_allclose(fast.encode(TEXTS), whole, atol=1e-6)
+
+
+# Embedding for commands
+
+
+def test_sides_have_their_prompts(tmp_path, bert):
+    prompts = {"query": "the ", "passage": "red "}
+    model = load_model(save_sentence_transformer(tmp_path / "model", bert, prompts=prompts))
+    for side, prompt in (("query", "the "), ("document", "red "), (None, "")):
+        expected = model.encode([prompt + text for text in TEXTS])
+        np.testing.assert_allclose(embed(model, TEXTS, side=side), expected, atol=1e-6)
+        np.testing.assert_allclose(embed(model, TEXTS, side=side, prompt=""), model.encode(TEXTS), atol=1e-6)
+
+
+def test_progress_counts_texts_and_chunks_keep_the_order(st_mean, monkeypatch):
+    monkeypatch.setattr(embedding, "CHUNK", 7)
+    model, counts = load_model(st_mean), []
+    np.testing.assert_allclose(embed(model, TEXTS, progress=counts.append), model.encode(TEXTS), atol=1e-6)
+    assert sum(counts) == len(TEXTS) and max(counts) == 7
+    assert embed(model, []).shape == (0, 32)
+
+
+def test_truncated_texts_are_counted(st_mean):
+    model = load_model(st_mean, max_length=6)
+    assert count_truncated(model, ["the dog sees the cat", "the dog sees the", "dog"]) == 1
+    assert count_truncated(model, ["the dog sees the"], prompt="old ") == 1
+
+
+def test_an_embedding_that_is_not_finite_is_an_error(st_mean):
+    model = load_model(st_mean)
+    model[0].auto_model.encoder.layer[0].output.dense.weight.data[0, 0] = float("nan")
+    with pytest.raises(UsageError):
+        embed(model, TEXTS)

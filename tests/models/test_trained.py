@@ -1,0 +1,236 @@
+"""Models in training: the backend, every kind of SentenceTransformer, checkpoints, and models this project exported."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedding, Transformer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModel, DistilBertConfig, DistilBertModel, Qwen3Config, Qwen3Model
+
+from informin.training.options import InforMinTrainingArguments
+from tests.conftest import (
+    FOUR_STEPS,
+    SIZES,
+    WORDS,
+    make_sentences,
+    raises_usage,
+    save_bert,
+    save_pairs,
+    save_sentence_transformer,
+    tokenizer_of,
+)
+from trainer_informin import InforMinTrainer
+
+TEXTS = ["dog", *make_sentences(9)]
+
+
+def save_other(kind: str, folder, bert):
+    """Save a tiny SentenceTransformer that is not native, and return its folder."""
+    if kind == "dense":
+        return save_sentence_transformer(folder, bert, Dense(32, 8))
+    if kind == "static":
+        words = {word: i for i, word in enumerate(["[PAD]", "[UNK]", *WORDS])}
+        tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        torch.manual_seed(1)
+        parts = [StaticEmbedding(tokenizer, embedding_dim=16), Normalize()]
+    else:
+        save_bert(folder / "source")
+        torch.manual_seed(1)
+        if kind == "distilbert":
+            config = DistilBertConfig(vocab_size=5 + len(WORDS), dim=32, n_layers=2, n_heads=4, hidden_dim=64)
+            DistilBertModel(config).save_pretrained(folder / "source")
+        else:
+            sizes = {name: SIZES[name] for name in ("hidden_size", "num_hidden_layers", "intermediate_size")}
+            heads = dict(num_attention_heads=4, num_key_value_heads=2, head_dim=8, pad_token_id=0)
+            config = Qwen3Config(vocab_size=5 + len(WORDS), max_position_embeddings=66, **sizes, **heads)
+            Qwen3Model(config).save_pretrained(folder / "source")
+        parts = [Transformer(str(folder / "source")), Pooling(32, pooling_mode="lasttoken"), Normalize()]
+    SentenceTransformer(modules=parts, device="cpu").save_pretrained(str(folder / "model"), create_model_card=False)
+    return folder / "model"
+
+
+KINDS = ("dense", "static", "distilbert", "qwen3")
+
+
+@pytest.fixture
+def train(tmp_path):
+    """Return a function that creates a trainer of four steps, with an evaluation that selects the best checkpoint."""
+
+    def build(model, name: str = "run", **options) -> InforMinTrainer:
+        how = FOUR_STEPS | dict(objective="simcse", report_to=[], save_steps=2, eval_steps=2, measure_drift=False)
+        args = InforMinTrainingArguments(str(tmp_path / name), **(how | options))
+        pairs = save_pairs(tmp_path / "pairs.tsv")
+        return InforMinTrainer(model, args, make_sentences(96), eval_dataset=pairs)
+
+    return build
+
+
+def weights(model) -> dict[str, torch.Tensor]:
+    return {name: x.detach().clone() for name, x in model.state_dict().items()}
+
+
+def changed(before: dict, after: dict) -> list[str]:
+    return [name for name in before if not before[name].equal(after[name])]
+
+
+@pytest.mark.parametrize(
+    "build, expected",
+    {
+        "plain": (lambda folder, bert: bert, "native"),
+        "cls": (lambda folder, bert: save_sentence_transformer(folder, bert, pooling="cls", normalize=False), "native"),
+        "mean": (save_sentence_transformer, "native"),
+        "max": (lambda folder, bert: save_sentence_transformer(folder, bert, pooling="max"), "st"),
+        "dense": (lambda folder, bert: save_sentence_transformer(folder, bert, Dense(32, 8)), "st"),
+        "memory": (lambda folder, bert: SentenceTransformer(str(save_sentence_transformer(folder, bert))), "st"),
+    }.values(),
+)
+def test_backend_is_chosen_by_the_modules(train, tmp_path, bert, build, expected):
+    model = build(tmp_path / "model", bert)
+    assert train(model, eval_strategy="no").trained.backend == expected
+    if not isinstance(model, SentenceTransformer):
+        assert train(model, "st", eval_strategy="no", backend="st").trained.backend == "st"
+    if expected == "st" and not isinstance(model, SentenceTransformer):
+        with raises_usage(option="backend"):
+            train(model, "native", backend="native")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_sentence_transformer_is_trained_and_exported_in_its_own_format(train, tmp_path, bert, kind):
+    folder = save_other(kind, tmp_path / kind, bert)
+    run = train(str(folder), view="crop")
+    source = SentenceTransformer(str(folder), device="cpu")
+    np.testing.assert_allclose(run.encode(TEXTS), source.encode(TEXTS), atol=1e-5)
+    before = weights(run.model)
+    run.train()
+    moved = set(changed(before, weights(run.model)))
+    trained = {name for name, x in run.model.named_parameters() if x.requires_grad}
+    assert moved == trained and trained, "every weight that is not frozen has moved"
+    run.export(str(tmp_path / "exported"))
+    exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu")
+    np.testing.assert_allclose(exported.encode(TEXTS), run.encode(TEXTS), atol=1e-5)
+    assert not np.allclose(exported.encode(TEXTS), source.encode(TEXTS), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["dense", "qwen3"])
+def test_a_resumed_run_has_the_same_weights(train, tmp_path, bert, kind):
+    folder = save_other(kind, tmp_path / kind, bert)
+    how = dict(view="crop", load_best_model_at_end=False, decorrelation_weight=0.1, projector_size=16)
+    whole = train(str(folder), **how)
+    whole.train()
+    (tmp_path / "again").mkdir()
+    (tmp_path / "run" / "checkpoint-2").rename(tmp_path / "again" / "checkpoint-2")
+    again = train(str(folder), "again", **how)
+    again.train(resume_from_checkpoint=True)
+    assert not changed(weights(whole.model), weights(again.model))
+
+
+@pytest.mark.parametrize("backend", ["st", "native"])
+@pytest.mark.parametrize("pooler", ["cls", "mean"])
+def test_an_exported_model_can_be_trained_again(train, tmp_path, encoder, backend, pooler):
+    """sentence-transformers leaves out `add_pooling_layer`, so a checkpoint has a pooler that the model lacks."""
+    first = train(str(encoder), "first", pooler=pooler)
+    first.train()
+    first.export(str(tmp_path / "exported"))
+    again = train(str(tmp_path / "exported"), "again", backend=backend)
+    np.testing.assert_allclose(again.encode(TEXTS), first.encode(TEXTS), atol=1e-5)
+    again.train()  # loads the best checkpoint at its end
+    again.export(str(tmp_path / "exported again"))
+    exported = SentenceTransformer(str(tmp_path / "exported again"), device="cpu")
+    np.testing.assert_allclose(exported.encode(TEXTS), again.encode(TEXTS), atol=1e-5)
+
+
+def test_native_and_wrapped_training_agree_on_the_first_embeddings(train, st_mean):
+    native, wrapped = train(str(st_mean), "native"), train(str(st_mean), "wrapped", backend="st")
+    np.testing.assert_allclose(native.encode(TEXTS), wrapped.encode(TEXTS), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options, option",
+    [
+        (dict(mlm_weight=0.1), "mlm_weight"),
+        (dict(attention_mi_weight=0.1), "attention_mi_weight"),
+        (dict(queue_size=16), "queue_size"),
+        (dict(projection_head="mlp"), "projection_head"),
+        (dict(view_dropout_rate=0.2), "view_dropout_rate"),
+        (dict(pooler="cls"), "pooler"),
+    ],
+)
+def test_what_needs_a_native_model_is_refused(train, st_mean, options, option):
+    with raises_usage(option=option):
+        train(str(st_mean), backend="st", **options)
+
+
+def test_equal_views_are_refused(train, tmp_path, bert):
+    with raises_usage(option="view"):
+        train(str(save_other("qwen3", tmp_path / "qwen3", bert)))
+    with raises_usage():
+        train(str(save_bert(tmp_path / "dry", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)))
+
+
+def test_the_language_model_head_comes_from_the_checkpoint(train, tmp_path, bert):
+    run = train(str(bert), mlm_weight=0.1)
+    head = run.model.cls.predictions.transform.dense.weight
+    stored = load_file(bert / "model.safetensors")["cls.predictions.transform.dense.weight"]
+    assert head.equal(stored)
+    AutoModel.from_pretrained(bert).save_pretrained(tmp_path / "plain")
+    tokenizer_of(bert).save_pretrained(tmp_path / "plain")
+    with raises_usage(option="model_name"):
+        train(str(tmp_path / "plain"), "plain-run", mlm_weight=0.1)
+
+
+def test_prompts(train, tmp_path, bert):
+    folder = save_sentence_transformer(tmp_path / "m", bert, prompts={"query": "the "}, default_prompt_name="query")
+    plain = SentenceTransformer(str(folder), device="cpu")
+    run = train(str(folder))
+    np.testing.assert_allclose(run.encode(TEXTS), plain.encode(TEXTS), atol=1e-5)
+    other = train(str(folder), "other", prompt="red ")
+    np.testing.assert_allclose(other.encode(TEXTS), plain.encode(TEXTS, prompt="red "), atol=1e-5)
+    for export, prompt in ((False, "the "), (True, "red ")):
+        run = train(str(folder), f"export {export}", prompt="red ", export_prompt=export, max_steps=1)
+        run.train()
+        run.export()
+        exported = SentenceTransformer(str(tmp_path / f"export {export}"), device="cpu")
+        assert exported.prompts[exported.default_prompt_name] == prompt
+
+
+# Low-rank adaptation
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "dense"])
+def test_lora_trains_only_the_matrices_and_exports_merged_weights(train, tmp_path, bert, kind):
+    pytest.importorskip("peft", reason="the extra lora is not installed")
+    folder = save_other(kind, tmp_path / kind, bert)
+    source = SentenceTransformer(str(folder), device="cpu")
+    run = train(str(folder), lora_r=4, view="crop", learning_rate=1e-2)
+    np.testing.assert_allclose(run.encode(TEXTS), source.encode(TEXTS), atol=1e-5)  # an update of 0
+    before = weights(run.model)
+    run.train()
+    moved = changed(before, weights(run.model))
+    assert moved and all("lora_" in name or ".linear." in name for name in moved)
+    state = weights(run.model)
+    run.export(str(tmp_path / "merged"))
+    assert not changed(state, weights(run.model)), "an export must not change the model"
+    merged = SentenceTransformer(str(tmp_path / "merged"), device="cpu")
+    np.testing.assert_allclose(merged.encode(TEXTS), run.encode(TEXTS), atol=1e-5)
+    assert merged.state_dict().keys() == source.state_dict().keys()
+    if kind == "qwen3":  # without a Dense module, which is trained
+        np.testing.assert_allclose(run.trained.original(run.args)(TEXTS), source.encode(TEXTS), atol=1e-5)
+
+
+def test_lora_resumes_and_exports_matrices_alone(train, tmp_path, bert):
+    pytest.importorskip("peft", reason="the extra lora is not installed")
+    folder = save_other("qwen3", tmp_path / "qwen3", bert)
+    how = dict(lora_r=4, lora_dropout=0.2, lora_merge=False, load_best_model_at_end=False)
+    whole = train(str(folder), **how)
+    whole.train()
+    (tmp_path / "again").mkdir()
+    (tmp_path / "run" / "checkpoint-2").rename(tmp_path / "again" / "checkpoint-2")
+    again = train(str(folder), "again", **how)
+    again.train(resume_from_checkpoint=True)
+    assert not changed(weights(whole.model), weights(again.model))
+    again.export(str(tmp_path / "adapter"))
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
+    assert not (tmp_path / "adapter" / "model.safetensors").exists()
