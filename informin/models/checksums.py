@@ -36,7 +36,7 @@ def settings_sha256(model: SentenceTransformer) -> str:
         if isinstance(module, PreTrainedModel):
             settings = module.config.to_dict() | (getattr(module.config, "informin", None) or {}).get("dropouts", {})
             parts.append({name: value for name, value in settings.items() if name not in SILENT})
-    tokenizer = getattr(model, "tokenizer", None)
+    tokenizer: Any = getattr(model, "tokenizer", None)
     if isinstance(tokenizer, PreTrainedTokenizerBase) and tokenizer.is_fast:
         forget_truncation(tokenizer)  # not a setting
         parts += [tokenizer.backend_tokenizer.to_str(), tokenizer.padding_side, tokenizer.truncation_side]

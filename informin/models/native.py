@@ -5,12 +5,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from accelerate.utils import str_to_bool
 from torch import nn
-from transformers import PreTrainedModel, set_seed
+from transformers import set_seed
 
 from informin.errors import UsageError, counted
 from informin.models.cpu_parts import packed_forward_in_parts, parts_in_training
@@ -113,7 +113,7 @@ class NativeModel(TrainedModel):
         module.packed_forward = forward if args.padding_free else None
         # None: a masked copy has the encoder's own dropout.
         rates = args.view_dropout and [*args.view_dropout, None][:copies]
-        encoder = cast(PreTrainedModel, module.base_model)
+        encoder = module.base_model
         prepare_encoder(encoder, [layer.attention.self for layer in encoder.encoder.layer], rates, map_layers)
         if dropout_only and not any(part.p > 0 for part in encoder.modules() if isinstance(part, nn.Dropout)):
             raise UsageError(

@@ -165,7 +165,7 @@ class WrappedModel(TrainedModel):
         return next((what for what, holds in needs.items() if holds), None)
 
     def check(self, args: Any) -> None:
-        unsupported = {term.weight or "objective": self.unsupported(term) for term in args.terms}
+        unsupported: dict[str, Any] = {term.weight or "objective": self.unsupported(term) for term in args.terms}
         unsupported |= {
             "projection_head": args.projection_head != "none" and "a projection head",
             "view_dropout": args.view_dropout is not None and "a dropout rate per view",
