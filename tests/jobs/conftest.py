@@ -2,43 +2,29 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import StaticEmbedding
+from tokenizers import Tokenizer, models, pre_tokenizers
 
-from informin.models.model import Model
-from tests.conftest import make_sentences
-from tests.models.any_encoder.helpers import sentence_transformer
-from tests.models.any_encoder.st_models import static
+from tests.conftest import WORDS, make_sentences, save_sentence_transformer
 
 TEXTS = make_sentences(320)
+PROMPTS = {"query": "the ", "document": "a young "}
 
 
 @pytest.fixture(scope="package")
-def words(tmp_path_factory) -> Path:
-    """A static model, which sentence-transformers runs."""
-    return static(tmp_path_factory.mktemp("models") / "words")
+def static(tmp_path_factory) -> Path:
+    """A model without a transformer, which does not normalize."""
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(["[UNK]", *WORDS])}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    folder = tmp_path_factory.mktemp("models") / "static"
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=16)], device="cpu")
+    model.save_pretrained(str(folder), create_model_card=False)
+    return folder
 
 
 @pytest.fixture(scope="package")
-def sentences(bert, tmp_path_factory) -> Path:
-    """A native model with mean pooling and a default prompt."""
-    return sentence_transformer(bert, tmp_path_factory.mktemp("models") / "sentences")
-
-
-@pytest.fixture(scope="package")
-def file(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("texts") / "texts.txt"
-    path.write_text("\n".join(TEXTS) + "\n")
-    return path
-
-
-@pytest.fixture(autouse=True)
-def silent(capfd, logging_as_before):
-    """The functions print nothing. Tests read what a command prints before they end."""
-    yield
-    assert capfd.readouterr().out == ""
-
-
-def embedded(encoder: Model, texts: list[str] = TEXTS) -> np.ndarray:
-    (pooler,) = encoder.poolers
-    return encoder(texts)[pooler]
+def prompted(bert, tmp_path_factory) -> Path:
+    """A BERT with prompts for queries and documents."""
+    return save_sentence_transformer(tmp_path_factory.mktemp("models") / "prompted", bert, prompts=PROMPTS)
