@@ -3,12 +3,11 @@
 import pytest
 import torch
 from torch.nn.functional import normalize
+from transformers import AutoConfig
 
-from informin.models.checkpoint import Checkpoint
-from informin.models.native_loading import load_trainable
-from informin.training.options import arguments_class
+from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 from tests.conftest import make_sentences, tokenizer_of
-from trainer_informin import InforMinTrainer
+from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def build(encoder, tmp_path):
             **dict(logging_steps=1, learning_rate=1e-3, disable_tqdm=True, eval_strategy="no", save_strategy="no"),
             **dict(bf16=False, warmup_steps=0),
         )
-        args = arguments_class()(**(common | options))
+        args = InforMinTrainingArguments(**(common | options))
         return InforMinTrainer(str(encoder), args, make_sentences(sentences), callbacks=callbacks)
 
     return make
@@ -54,7 +53,11 @@ def rows(folder, count=6, copies=2):
 
 
 def model_of(folder, projection_head="mlp"):
-    return load_trainable(Checkpoint(folder), {"projection_head": projection_head})
+    """Return a model in training with newly initialized heads."""
+    kind = RobertaForInforMinCL if "roberta" in folder.name else BertForInforMinCL
+    config = AutoConfig.from_pretrained(folder)
+    config.informin = {"pooling": "cls", "projection_head": projection_head, "lm_head": False}
+    return kind.from_pretrained(folder, config=config)
 
 
 def head_values(model, batch, ids=range(6), gather=lambda x: x):

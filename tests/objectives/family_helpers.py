@@ -24,6 +24,3 @@ SCD_ROWS = {  # Klein and Nabi (2022), section 3.1
     "bert": dict(view_dropout=[0.05, 0.15], decorrelation_weight=0.005, off_diagonal_weight=0.013),
     "roberta": dict(view_dropout=[0.065, 0.24], decorrelation_weight=0.0033, off_diagonal_weight=0.028),
 }
-
-
-seen = []

@@ -178,7 +178,8 @@ def test_export_does_not_change_the_model_in_training(build, tmp_path):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     learning, settings = {name: p.requires_grad for name, p in model.named_parameters()}, model.config.to_dict()
     trainer.export(str(tmp_path / "export"))
-    assert model.config.to_dict() == settings and settings["informin"]["queue_size"] == 24
+    changed = {name for name, value in model.config.to_dict().items() if value != settings[name]}
+    assert changed <= {"architectures"} and settings["informin"]["queue_size"] == 24
     assert model.config._attn_implementation == "informin_views"
     assert {name: p.requires_grad for name, p in model.named_parameters()} == learning
     after = model.state_dict()

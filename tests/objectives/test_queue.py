@@ -8,8 +8,7 @@ from transformers import TrainerCallback
 
 from informin.objectives.contrast import contrast
 from informin.objectives.false_negatives import copies
-from informin.objectives.queue import MomentumQueue
-from informin.training.sentences import refuse_few_sentences
+from informin.objectives.queue import MomentumQueue, Queue
 from tests.conftest import raises_usage
 from tests.objectives.conftest import head_values, model_of, rows
 
@@ -210,26 +209,8 @@ def test_queue_masks_own_sentence_in_the_second_epoch(build, contrasts):
 # Mistakes
 
 
-@pytest.mark.parametrize(
-    "most, options",
-    [
-        (64, dict(max_steps=-1)),
-        (64, dict(max_steps=9)),
-        (48, dict()),
-        (32, dict(max_steps=1, gradient_accumulation_steps=2)),
-    ],
-    ids=["epoch", "epochs", "steps", "accumulation"],
-)
-def test_queue_larger_than_the_data_is_rejected(build, most, options):
-    with raises_usage(option="queue_size", found=f"is {most + 1}, but", needed=f"at most {most}"):
-        build(objective="micse", queue_size=most + 1, **options)
-    assert len(build(objective="micse", queue_size=most, **options).model.heads["queue"].embeddings) == most
-
-
-def test_queue_larger_than_the_steps_of_a_stream_is_rejected(build):
-    trainer = build(objective="micse", queue_size=48)
-    stream = trainer.train_dataset.to_iterable_dataset()
-    refuse_few_sentences(stream, trainer.args)
-    trainer.args.queue_size = 49
-    with raises_usage(option="queue_size", found="is 49, but", needed="at most 48"):
-        refuse_few_sentences(stream, trainer.args)
+def test_queue_larger_than_the_data_is_rejected():
+    term = Queue(queue_size=48)
+    term.check_sentences(48)
+    with raises_usage(option="queue_size"):
+        term.check_sentences(47)
