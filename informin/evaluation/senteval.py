@@ -192,7 +192,13 @@ def _load_pairs(name: str, split: str, folder: Path, files: dict, columns: Seque
 
 
 def _load_transfer(folder: Path, name: str, split: str) -> TransferTask:
-    files, read, protocol, parts = LAYOUTS.get(name) or (BINARY[name], None, "nested", ())
+    # Files with their numbers of examples, the function that reads one, the protocol, and the parts.
+    layouts: dict[str, tuple] = {
+        "SST2": (SST2, _sentiments, "dev", ("train", "dev", "test")),
+        "TREC": (TREC, _questions, "folds", ("train", "test")),
+        "MRPC": (MRPC, _paraphrases, "folds", ("train", "test")),
+    }
+    files, read, protocol, parts = layouts.get(name) or (BINARY[name], None, "nested", ())
     rows: list[tuple] = []
     ends, paths = [0], [folder / file for file, _ in files]
     for label, (path, (_, count)) in enumerate(zip(paths, files)):  # without a function, each class has its own file
@@ -245,11 +251,3 @@ def _fields(line: str, needed: int, path: Path) -> list[str]:
 def _check(path: Path, count: int, needed: int, what: str) -> None:
     if count != needed:
         raise UsageError(f"{path}: found {count} {what}", needed=str(needed), fix=AGAIN)
-
-
-# Files with their numbers of examples, the function that reads one, the protocol, and the parts.
-LAYOUTS: dict[str, tuple] = {
-    "SST2": (SST2, _sentiments, "dev", ("train", "dev", "test")),
-    "TREC": (TREC, _questions, "folds", ("train", "test")),
-    "MRPC": (MRPC, _paraphrases, "folds", ("train", "test")),
-}

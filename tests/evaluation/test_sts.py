@@ -68,13 +68,14 @@ def test_scores_equal_plain_loops(sizes):
     assert found["pearson"] == pytest.approx(100 * pearsonr(joined, grades).statistic, rel=1e-6)
     assert found["mean"] == pytest.approx(sum(own) / len(own), rel=1e-9)
     assert found["wmean"] == pytest.approx(sum(s * n for s, n in zip(own, sizes)) / sum(sizes), rel=1e-9)
-    assert found["n"] == sum(sizes) == task.examples and set(found) == {*("score mean wmean pearson n subsets".split())}
+    assert found["n"] == sum(sizes) == task.counts["n"]
+    assert set(found) == {*("score mean wmean pearson n subsets".split())}
     expected = {f"subset {i}": {"score": pytest.approx(own[i], rel=1e-9), "n": size} for i, size in enumerate(sizes)}
     assert found["subsets"] == expected
     if len(sizes) > 1:
         values = [found[name] for name in ("score", "mean", "wmean", "pearson")]
         assert min(abs(a - b) for i, a in enumerate(values) for b in values[:i]) > 0.1, "the example tells them apart"
-    assert len(calls) == 1 and len(calls[0]) == len(set(calls[0])) and set(calls[0]) == set(task.sentences())
+    assert len(calls) == 1 and len(calls[0]) == len(set(calls[0])) and set(calls[0]) == set(task.texts())
 
 
 def test_score_over_all_pairs_depends_on_levels_of_subsets():
@@ -106,69 +107,26 @@ def test_constant_subset_has_no_score():
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_embedding_not_finite_has_no_score(value):
     task, vectors = task_of((20,)), vectors_of(SENTENCES)
-    for sentence in task.sentences()[3:5]:
+    for sentence in task.texts()[3:5]:
         vectors[sentence][2] = value
-    message = f"the embeddings of 2 of {len(task.sentences())} sentences are not finite"
+    message = f"the embeddings of 2 of {len(task.texts())} sentences are not finite"
     with pytest.raises(UndefinedScoreError, match=message):
         score_sts(recording(vectors)[0], task)
 
 
-def poolers(calls):
-    """Two poolers of different width, whose vectors identify the sentence."""
-    first, second = vectors_of(SENTENCES, 1, 4), vectors_of(SENTENCES, 2, 3)
-
-    def encode(sentences):
-        calls.append(list(sentences))
-        return {"cls": np.stack([first[s] for s in sentences]), "mean": np.stack([second[s] for s in sentences])}
-
-    return encode, {"cls": first, "mean": second}
-
-
-def test_each_sentence_is_encoded_once_over_tasks_and_poolers():
-    calls = []
-    encode, vectors = poolers(calls)
+def test_each_sentence_is_encoded_once_over_all_calls():
+    """The new ones of each call, in their order. The lookup keeps order and duplicates."""
+    vectors = vectors_of(SENTENCES)
+    encode, calls = recording(vectors)
     once = EmbeddingCache(encode)
-    by = {pooler: once.by(pooler) for pooler in vectors}  # before anything is encoded
-    wanted = [
+    for sentences in (
         SENTENCES[5:15],
         SENTENCES[0:10],
         [SENTENCES[3], SENTENCES[20], SENTENCES[3], SENTENCES[14]],
         SENTENCES[:5],
-    ]
-    for sentences in wanted:
-        for pooler, own in vectors.items():
-            np.testing.assert_array_equal(by[pooler](sentences), np.stack([own[s] for s in sentences]))
-    assert calls == [SENTENCES[5:15], SENTENCES[0:5], [SENTENCES[20]]], "the new ones of each call, in their order"
-
-
-def test_duplicate_sentences_are_encoded_once():
-    """Within a call, across calls and for every pooler. The lookup keeps order and duplicates."""
-    asked = []
-
-    def encode(sentences):
-        asked.append(list(sentences))
-        x = np.array([[float(s)] for s in sentences], dtype=np.float32)
-        return {"cls": x, "mean": -x}
-
-    once = EmbeddingCache(encode)
-    cls, mean = once.by("cls"), once.by("mean")
-    once.add(["3", "1", "3"])
-    assert cls(["1", "2", "1", "3"]).tolist() == [[1], [2], [1], [3]]
-    assert mean(["4", "3", "2"]).tolist() == [[-4], [-3], [-2]]
-    once.add(["4", "1"])
-    assert asked == [["3", "1"], ["2"], ["4"]]
-
-
-def test_sentences_added_before_are_only_looked_up():
-    calls = []
-    encode, vectors = poolers(calls)
-    once = EmbeddingCache(encode)
-    once.add([SENTENCES[1], SENTENCES[0], SENTENCES[1]])
-    once.add(SENTENCES[:3])
-    once.add(SENTENCES[:2])
-    found = once.by("mean")(SENTENCES[:3][::-1])
-    np.testing.assert_array_equal(found, np.stack([vectors["mean"][s] for s in SENTENCES[:3][::-1]]))
-    assert calls == [[SENTENCES[1], SENTENCES[0]], [SENTENCES[2]]]
+    ):
+        np.testing.assert_array_equal(once(sentences), np.stack([vectors[s] for s in sentences]))
+    assert calls == [SENTENCES[5:15], SENTENCES[0:5], [SENTENCES[20]]]
 
 
 def correlated(rows: int, columns: int, seed: int = 0) -> np.ndarray:
@@ -229,7 +187,7 @@ def test_directions_without_variance_are_left_out(x, rank):
 @pytest.mark.parametrize("dimensions", [None, 3])
 def test_whitening_hides_no_broken_embedding(dimensions):
     task, vectors = task_of((20,)), vectors_of(SENTENCES)
-    vectors[task.sentences()[3]][2] = np.nan
+    vectors[task.texts()[3]][2] = np.nan
     with pytest.raises(UndefinedScoreError, match="sentences are not finite"):
         score_sts(whitened(recording(vectors)[0], dimensions), task)
 
@@ -244,20 +202,10 @@ def test_whitened_is_fitted_on_the_sentences_of_each_call():
     assert calls == [SENTENCES[:12], SENTENCES[12:30]]
 
 
-def test_whitened_is_fitted_once_on_the_sentences_given():
-    vectors = vectors_of(SENTENCES)
-    encode, calls = recording(vectors)
-    found = whitened(encode, None, SENTENCES[:20])
-    transform = Whitening(np.stack([vectors[s] for s in SENTENCES[:20]]))
-    for sentences in (SENTENCES[20:30], SENTENCES[5:9]):
-        np.testing.assert_array_equal(found(sentences), transform(np.stack([vectors[s] for s in sentences])))
-    assert calls == [SENTENCES[:20], SENTENCES[20:30], SENTENCES[5:9]]
-
-
 def test_whitened_embeddings_are_scored_on_the_distinct_sentences():
     """A sentence in many pairs has the same weight as others."""
     task, vectors = task_of((15, 25)), vectors_of(SENTENCES)
     encode, calls = recording(vectors)
-    x = np.stack([vectors[s] for s in task.sentences()])
-    moved = dict(zip(task.sentences(), Whitening(x, 3)(x)))
+    x = np.stack([vectors[s] for s in task.texts()])
+    moved = dict(zip(task.texts(), Whitening(x, 3)(x)))
     assert score_sts(whitened(encode, 3), task) == score_sts(recording(moved)[0], task) and len(calls) == 1

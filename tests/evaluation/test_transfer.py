@@ -246,7 +246,7 @@ def test_each_sentence_is_encoded_once():
     calls = []
     task = TransferTask("MRPC", (first, second), labels, "folds", PARTS, [], "test")
     score_transfer(lambda sentences: calls.append(list(sentences)) or encoder(vectors)(sentences), task)
-    assert calls == [task.sentences()] and len(calls[0]) == 300 - 13
+    assert calls == [task.texts()] and len(calls[0]) == 300 - 13
 
 
 def test_embedding_not_finite_has_no_score():
