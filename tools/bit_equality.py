@@ -145,7 +145,8 @@ def serve(place: Path, inputs: Path) -> None:
     """Run the jobs of a folder, each command in a fork of this process; see `run_side`."""
     import torch
 
-    import informin.cli.train  # noqa: F401, once for all forks
+    import informin.jobs.fit  # once for all forks
+    import trainer_informin  # noqa: F401
 
     torch.set_num_threads(1)
     for name, commands in json.loads((place / "jobs.json").read_text()).items():
@@ -249,6 +250,7 @@ def main() -> int:
     parser.add_argument("old", nargs="?", type=Path, help="folder of the older tree")
     parser.add_argument("--work", type=Path, help="folder for the outputs of both trees")
     parser.add_argument("--only", default="", metavar="TEXT", help="only runs with this text in their name")
+    parser.add_argument("--compare_only", action="store_true", help="compare what the last call wrote")
     parser.add_argument("--serve", nargs=2, type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
@@ -261,7 +263,8 @@ def main() -> int:
         save_inputs(inputs)
     done = {name for name in chosen if (sides[0] / name.replace(" ", "-") / "codes.json").exists()}
     run_side(args.old, {name: both[0] for name, both in chosen.items() if name not in done}, inputs, sides[0])
-    run_side(ROOT, {name: both[1] for name, both in chosen.items()}, inputs, sides[1])
+    if not args.compare_only:
+        run_side(ROOT, {name: both[1] for name, both in chosen.items()}, inputs, sides[1])
     different = {name: differences(*(side / name.replace(" ", "-") for side in sides)) for name in chosen}
     for name, files in different.items():
         print(f"{'equal' if not files else 'DIFFERENT'}: {name}" + "".join(f"\n    {file}" for file in files))

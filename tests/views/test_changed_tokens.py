@@ -142,12 +142,19 @@ def test_unknown_words_are_not_special_tokens(tokenizer):
         (Crop, dict(crop_words=[5]), "crop_words"),
         (Crop, dict(crop_words=[20, 5]), "crop_words"),
         (Crop, dict(crop_words=[0, 5]), "crop_words"),
-        (Crop, dict(crop_words=[5, 20], crop_max_fraction=0.5), "crop_max_fraction"),
     ],
 )
 def test_options_out_of_range_are_refused(kind, options, option):
     with raises_usage(option):
         kind(**options)
+
+
+def test_a_view_must_change_tokens():
+    class Nothing(View):
+        pass
+
+    with pytest.raises(TypeError, match="change"):
+        Nothing()
 
 
 @pytest.mark.parametrize("view", [Repetition(), Crop(crop_max_fraction=0.7)], ids=["repetition", "crop"])

@@ -9,7 +9,7 @@ from informin.objectives.terms import Masking
 from informin.views import Crop, Repetition
 from informin.views.sentence_ids import sentence_ids
 from informin.views.stacking import IGNORED, StackedViews, TokenMasker, step_seed, two_views
-from informin.views.view import SecondView, View
+from informin.views.view import View
 from modeling_informin import InforMinOutput
 from tests.conftest import WORDS, make_sentences, tokenizer_of
 
@@ -132,7 +132,7 @@ def test_terms_use_the_first_two_copies(batch, tokenizer, masking, maps):
     views = two_views(outputs, rows)
     assert views.z1.shape == (count, 5) and (views.z1 == 0).all() and (views.z2 == 1).all()
     assert views.embedding1.shape == (count, 6) and (views.embedding1 == 10).all() and (views.embedding2 == 11).all()
-    assert views.row1 is views.row2 is views.general is views.general_row is None
+    assert views.row is views.general is views.general_row is None
     assert torch.equal(views.mask, batch["attention_mask"]) and views.heads == (heads if masking else {})
     for view, of_view in enumerate((views.maps1, views.maps2)):
         assert (of_view is None) == (maps == 0)
@@ -149,7 +149,7 @@ def places(batch):
 def test_rows_keep_the_indices_of_their_sentences(batch, tokenizer):
     rows = StackedViews(tokenizer, Masking(0.5, False))(places(batch), seed=1)
     count = len(batch["input_ids"])
-    assert rows["row"].tolist() == [*range(100, 100 + count)] * 2 and len(rows["input_ids"]) == 3 * count
+    assert rows["row"].tolist() == [*range(100, 100 + count)] and len(rows["input_ids"]) == 3 * count
 
 
 @pytest.mark.parametrize("view", [None, Crop()], ids=["dropout", "crop"])
@@ -164,40 +164,6 @@ def test_copies_of_a_sentence_are_not_its_negatives(tokenizer, view):
     assert two_views(outputs, rows).negative_weights is None, "no weights without copies"
 
 
-class Reversed(View):
-    """The sentences of a batch in reverse order, as other sentences."""
-
-    related = None
-
-    def second_views(self, batch, tokens, seed):
-        rows = [ids[mask.bool()].tolist() for ids, mask in zip(batch["input_ids"], batch["attention_mask"])]
-        return SecondView(rows[::-1], batch["row"].flip(0), self.related)
-
-
-@pytest.mark.parametrize("masking", [None, Masking(0.5, False)], ids=["none", "copy"])
-def test_second_views_may_be_other_sentences(batch, tokenizer, masking):
-    """The masked copy is of the first views."""
-    given, count = places(batch), len(batch["input_ids"])
-    view = Reversed()
-    view.related = torch.arange(3 * count).view(count, 3)
-    stacked = StackedViews(tokenizer, masking, view)
-    rows = stacked(given, seed=1)
-    ids = sentence_ids(given["input_ids"], given["attention_mask"])
-    assert torch.equal(rows["same"], torch.cat([torch.stack([ids, ids.flip(0)], dim=1), view.related], dim=1))
-    assert torch.equal(rows["input_ids"][:count], batch["input_ids"])
-    assert torch.equal(rows["input_ids"][count : 2 * count], batch["input_ids"].flip(0))
-    assert rows["row"].tolist() == [*range(100, 100 + count), *range(99 + count, 99, -1)]
-    assert torch.equal(rows["sentence_ids"], ids) and len(rows["input_ids"]) == stacked.copies * count
-    if masking:
-        assert torch.equal(rows["attention_mask"][2 * count :], batch["attention_mask"])
-    outputs = InforMinOutput(
-        pooler_output=torch.arange(stacked.copies * count)[:, None], projection=torch.arange(stacked.copies * count)
-    )
-    views = two_views(outputs, rows)
-    assert torch.equal(views.row1, rows["row"][:count]) and torch.equal(views.row2, rows["row"][count:])
-    assert views.z2.tolist() == [*range(count, 2 * count)]
-
-
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_longer_second_views_widen_the_first(tokenizer, side):
     class Doubled(View):
@@ -209,7 +175,7 @@ def test_longer_second_views_widen_the_first(tokenizer, side):
     rows = StackedViews(tokenizer, view=Doubled())(batch)
     expected = ["the dog runs", "a cat", "the dog runs the dog runs", "a cat a cat"]
     together = tokenizer(expected, padding=True, return_tensors="pt")
-    assert torch.equal(rows["input_ids"], together["input_ids"]) and "same" not in rows
+    assert torch.equal(rows["input_ids"], together["input_ids"])
     assert torch.equal(rows["attention_mask"], together["attention_mask"])
 
 
@@ -223,7 +189,7 @@ def test_a_single_view_stands_for_both(batch, tokenizer, masking):
     views = two_views(outputs, rows, stacked.views)
     for view in (views.z1, views.z2, views.embedding1, views.embedding2):
         assert view.tolist() == [*range(count)]
-    assert views.row1.tolist() == views.row2.tolist() == [*range(100, 100 + count)]
+    assert views.row.tolist() == [*range(100, 100 + count)]
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -243,7 +209,7 @@ def test_attention_maps_are_compared_at_the_tokens_that_both_views_have(tokenize
         first, mask = ids[row].tolist(), views.mask[row].tolist()
         real = rows["attention_mask"][row].tolist()
         shared = [place for place, word in enumerate(first) if real[place] and word in tokens[row + 3]]
-        assert [place for place, known in enumerate(mask) if known] == shared and len(shared) > 2
+        assert [place for place, shown in enumerate(mask) if shown] == shared and len(shared) > 2
         for layer, times in enumerate((1, 2)):
             for i, j in itertools.product(range(len(first)), repeat=2):
                 expected = times * (1000 * first[i] + first[j]) if i in shared and j in shared else 0
