@@ -6,6 +6,7 @@ from pathlib import Path
 
 from informin.errors import UsageError
 from informin.evaluation.results import Results, load_all_results
+from informin.evaluation.scoring import pooler_of
 from informin.models.checksums import weights_sha256
 from informin.models.opening import load_model
 from informin.publishing.published import raise_if_linked
@@ -39,6 +40,7 @@ def add_results(folder: str | Path, files: Sequence[str | Path], *, trust_remote
     ours, base = weights_sha256(model), (record.base_model or {}).get("weights_sha256")
     default = model.prompts.get(model.default_prompt_name or "", "")
     usual = {"max_length": model.max_seq_length, "prompt": record.options.get("prompt", default) or None}
+    usual["pooler"] = pooler_of(model)
     placed = {}
     for results in load_all_results(files):
         seed = _other_seed(results, record)

@@ -131,8 +131,11 @@ def save_model(
     if isinstance(model.tokenizer, PreTrainedTokenizerBase) and model.tokenizer.is_fast:
         forget_truncation(model.tokenizer)
     model.save_pretrained(str(folder), create_model_card=False)
+    path = folder / "config.json"
     if _is_plain(model, folder):
         _write_older_files(model, folder, head)
+    elif path.is_file() and "informin" in (config := read_json(path)):  # of a source that AutoModel could load
+        write_json(path, {name: value for name, value in config.items() if name not in ("informin", "auto_map")}, 2)
     remove_origins(folder, hub_id)
     set_usual_modes(folder)  # safetensors writes files that only their owner can read
 

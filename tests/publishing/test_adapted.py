@@ -103,14 +103,6 @@ def test_the_license_of_the_source_model_is_kept(bert, tmp_path):
     assert [values[name] for name in ("license", "license_name", "license_link")] == ["other", "rail-m", "LICENSE"]
 
 
-def test_a_damaged_card_of_the_source_model_gives_no_license(bert, tmp_path):
-    source = save_sentence_transformer(tmp_path / "source", bert)
-    (source / "README.md").write_text("---\nlicense: [mit\n---\n# m\n")
-    model = load_model(source, device="cpu")
-    save_adapted(model, fitted(model), tmp_path / "new", texts=60, task="search")
-    assert "license" not in metadata((tmp_path / "new" / "README.md").read_text())
-
-
 def test_the_card_is_written_again_for_a_repository(saved, tmp_path):
     export_checkpoint(saved, tmp_path / "again")
     assert write_card(tmp_path / "again", "alice/m", "a" * 40)

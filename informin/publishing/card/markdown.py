@@ -26,4 +26,4 @@ def escaped(value: Any) -> Any:
 
 def in_quotes(value: str) -> str:
     """Return a text for use between double quotes in Python code."""
-    return json.dumps(" ".join(value.split()), ensure_ascii=False)[1:-1].replace("`", "\\x60")
+    return json.dumps(value, ensure_ascii=False)[1:-1].replace("`", "\\x60")

@@ -1,0 +1,88 @@
+import shutil
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from informin.evaluation.results import load_results
+from informin.publishing.added_results import add_results
+from informin.publishing.card import render_card
+from tests.conftest import raises_usage
+from tests.publishing.helpers import change_json, contents, record_of, results_of, tables
+
+
+def other_weights(folder, to, **record):
+    """Return a copy of an export with other weights and a changed record."""
+    shutil.copytree(folder, to)
+    weights = load_file(to / "model.safetensors")
+    weights["embeddings.word_embeddings.weight"] += 1
+    save_file(weights, to / "model.safetensors", {"format": "pt"})
+    change_json(to / "training.json", **record)
+    return to
+
+
+def test_results_of_the_model_are_added_without_its_path(folder, tmp_path):
+    add_results(folder, [results_of(folder, tmp_path / "r.json", score=71.0)])
+    results = load_results(folder / "results/model.json")
+    assert results.model == "this model" and results.tasks["STS12"]["score"] == 71.0
+
+
+def test_results_of_the_source_model_are_added_by_pooling(folder, tmp_path):
+    path = results_of(folder, tmp_path / "r.json", weights_sha256="1" * 64, pooler="cls", normalized=False)
+    add_results(folder, [path])
+    assert load_results(folder / "results/base-cls.json").model == "before training"
+
+
+def test_results_of_another_seed_are_recognized_by_its_record(folder, tmp_path):
+    seed = other_weights(folder, tmp_path / "seed2", seed=2)
+    files = [results_of(folder, tmp_path / "r/1.json", 70.0), results_of(seed, tmp_path / "r/2.json", 72.0)]
+    add_results(folder, files)
+    assert load_results(folder / "results/other_seeds/seed2.json").model == "seed 2"
+    shown = tables(render_card(folder))["STS, Spearman x 100"]
+    assert shown["mean ± sd of these 2"][-1] == "71.00 ± 1.41"
+
+
+@pytest.mark.parametrize("changes", [{"seed": 1}, {"seed": 2, "options": {"objective": "simcse"}}, {"base_model": None}])
+def test_results_of_another_run_are_not_added(folder, tmp_path, changes):
+    other = other_weights(folder, tmp_path / "other", **changes)
+    with raises_usage("results"):
+        add_results(folder, [results_of(other, tmp_path / "r.json")])
+    assert not (folder / "results").exists()
+
+
+def test_results_of_a_seed_whose_weights_changed_are_not_added(folder, tmp_path):
+    seed = other_weights(folder, tmp_path / "seed2", seed=2)
+    path = results_of(seed, tmp_path / "r.json")
+    shutil.copyfile(folder / "model.safetensors", seed / "model.safetensors")
+    with raises_usage("results"):
+        add_results(folder, [path])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"split": "dev"}, {"precision": "bf16"}, {"max_length": 8}, {"prompt": "old "}, {"pooler": "cls"}]
+    + [{"whitening": {"dimensions": None, "fitted_on": "STS"}}],
+)
+def test_results_with_other_settings_are_not_added(folder, tmp_path, changes):
+    with raises_usage("results"):
+        add_results(folder, [results_of(folder, tmp_path / "r.json", **changes)])
+
+
+def test_nothing_is_added_if_one_file_does_not_belong_here(folder, tmp_path):
+    before = contents(folder)
+    files = [results_of(folder, tmp_path / "r/1.json"), results_of(folder, tmp_path / "r/2.json", split="dev")]
+    with raises_usage("results"):
+        add_results(folder, files)
+    assert contents(folder) == before
+
+
+def test_only_trained_models_have_results(folder, tmp_path):
+    path = results_of(folder, tmp_path / "r.json")
+    (folder / "training.json").unlink()
+    with raises_usage("results"):
+        add_results(folder, [path])
+
+
+def test_results_with_the_prompt_of_training(folder, tmp_path):
+    record_of(options={"prompt": "old "}).save(folder)
+    add_results(folder, [results_of(folder, tmp_path / "r.json", prompt="old ")])
+    assert (folder / "results/model.json").is_file()

@@ -1,0 +1,61 @@
+import numpy as np
+import onnxruntime
+import pytest
+from transformers import AutoTokenizer
+
+from informin.adapters.linear import LinearAdapter
+from informin.errors import SaveError
+from informin.models.opening import load_model
+from informin.publishing import onnx
+from informin.publishing.adapted import save_adapted
+from tests.conftest import make_sentences
+from tests.publishing.helpers import TEXTS, contents, export_of
+
+
+def embed(folder, file: str, texts=TEXTS) -> np.ndarray:
+    session = onnxruntime.InferenceSession(folder / file)
+    batch = AutoTokenizer.from_pretrained(folder)(texts, padding=True, truncation=True, return_tensors="np")
+    inputs = {one.name: batch[one.name] for one in session.get_inputs()}
+    return session.run(["sentence_embedding"], inputs)[0]
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_the_file_gives_the_embeddings_of_the_model(encoder, tmp_path, pooling):
+    folder = export_of(encoder, tmp_path / "export", pooling=pooling)
+    path = onnx.export_onnx(folder)
+    expected = load_model(folder, device="cpu").encode(TEXTS)
+    assert np.abs(embed(folder, onnx.MODEL) - expected).max() < 1e-5
+    assert np.abs(embed(folder, onnx.MODEL, TEXTS[:1]) - expected[:1]).max() < 1e-5
+    assert str(tmp_path).encode() not in path.read_bytes()
+
+
+def test_the_adapter_is_in_the_file(st_mean, tmp_path):
+    model = load_model(st_mean, device="cpu")
+    adapter = LinearAdapter(n_components=8).fit(model.encode(make_sentences(60)))
+    save_adapted(model, adapter, tmp_path / "m", texts=60, task="search")
+    onnx.export_onnx(tmp_path / "m")
+    difference = embed(tmp_path / "m", onnx.MODEL) - adapter.transform(model.encode(TEXTS))
+    assert np.abs(difference).max() < 1e-5
+
+
+def test_the_quantized_file_is_close_and_smaller(folder):
+    onnx.export_onnx(folder)
+    path = onnx.quantize_onnx(folder)
+    cosines = (embed(folder, onnx.QUANTIZED) * load_model(folder, device="cpu").encode(TEXTS)).sum(1)
+    assert cosines.min() > 0.95
+    assert path.stat().st_size < (folder / onnx.MODEL).stat().st_size
+
+
+def test_a_file_with_other_embeddings_is_not_written(folder, monkeypatch):
+    before = contents(folder)
+    monkeypatch.setattr(onnx, "TOLERANCE", -1.0)
+    with pytest.raises(SaveError):
+        onnx.export_onnx(folder)
+    assert contents(folder) == before
+
+
+def test_a_new_file_removes_the_quantized_one(folder):
+    (folder / "onnx").mkdir()
+    (folder / onnx.QUANTIZED).write_text("of other weights")
+    onnx.export_onnx(folder)
+    assert not (folder / onnx.QUANTIZED).exists()

@@ -1,0 +1,179 @@
+import os
+import re
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from informin.publishing.published import check_export, published_files
+from tests.conftest import raises_usage
+from tests.publishing.helpers import PUBLISHED, change_json, results_of
+
+PRIVATE = [
+    *("report.json", "report.html", "guide/embeddings.npy", "documents.npy", "index/texts.jsonl", "runs/events.out"),
+    *("checkpoint-4/config.json", "checkpoint-4/model.safetensors", "checkpoint-4/optimizer.pt", "training_args.bin"),
+    *("optimizer.pt", "notes.txt", ".env", "results/notes.txt", "results/model.txt", "onnx/model.onnx.tmp"),
+    *("1_Pooling/config.json.bak", "secret.py", "texts.txt", "embeddings.npy.json", "model-secret.safetensors"),
+    *("other/config.json", "manifest.json", "heads.safetensors", "trained.safetensors", "adapter.safetensors"),
+]
+
+
+def published(folder) -> set[str]:
+    return {path.as_posix() for path in published_files(folder)}
+
+
+def test_only_listed_files_are_published(folder):
+    for name in PRIVATE:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("private")
+    assert published(folder) == PUBLISHED
+
+
+def test_onnx_files_and_added_results_are_published(folder):
+    (folder / "onnx").mkdir()
+    (folder / "onnx/model.onnx").write_text("x")
+    results_of(folder, folder / "results/model.json", model="this model")
+    results_of(folder, folder / "results/base-cls.json", model="before training")
+    results_of(folder, folder / "results/other_seeds/seed2.json", model="seed 2")
+    new = {"onnx/model.onnx", "results/model.json", "results/base-cls.json", "results/other_seeds/seed2.json"}
+    assert published(folder) == PUBLISHED | new
+
+
+def test_results_with_a_path_are_not_published(folder):
+    results_of(folder, folder / "results/model.json")
+    assert published(folder) == PUBLISHED
+
+
+def test_files_of_modules_and_of_routes_are_published(folder):
+    modules = [{"path": "0_Router", "type": "sentence_transformers.models.Router"}]
+    (folder / "modules.json").write_text(f"{modules}".replace("'", '"'))
+    for name in ("0_Router/query_0_WordEmbeddings/tokenizer.json", "0_Router/query_0_WordEmbeddings/texts.json"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}")
+    (folder / "0_Router/router_config.json").write_text('{"types": {"query_0_WordEmbeddings": "x.WordEmbeddings"}}')
+    assert {name for name in published(folder) if name.startswith("0_Router")} == {
+        *("0_Router/router_config.json", "0_Router/query_0_WordEmbeddings/tokenizer.json"),
+    }
+
+
+def test_code_of_a_model_is_published_with_what_it_imports(folder):
+    (folder / "custom.py").write_text("from .helper import x\n")
+    (folder / "helper.py").write_text("x = 1\n")
+    (folder / "other.py").write_text("secret = 1\n")
+    change_json(folder / "config.json", auto_map={"AutoModel": "custom.Model", "AutoConfig": "someone/m--other.Config"})
+    assert published(folder) - PUBLISHED == {"custom.py", "helper.py"}
+
+
+@pytest.mark.parametrize("path", ["..", "../other", "/etc"])
+def test_modules_outside_of_the_folder_are_not_published(folder, path):
+    (folder.parent / "config.json").write_text("{}")
+    (folder / "modules.json").write_text(f'[{{"path": "{path}", "type": "x.Pooling"}}]')
+    assert not [name for name in published(folder) if name.startswith(("..", "/"))]
+
+
+def test_shards_are_published(folder):
+    (folder / "model-00001-of-00002.safetensors").write_bytes(b"x")
+    assert "model-00001-of-00002.safetensors" in published(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "results/model.json", "notes.txt", "1_Pooling"])
+def test_links_are_not_published(folder, tmp_path, name):
+    private = tmp_path / "private"
+    private.mkdir()
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    if path.is_dir():
+        for file in path.iterdir():
+            file.unlink()
+        path.rmdir()
+    path.unlink(missing_ok=True)
+    os.symlink(private, path)
+    with raises_usage():
+        check_export(folder)
+
+
+def test_links_in_checkpoints_are_ignored(folder, tmp_path):
+    (folder / "checkpoint-4").mkdir()
+    os.symlink(tmp_path, folder / "checkpoint-4" / "link")
+    check_export(folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_not_published(folder, value):
+    weights = load_file(folder / "model.safetensors")
+    weights["embeddings.word_embeddings.weight"][0, 0] = torch.tensor(value)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with raises_usage():
+        check_export(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "training.json", "1_Pooling/config.json"])
+@pytest.mark.parametrize("where", ["folder", "file in it"])
+def test_paths_of_this_machine_are_not_published(folder, name, where):
+    path = folder if where == "folder" else folder / "config.json"
+    change_json(folder / name, something={"deep": [str(path)]})
+    with raises_usage():
+        check_export(folder)
+
+
+def test_a_path_in_the_home_folder_is_not_published(folder):
+    change_json(folder / "config.json", x=os.path.expanduser("~/gone/model"))
+    with raises_usage():
+        check_export(folder)
+
+
+def test_paths_with_other_characters_are_found(folder):
+    path = folder / "älter"
+    path.mkdir()
+    change_json(folder / "config.json", x=str(path))  # written as \u00e4
+    with raises_usage():
+        check_export(folder)
+
+
+def test_texts_that_are_no_paths_are_published(folder):
+    change_json(folder / "tokenizer_config.json", sep_token="/", other="/not/here", route="a/b")
+    check_export(folder)
+
+
+@pytest.mark.parametrize("base", ["/home/me/model", "../model", "outputs/a/b", ""])
+def test_low_rank_matrices_of_a_local_model_are_not_published(folder, base, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (folder / "adapter_config.json").write_text(f'{{"base_model_name_or_path": "{base}"}}')
+    if base:
+        with raises_usage(fix="lora_merge"):
+            check_export(folder)
+    else:
+        check_export(folder)
+
+
+def test_low_rank_matrices_of_a_model_on_the_hub_are_published(folder):
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "google-bert/bert-base-uncased"}')
+    check_export(folder)
+
+
+def test_a_local_folder_that_looks_like_a_hub_id_is_not_one(folder, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "models/mine"}')
+    with raises_usage():
+        check_export(folder)
+
+
+def test_checkpoints_are_not_published(folder):
+    (folder / "trainer_state.json").write_text("{}")
+    with raises_usage("model_name", fix="informin export"):
+        check_export(folder)
+
+
+@pytest.mark.parametrize("name", ["training.json", "modules.json"])
+def test_other_folders_are_not_published(folder, name):
+    (folder / name).unlink()
+    with raises_usage("model_name"):
+        check_export(folder)
+
+
+def test_the_list_of_files_can_be_parsed():
+    """The dry run prints `  SIZE  name` lines; no published name contains a space."""
+    from informin.publishing.published import MODULE, ROOT
+
+    assert all(re.fullmatch(r"[\w./-]+", name) for name in (*ROOT, *MODULE))
