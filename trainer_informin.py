@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, TrainerCallback
 
 from informin.distributed import first_of_machine_first, gather_with_gradient
 from informin.errors import UsageError, counted
@@ -63,7 +63,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         data_collator: Turns a list of rows into a batch. None pads to the longest row.
         provenance: Facts for training.json that the trainer cannot derive; see `informin.training.record.provenance`.
         text_column: Column of the sentences in `train_dataset`. Default: `text`, `sentence`, or the only column.
-        kwargs: `callbacks`, `optimizers` and `optimizer_cls_and_kwargs` of Trainer.
+        callbacks, optimizers, optimizer_cls_and_kwargs: As in Trainer.
 
     Raises:
         UsageError: No dropout, attention maps or layers that the encoder lacks, too few sentences for a batch or a
@@ -83,7 +83,9 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         data_collator: Any = None,
         provenance: dict[str, Any] | None = None,
         text_column: str | None = None,
-        **kwargs,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        optimizer_cls_and_kwargs: tuple[Any, dict[str, Any]] | None = None,
     ):
         args = InforMinTrainingArguments() if args is None else args
         if not isinstance(model, str | PathLike | SentenceTransformer):
@@ -110,7 +112,9 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             eval_dataset=development,
             processing_class=trained.tokenizer,
             data_collator=data_collator or DataCollatorWithPadding(trained.tokenizer),
-            **kwargs,
+            callbacks=callbacks,
+            optimizers=optimizers,
+            optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
         )
         self.label_names = ["row"]  # losses read this column, so Trainer must not remove it
         replace_progress(self, Progress(development, partial(headline, self)))

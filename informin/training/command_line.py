@@ -74,7 +74,7 @@ def ours() -> set[str]:
     """Return the names of the options that transformers' TrainingArguments does not have."""
     declared = set(InforMinTrainingArguments.__annotations__) | set(option_defaults())
     inherited = {field.name for field in fields(InforMinTrainingArguments.__mro__[2])}
-    return {name for name in declared if name not in inherited}
+    return declared - inherited - {"paper_row", "resolved_for"}
 
 
 def parse(

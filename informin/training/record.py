@@ -55,7 +55,7 @@ class RunRecord:
         informin: Version of this package.
         base_model: The source model: name; hub_id (None for a folder); revision, a commit; weights_sha256, as in
             results of `informin eval`; settings_sha256, of its configuration and tokenizer. None for one in memory.
-        data: sources, file names or a Hub id; hub_id (None for files); sentences, their number; sha256 of the
+        data: sources, file names or a Hub id; hub_id (None for files); description; sentences, their number; sha256 of the
             sentences in order (both None for a stream).
         language, license, license_name, license_link: For the card; None if unknown.
         objective: name; title; active terms in order, each with name, title, paper (a file in
@@ -120,7 +120,7 @@ def describe_sentences(sentences: Sentences) -> dict[str, Any]:
             for sentence in batch["text"].to_pylist():
                 digest.update(sentence.encode().replace(b"\0", b"\xff") + b"\0")  # 0xff never occurs in UTF-8
         number = {"sentences": len(sentences), "sha256": digest.hexdigest()}
-    return {"sources": ["sentences"], "hub_id": None, **number}
+    return {"sources": ["sentences"], "hub_id": None, "description": None, **number}
 
 
 def provenance(data: DataArguments, card: CardArguments) -> dict[str, Any]:
@@ -138,8 +138,9 @@ def provenance(data: DataArguments, card: CardArguments) -> dict[str, Any]:
         named = [data.dataset_name, data.dataset_config, data.dataset_split]
         parts = named if data.dataset_name else [HUB_DATA, HUB_SENTENCES]
         hub_id, sources = parts[0], ["/".join(part for part in parts if part)]
-    facts = {"hub_id": card.base_model, "data": {"sources": sources, "hub_id": hub_id}}
-    facts["language"] = card.language or ("en" if hub_id == HUB_DATA else None)
+    entry = {"sources": sources, "hub_id": hub_id, "description": card.data_description}
+    language = card.language or ("en" if hub_id == HUB_DATA else None)
+    facts = {"hub_id": card.base_model, "data": entry, "language": language}
     return facts | ({"license": card.license} if card.license else {})
 
 

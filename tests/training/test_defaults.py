@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-
 from informin.models.checkpoint import Checkpoint
 from informin.models.native_loading import load_config
+from informin.training.term_fields import term_options
+
 from informin.objectives import OBJECTIVES
 from informin.training import defaults
 from informin.training.defaults import filled_in, mixed_precision, paper_row, uneven_batch
 from informin.training.options import InforMinTrainingArguments
-from informin.training.term_fields import term_options
 from tests.conftest import resolve_for
 
 COMPARED = [field.name for field in fields(InforMinTrainingArguments) if field.init]

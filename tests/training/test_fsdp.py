@@ -10,10 +10,10 @@ import signal
 import numpy as np
 import pytest
 import yaml
+from informin.models.open_model import load_model
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
-from informin.models.open_model import load_model
 from informin.training.options import InforMinTrainingArguments
 from tests import forked
 from tests.conftest import FOUR_STEPS, ROOT, make_sentences, save_pairs

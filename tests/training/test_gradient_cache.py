@@ -21,12 +21,12 @@ OBJECTIVES = {
     "scd": dict(objective="scd", projector_size=32),
     "scd, mlm": dict(objective="scd", projector_size=32, mlm_weight=0.1),
     "queue": dict(objective="simcse", queue_size=16),
-    "near": dict(objective="simcse", false_negative_fraction=0.2, view="neighbor", view_neighbors=3),
+    "near": dict(objective="simcse", false_negative_fraction=0.2),
     "own near": dict(
         **dict(objective="simcse", false_negative_fraction=0.2, false_negative_weight=0.5),
         false_negative_similarity="model",
     ),
-    "guided": dict(objective="guided", neighbor_weight=1, guided_weight=1, replay_weight=1, replay_size=5),
+    "guided": dict(objective="guided", guided_weight=1, replay_weight=1, replay_size=5),
 }
 
 
@@ -112,11 +112,9 @@ def test_forward_passes_hold_one_chunk(bert, tmp_path):
 def test_chunk_size_is_recorded(bert, tmp_path):
     run = trainer_of(bert, tmp_path / "run", objective="simcse", gradient_cache_chunk_size=8, max_steps=3)
     run.train()
-    assert run.record()["options"]["gradient_cache_chunk_size"] == 8
+    assert run.record().options["gradient_cache_chunk_size"] == 8
 
 
 def test_attention_maps_are_rejected_with_gradient_caching(bert, tmp_path):
-    with raises_usage(option="gradient_cache_chunk_size", found="`attention_mi_weight` needs the attention maps"):
+    with raises_usage(option="gradient_cache_chunk_size"):
         trainer_of(bert, tmp_path, objective="simcse", attention_mi_weight=0.1, gradient_cache_chunk_size=8)
-    with raises_usage(option="gradient_cache_chunk_size", found="is 0", needed="1 or more"):
-        InforMinTrainingArguments(str(tmp_path), gradient_cache_chunk_size=0)

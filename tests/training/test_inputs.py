@@ -6,12 +6,12 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from informin.models.checkpoint import Checkpoint
+from informin.models.native_loading import load_trainable
 from transformers import AutoModel, DataCollatorWithPadding, TrainingArguments, set_seed
 
 from informin.errors import UsageError
 from informin.evaluation import load_pairs
-from informin.models.checkpoint import Checkpoint
-from informin.models.native_loading import load_trainable
 from informin.training import streams
 from informin.training.data_options import DataArguments
 from informin.training.sentences import load_sentences, tokenize

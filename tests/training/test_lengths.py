@@ -4,8 +4,7 @@ import datasets
 import numpy as np
 import pytest
 
-from informin.training.lengths import fitting_length
-from informin.training.record import training_record
+from informin.training.tokens import fitting_length
 from tests.conftest import make_sentences
 from trainer_informin import InforMinTrainer
 
@@ -33,7 +32,7 @@ def test_guided_training_and_its_guide_use_long_sentences(bert, arguments, monke
     lengths = []
     monkeypatch.setattr(
         "informin.training.guided_data.load_guide",
-        lambda folder, encoder, texts: lengths.append(encoder.length) or stop(),
+        lambda folder, encoder, texts: lengths.append(encoder.max_seq_length) or stop(),
     )
 
     def stop():
@@ -48,7 +47,7 @@ def test_the_length_is_recorded_and_kept_when_resuming(bert, arguments, tmp_path
     options = GUIDED | dict(max_steps=2)
     trainer = InforMinTrainer(str(bert), arguments(**options), LONG)
     longest = max(map(len, trainer.train_dataset["input_ids"]))
-    assert longest > 32 and training_record(trainer)["options"]["max_seq_length"] >= longest
+    assert longest > 32 and trainer.record().options["max_seq_length"] >= longest
     assert trainer.model.config.informin["max_seq_length"] == trainer.args.max_seq_length
     # The same options with other sentences have another length.
     assert InforMinTrainer(str(bert), arguments(**options), make_sentences(40)).args.max_seq_length == 32
@@ -59,9 +58,7 @@ def test_objectives_of_papers_keep_their_length_and_warn(bert, arguments, caplog
     assert trainer.args.max_seq_length == 32 == max(map(len, trainer.train_dataset["input_ids"]))
     tokens = [len(sentence.split()) + 2 for sentence in LONG]
     cut = sum(n > 32 for n in tokens)
-    assert (
-        f"{cut} of 40 training sentences ({cut / 40:.1%}) are truncated at `max_seq_length` 32 tokens." in caplog.text
-    )
+    assert f"{cut} of 40 training sentences ({cut / 40:.1%}) are truncated at `max_seq_length` 32. " in caplog.text
     whole = sum(n <= 66 for n in tokens) / 40
     assert f"`max_seq_length` 66 would fit {whole:.0%} of them." in caplog.text
     assert set(trainer.train_dataset.column_names) == {"input_ids", "attention_mask"}
@@ -77,7 +74,7 @@ def test_no_warning_for_few_truncated_sentences(bert, arguments, caplog, long, s
 def test_the_beginning_of_a_stream_is_measured(bert, arguments, caplog):
     stream = datasets.Dataset.from_dict({"text": LONG}).to_iterable_dataset()
     InforMinTrainer(str(bert), arguments(eval_strategy="no"), stream)
-    assert "of 40 sentences at the beginning of the stream" in caplog.text
+    assert "of 40 first sentences of the stream" in caplog.text
 
 
 def test_a_given_length_is_kept(bert, arguments):

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from informin.publishing.record import load_record
+from informin.temporary import PREFIX
 from safetensors import SafetensorError
 
 import run_unsup
 from informin.evaluation import pairs
 from informin.files import damage, write_manifest
-from informin.publishing.record import load_record
-from informin.temporary import PREFIX
 from tests.cli.test_run import assert_same_weights
 from tests.cli.test_run_errors import fails
 from tests.models.any_encoder.folders import Marker

@@ -1,4 +1,4 @@
-"""Resuming a run: the same command gives the same weights, and changes are refused or recorded."""
+"""Resuming a run: the same command gives the same weights, and changes are refused."""
 
 import json
 import shutil
@@ -8,97 +8,72 @@ import pytest
 import torch
 
 import run_unsup
+from informin.errors import SaveError
 from informin.evaluation import pairs
 from informin.files import write_manifest
-from informin.publishing.record import load_record
-from informin.training.checkpoints import LAST
-from informin.training.command_line import parse
-from informin.training.resume_checks import differences
-from tests.cli.test_run import assert_same_weights
-from tests.cli.test_run_errors import fails
-from tests.conftest import make_sentences, save_bert, save_pairs
-from tests.training.resuming_helpers import assert_same_weights_of_export
+from informin.training.checkpoints import LAST, check_same_run, checkpoint_to_resume, complete_checkpoints
+from informin.training.record import RunRecord
+from tests.conftest import make_sentences, raises_usage, save_bert
+from tests.training.helpers import assert_same, assert_same_files, stream_of, weights_of
+from trainer_informin import InforMinTrainer
+
+RESUME = "--resume_from_checkpoint"
+STEPS = dict(eval_strategy="no", save_strategy="steps", save_steps=1, save_total_limit=9)
+
+
+@pytest.fixture(autouse=True)
+def as_before(logging_as_before):
+    pass
 
 
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.fixture
-def other_inputs(tmp_path) -> dict[str, Path]:
-    """Sentences, pairs and a model that differ from those of `command`."""
-    (tmp_path / "others.txt").write_text("\n".join(make_sentences(96, seed=9)) + "\n")
-    return {
-        "train_file": tmp_path / "others.txt",
-        "eval_pairs": save_pairs(tmp_path / "others.tsv", seed=5),
-        "model_name": save_bert(tmp_path / "other-bert", initializer_range=0.1),
-    }
+def checkpoint(folder: Path, step: int, optimizer: bool = True) -> Path:
+    """Save a complete checkpoint with tiny files."""
+    path = folder / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    (path / "trainer_state.json").write_text(json.dumps({"global_step": step, "log_history": []}))
+    for name in ("model.safetensors", "training.json", *(["scheduler.pt"] if optimizer else [])):
+        (path / name).write_text("{}")
+    write_manifest(path)
+    return path
 
 
 def test_resuming_gives_the_same_weights(command, interrupted_run, finished_run, tmp_path, sentences_file):
     """File names, logging, the number of checkpoints and the description may change."""
     moved = shutil.copy(sentences_file, tmp_path / "moved.txt")
-    free = dict(
-        train_file=moved, logging_steps=1, save_total_limit=3, run_name="x", data_description="words", verbose="true"
-    )
-    assert run_unsup.main([*command(**free), "--resume_from_checkpoint"]) == 0
-    assert_same_weights(interrupted_run / "checkpoint-4", finished_run / "checkpoint-4")
-    assert load_record(interrupted_run)["earlier"] == []
+    free = dict(train_file=moved, logging_steps=1, save_total_limit=3, run_name="x", license="mit")
+    assert run_unsup.main([*command(**free), RESUME]) == 0
+    assert_same_files(interrupted_run / "checkpoint-4", finished_run / "checkpoint-4")
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    "changes, name",
     [
-        (dict(objective="simcse"), "objective informin, now simcse; reconstruction_weight 0.4, now none"),
-        (dict(seed=7), "seed 42, now 7"),
-        (dict(temperature=0.1), "temperature 0.05, now 0.1"),
-        (dict(reconstruction_weight=4), "reconstruction_weight 0.4, now 4.0"),
-        (dict(reconstruction_form="squared_l2"), "reconstruction_form reference, now squared_l2"),
-        (dict(per_device_train_batch_size=8), "sentences_per_step 16, now 8"),
-        (dict(learning_rate=2e-3), "learning_rate 0.001, now 0.002"),
-        (dict(max_steps=6), "max_steps 4, now 6"),
-        (dict(data_seed=3), "data_seed none, now 3"),
-        (dict(max_seq_length=8), "max_seq_length 32, now 8"),
-        (dict(train_file="others"), "sentences 96 from sentences.txt (SHA-256 "),
-        (dict(max_train_samples=64), "now 64 from sentences.txt (SHA-256 "),
-        (dict(eval_pairs="others"), "evaluation data pairs.tsv, now others.tsv"),
-        (dict(eval_pairs=None, eval_strategy="no"), "evaluation data pairs.tsv, now none"),
-        (dict(metric_for_best_model="alignment"), "metric_for_best_model none, now alignment"),
-        (dict(load_best_model_at_end="false"), "load_best_model_at_end none, now False"),
-        (dict(accelerator_config='{"use_seedable_sampler": false}'), "use_seedable_sampler none, now False"),
-        (dict(optim_args="foreach=True"), "optim_args none, now foreach=True"),
-        (dict(lr_scheduler_type="cosine_with_min_lr", lr_scheduler_kwargs='{"min_lr": 0.1}'), "now min_lr 0.1"),
+        (dict(objective="simcse"), "objective"),
+        (dict(seed=7), "seed"),
+        (dict(temperature=0.1), "temperature"),
+        (dict(per_device_train_batch_size=8), "sentences_per_step"),
+        (dict(learning_rate=2e-3), "learning_rate"),
+        (dict(max_steps=6), "max_steps"),
+        (dict(optim="adafactor"), "optim"),
+        (dict(mlm_weight=0.1), "mlm_weight"),
+        (dict(max_train_samples=64), "sentences"),
+        (dict(metric_for_best_model="alignment"), "metric_for_best_model"),
+        (dict(accelerator_config='{"use_seedable_sampler": false}'), "use_seedable_sampler"),
+        (dict(model_name="other"), "weights_sha256"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_changed_options_are_refused(command, interrupted_run, other_inputs, capsys, changes, message):
+def test_changed_options_are_refused(command, interrupted_run, tmp_path, capsys, changes, name):
     before = files(interrupted_run)
-    changes = {name: other_inputs[name] if value == "others" else value for name, value in changes.items()}
-    error = fails(capsys, [*command(**changes), "--resume_from_checkpoint"])
-    assert (
-        f"{interrupted_run / 'checkpoint-2'} belongs to another run: " in error
-        and message in error
-        and "\n" not in error
-    )
-    assert "--resume_with_changes" in error
-    assert files(interrupted_run) == before
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (dict(optim="adafactor"), "has the state of --optim adamw_torch_fused, which adafactor cannot load."),
-        (
-            dict(lr_scheduler_type="reduce_lr_on_plateau"),
-            "has the state of --lr_scheduler_type linear, which",
-        ),
-        (dict(mlm_weight=0.1), "was trained with lm_head False, and now it is True (set by --mlm_weight)"),
-    ],
-    ids=["optim", "scheduler", "heads"],
-)
-def test_changes_that_are_always_refused(command, interrupted_run, capsys, options, message):
-    error = fails(capsys, [*command(**options), "--resume_from_checkpoint", "--resume_with_changes"])
-    assert message in error and "\n" not in error
+    if "model_name" in changes:
+        changes = {"model_name": save_bert(tmp_path / "other-bert", initializer_range=0.1)}
+    assert run_unsup.main([*command(**changes), RESUME]) == 2
+    error = capsys.readouterr().err
+    assert "belongs to another run" in error and name in error and files(interrupted_run) == before
 
 
 @pytest.mark.parametrize("change", ["dropout", "tokenizer"])
@@ -110,167 +85,188 @@ def test_changed_configuration_or_tokenizer_is_refused(command, interrupted_run,
     }[change]
     assert old in (other / name).read_text()
     (other / name).write_text((other / name).read_text().replace(old, new))
-    error = fails(capsys, [*command(model_name=other), "--resume_from_checkpoint"])
-    assert "belongs to another run: configuration or tokenizer of tiny-bert (SHA-256 " in error
+    assert run_unsup.main([*command(model_name=other), RESUME]) == 2
+    assert "settings_sha256" in capsys.readouterr().err
 
 
-def test_streams_are_compared_by_name():
-    def record(*sources):
-        data = {"sources": list(sources), "sha256": None, "sentences": None}
-        return {"seed": 1, "options": {}, "data": data, "base_model": None, "development_sha256": None}
-
-    assert differences(record("a"), record("a")) == []
-    assert differences(record("a"), record("b")) == ["sentences a, now b"]
+def test_another_number_of_processes_and_other_streams_are_refused(finished_run, tmp_path):
+    record = RunRecord.load(finished_run / "checkpoint-2")
+    check_same_run(finished_run / "checkpoint-2", record)
+    record.options = record.options | {"processes": 2}
+    with raises_usage(option="resume_from_checkpoint", found="processes 1, now 2"):
+        check_same_run(finished_run / "checkpoint-2", record)
+    record = RunRecord.load(finished_run / "checkpoint-2")
+    record.data = {"sources": ["other.txt"], "sha256": None, "sentences": None}
+    with raises_usage(option="resume_from_checkpoint", found="the sentences"):
+        check_same_run(finished_run / "checkpoint-2", record)
 
 
 @pytest.mark.parametrize("epochs", [None, 0.7])
 def test_a_finished_run_takes_no_further_step(command, finished_run, tmp_path, epochs):
     """Four steps of an epoch of six; Trainer itself would continue the epoch."""
     options = dict(max_steps=None, num_train_epochs=epochs) if epochs else {}
-    for more in ([], ["--resume_from_checkpoint"], ["--resume_from_checkpoint"]):
+    for more in ([], [RESUME]):
         assert run_unsup.main([*command(**options), *more]) == 0
-    record = load_record(tmp_path / "run")
-    assert record["steps"] == 4 + bool(epochs)
-    assert [entry["step"] for entry in record["history"]] == [0, 2, 4] + [5] * bool(epochs)
+    record = RunRecord.load(tmp_path / "run")
+    assert record.steps == 4 + bool(epochs)
+    assert [entry["step"] for entry in record.history] == [0, 2, 4] + [5] * bool(epochs)
 
 
-def test_best_checkpoint_is_found_in_a_renamed_run(command, interrupted_run, finished_run, tmp_path, caplog):
+def test_best_checkpoint_is_found_in_a_renamed_run(command, interrupted_run, finished_run, tmp_path):
     """The old name now belongs to another run."""
-    state = json.loads((interrupted_run / "checkpoint-2" / "trainer_state.json").read_text())
-    assert state["best_model_checkpoint"] == str(interrupted_run / "checkpoint-2")
     renamed = interrupted_run.rename(tmp_path / "renamed")
     shutil.copytree(finished_run, interrupted_run)  # other weights under the old name
     (interrupted_run / "checkpoint-2" / "model.safetensors").write_bytes(b"not ours")
-    assert run_unsup.main([*command(output_dir=renamed), "--resume_from_checkpoint"]) == 0
-    record = load_record(renamed)
-    assert record["chosen"] and record["kept_step"] == load_record(finished_run)["kept_step"]
-    assert_same_weights_of_export(renamed, finished_run)
-    assert "damaged" not in caplog.text and "The best checkpoint" not in caplog.text
+    assert run_unsup.main([*command(output_dir=renamed), RESUME]) == 0
+    record, expected = RunRecord.load(renamed), RunRecord.load(finished_run)
+    assert record.chosen and record.kept_step == expected.kept_step
 
 
-def test_missing_best_checkpoint_is_reported(command, interrupted_run, tmp_path, caplog, monkeypatch):
+def test_missing_best_checkpoint_keeps_the_last_weights(command, interrupted_run, monkeypatch):
     shutil.copytree(interrupted_run / "checkpoint-2", interrupted_run / "checkpoint-3")
     state = json.loads((interrupted_run / "checkpoint-3" / "trainer_state.json").read_text())
     (interrupted_run / "checkpoint-3" / "trainer_state.json").write_text(json.dumps(state | {"best_global_step": 1}))
     write_manifest(interrupted_run / "checkpoint-3")
     low = {"spearman": -100.0, "alignment": 0.0, "uniformity": 0.0}
     monkeypatch.setattr(pairs, "score_pairs", lambda *_: low)
-    assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
-    assert f"{interrupted_run / 'checkpoint-1'}, the best checkpoint so far, no longer exists" in caplog.text
-    assert load_record(interrupted_run)["chosen"] is False
+    assert run_unsup.main([*command(), RESUME]) == 0
+    assert RunRecord.load(interrupted_run).chosen is False
 
 
-def test_resume_without_callback_states(command, interrupted_run):
-    path = interrupted_run / "checkpoint-2" / "trainer_state.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"stateful_callbacks": None}))
-    write_manifest(interrupted_run / "checkpoint-2")
-    assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
+@pytest.mark.parametrize("kind", ["truncated", "changed", "without manifest"])
+def test_damaged_checkpoints_are_skipped_and_written_again(command, interrupted_run, finished_run, caplog, kind):
+    broken = shutil.copytree(finished_run / "checkpoint-4", interrupted_run / "checkpoint-4")
+    weights = broken / "model.safetensors"
+    if kind == "truncated":
+        weights.write_bytes(weights.read_bytes()[:-1])
+    elif kind == "changed":
+        weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    else:
+        next(path for path in broken.glob("*manifest*")).unlink()
+    (broken / "stray").write_text("of the damaged one")
+    assert run_unsup.main([*command(), RESUME]) == 0
+    assert "checkpoint-4" in caplog.text and "checkpoint-2" in caplog.text
+    assert_same_files(interrupted_run / "checkpoint-4", finished_run / "checkpoint-4")
+    assert not (broken / "stray").exists()
 
 
-def test_a_run_changed_twice_has_three_parts(command, interrupted_run, monkeypatch):
-    better = iter([10.0, 20.0])  # so that the last step is kept
-    scores = {"alignment": 0.0, "uniformity": 0.0}
-    monkeypatch.setattr(pairs, "score_pairs", lambda *_: scores | {"spearman": next(better)})
-    for step, temperature in ((4, 0.1), (6, 0.2)):
-        options = command(max_steps=step, temperature=temperature)
-        assert run_unsup.main([*options, "--resume_from_checkpoint", "--resume_with_changes"]) == 0
-    record = load_record(interrupted_run)
-    parts = [(part["until_step"], part["options"]["temperature"]) for part in record["earlier"]]
-    assert parts == [(2, 0.05), (4, 0.1)] and record["options"]["temperature"] == 0.2
-    assert all(part["environment"]["device"].startswith("cpu") for part in record["earlier"])
-    again = ", then 2 steps with other options"
-    assert f"2 steps of InforMin-CL{again}{again} on 96 sentences" in (interrupted_run / "README.md").read_text()
+def test_a_damaged_best_checkpoint_is_not_loaded(build, monkeypatch, caplog):
+    scores = iter([10.0, 90.0, 50.0])
+    flat = {"alignment": 0.0, "uniformity": 0.0}
+    monkeypatch.setattr(pairs, "score_pairs", lambda *_: flat | {"spearman": next(scores)})
+    trainer = build()
+    save = trainer._save_checkpoint
+
+    def save_and_break(*args):
+        save(*args)
+        best = Path(trainer.args.output_dir, "checkpoint-2", "model.safetensors")
+        best.write_bytes(best.read_bytes()[:-1])
+
+    trainer._save_checkpoint = save_and_break
+    trainer.train()
+    assert trainer.state.best_global_step == 2 and not trainer.record().chosen
+    assert "damaged" in caplog.text
 
 
-@pytest.mark.parametrize("flag", [[], ["--resume_with_changes"]], ids=["", "with-changes"])
-def test_another_encoder_is_refused(command, interrupted_run, other_inputs, capsys, flag):
-    """Only its settings and tokenizer would be used, not its weights."""
-    error = fails(capsys, [*command(model_name=other_inputs["model_name"]), "--resume_from_checkpoint", *flag])
-    assert "checkpoint-2 began with the encoder tiny-bert, and the weights of other-bert differ from it" in error
+def test_a_full_disk_ends_the_run_with_the_last_checkpoint_intact(build, monkeypatch):
+    trainer = build(**STEPS)
+    write = trainer.write_model
+
+    def full(folder=None, *args):
+        if "checkpoint-3" in str(folder):
+            raise OSError(28, "No space left on device")
+        write(folder, *args)
+
+    monkeypatch.setattr(trainer, "write_model", full)
+    with pytest.raises(SaveError, match="checkpoint-3"):
+        trainer.train()
+    assert [path.name for path in complete_checkpoints(trainer.args.output_dir)] == ["checkpoint-1", "checkpoint-2"]
+    assert not Path(trainer.args.output_dir, "checkpoint-3").exists()
 
 
-def test_another_number_of_processes_is_refused(command, interrupted_run, capsys):
-    record = json.loads((interrupted_run / "checkpoint-2" / "training.json").read_text())
-    record["options"]["processes"] = 2
-    (interrupted_run / "checkpoint-2" / "training.json").write_text(json.dumps(record))
-    write_manifest(interrupted_run / "checkpoint-2")
-    assert "processes 2, now 1." in fails(capsys, [*command(), "--resume_from_checkpoint"])
+def test_which_checkpoint_is_resumed(tmp_path):
+    with raises_usage(option="resume_from_checkpoint"):
+        checkpoint_to_resume(tmp_path, LAST)
+    for step in (2, 9, 10):
+        checkpoint(tmp_path / "run", step)
+    assert checkpoint_to_resume(tmp_path / "run", True).name == "checkpoint-10"
+    with raises_usage(option="resume_from_checkpoint", found="is older than"):
+        checkpoint_to_resume(tmp_path / "run", str(tmp_path / "run" / "checkpoint-9"))
+    other = tmp_path / "run" / "checkpoint-9"
+    assert checkpoint_to_resume(tmp_path / "new", other) == other
+    with raises_usage(option="output_dir"):
+        checkpoint(tmp_path / "used", 1)
+        checkpoint_to_resume(tmp_path / "used", other)
+    with raises_usage(option="resume_from_checkpoint"):
+        checkpoint_to_resume(tmp_path / "run", tmp_path / "nowhere")
+    with raises_usage(option="resume_from_checkpoint", found="optimizer state"):
+        checkpoint(tmp_path / "light", 3, optimizer=False)
+        checkpoint_to_resume(tmp_path / "light", LAST)
 
 
-def test_accepted_changes_are_recorded_as_parts(command, interrupted_run, finished_run, other_inputs, capsys):
-    """The new options take effect. The optimizer keeps its moments but uses the new learning rates."""
-    changes = dict(
-        objective="simcse", learning_rate=5e-3, eval_pairs=other_inputs["eval_pairs"], weight_decay=0.1, logging_steps=1
-    )
-    changes |= dict(max_steps=6, lr_scheduler_type="constant", train_file=other_inputs["train_file"])
-    assert run_unsup.main([*command(**changes), "--resume_from_checkpoint", "--resume_with_changes"]) == 0
-    assert "Load the model:" in capsys.readouterr().out
-    record, began = load_record(interrupted_run), load_record(finished_run)
-    (part,) = record["earlier"]
-    assert part["until_step"] == 2 and part["options"] == began["options"] and part["data"] == began["data"]
-    assert part["development"] == "pairs.tsv" and [entry["step"] for entry in part["history"]] == [0, 2]
-    assert record["options"]["objective"] == "simcse" and record["steps"] == 6
-    assert record["development"] == "others.tsv" and [entry["step"] for entry in record["history"]] == [4, 6]
-    assert record["kept_step"] in (4, 6), "the best of those scored on the same pairs"
-    assert record["data"]["sources"] == ["others.txt"]
-    card = (interrupted_run / "README.md").read_text()
-    assert "2 steps of InforMin-CL on 96 sentences (sentences.txt), then " in card
-    assert f"then {record['kept_step'] - 2} steps of unsupervised SimCSE on 96 sentences (others.txt)." in card
-    assert "The options changed during training." in card and "| setting | steps 1 to 2 | steps 3 to 6 |" in card
-    assert "| objective | informin | simcse |" in card and "| learning_rate | 0.001 | 0.005 |" in card
-    assert "- simcse" in card and "{gao-etal-2021-simcse" in card and "{chen-etal-2022-information" in card
-    groups = torch.load(interrupted_run / "checkpoint-6" / "optimizer.pt", weights_only=True)["param_groups"]
-    assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
-    log = json.loads((interrupted_run / "checkpoint-6" / "trainer_state.json").read_text())["log_history"]
-    assert [entry["learning_rate"] for entry in log if entry["step"] > 2 and "loss" in entry] == [5e-3] * 4
-    assert all(("terms/reconstruction" in entry) == (entry["step"] <= 2) for entry in log if "loss" in entry)
-    # Resuming without further changes keeps the parts.
-    shutil.rmtree(interrupted_run / "checkpoint-6")
-    assert run_unsup.main([*command(**changes), "--resume_from_checkpoint"]) == 0
-    assert load_record(interrupted_run)["earlier"] == record["earlier"]
-
-
-def test_resume_with_changes_without_changes_gives_the_same_weights(command, interrupted_run, finished_run):
-    assert run_unsup.main([*command(), "--resume_from_checkpoint", "--resume_with_changes"]) == 0
-    assert_same_weights(interrupted_run / "checkpoint-4", finished_run / "checkpoint-4")
-    assert load_record(interrupted_run)["earlier"] == []
-
-
-def test_an_accepted_new_seed_takes_effect(command, interrupted_run, tmp_path):
-    """Runs resumed with different seeds differ, and each can be repeated."""
-    for name, seed in (("a", 7), ("b", 8), ("c", 7)):
-        shutil.copytree(interrupted_run, tmp_path / name)
-        arguments = command(output_dir=tmp_path / name, seed=seed, data_seed=1)  # so that dropout alone differs
-        assert run_unsup.main([*arguments, "--resume_from_checkpoint", "--resume_with_changes"]) == 0
-        assert [part["seed"] for part in load_record(tmp_path / name)["earlier"]] == [42]
-    last = {name: tmp_path / name / "checkpoint-4" for name in "abc"}
-    assert_same_weights(last["a"], last["c"])
-    with pytest.raises(AssertionError):
-        assert_same_weights(last["a"], last["b"])
+@pytest.mark.parametrize("used", ["checkpoint-3", "model.safetensors", "modules.json"])
+def test_a_used_output_folder_is_rejected(command, tmp_path, capsys, used):
+    (tmp_path / "run").mkdir()
+    if used.startswith("checkpoint"):
+        checkpoint(tmp_path / "run", 3)
+    else:
+        (tmp_path / "run" / used).write_text("{}")
+    assert run_unsup.main(command()) == 2
+    assert used in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "changes, flags",
-    [(dict(max_steps=1), []), (dict(max_steps=None, num_train_epochs=0.1), ["--resume_with_changes"])],
-    ids=["steps", "epochs"],
+    "options",
+    [
+        dict(train_sampling_strategy="group_by_length"),
+        dict(accelerator_config={"use_seedable_sampler": False}),
+        dict(accelerator_config={"dispatch_batches": True}),
+    ],
+    ids=["lengths", "unseeded", "dispatched"],
 )
-def test_resuming_past_the_last_step_is_refused(command, interrupted_run, capsys, changes, flags):
-    error = fails(capsys, [*command(**changes), "--resume_from_checkpoint", *flags])
-    assert f"{interrupted_run / 'checkpoint-2'} is already past the end of training: 2 steps are done, and " in error
-    assert not (interrupted_run / "model.safetensors").exists()
+def test_an_order_that_cannot_be_reproduced_is_refused_in_later_epochs(bert, arguments, options):
+    options |= STEPS
+    sentences = make_sentences(33)  # epochs of 2 steps
+    first = InforMinTrainer(str(bert), arguments(**options), sentences)
+    first.train()
+    folder, uninterrupted = Path(first.args.output_dir), weights_of(first)
+    shutil.rmtree(folder / "checkpoint-4")
+    with raises_usage(option="resume_from_checkpoint"):
+        InforMinTrainer(str(bert), arguments(**options), sentences).train("last")
+    shutil.rmtree(folder / "checkpoint-3")
+    again = InforMinTrainer(str(bert), arguments(**options), sentences)
+    again.train("last")
+    assert_same(weights_of(again), uninterrupted)
 
 
-@pytest.mark.parametrize("word", [[], ["true"], ["True"], ["yes"], ["last"]], ids=str)
-def test_true_means_last(command, word):
-    _, _, _, args = parse([*command(), "--resume_from_checkpoint", *word])
-    assert args.resume_from_checkpoint == LAST
+def test_an_incomplete_last_step_of_a_stream_is_skipped(bert, arguments, tmp_path):
+    """Trainer would add its gradients to the next step, but checkpoints do not store gradients."""
+    options = dict(eval_strategy="no", save_strategy="epoch", gradient_accumulation_steps=2, max_steps=2)
+    stream = stream_of(tmp_path, make_sentences(49))  # 3 batches: a step, and half of one
+    uninterrupted = InforMinTrainer(str(bert), arguments(**options), stream)
+    uninterrupted.train()
+    shutil.rmtree(tmp_path / "run" / "checkpoint-2")
+    again = InforMinTrainer(str(bert), arguments(**options), stream)
+    again.train("last")
+    assert_same(weights_of(again), weights_of(uninterrupted))
 
 
-def test_yes_resumes(command, interrupted_run, finished_run):
-    assert run_unsup.main([*command(), "--resume_from_checkpoint", "yes"]) == 0
-    assert_same_weights(interrupted_run / "checkpoint-4", finished_run / "checkpoint-4")
+def test_a_stream_too_short_for_one_step_is_an_error(bert, unscored, tmp_path):
+    stream = stream_of(tmp_path, make_sentences(20))
+    trainer = InforMinTrainer(str(bert), unscored(save_strategy="no", gradient_accumulation_steps=2), stream)
+    with raises_usage(found="too few sentences for one step"):
+        trainer.train()
 
 
-def test_false_means_a_new_run(command, tmp_path):
-    assert run_unsup.main([*command(max_steps=1), "--resume_from_checkpoint=false"]) == 0
-    assert load_record(tmp_path / "run")["steps"] == 1
+def test_two_resumes_in_a_row_give_the_same_weights_and_optimizer(bert, arguments, tmp_path):
+    whole = InforMinTrainer(str(bert), arguments(**STEPS), make_sentences(32))
+    whole.train()
+    folder = Path(whole.args.output_dir)
+    state = torch.load(folder / "checkpoint-4" / "optimizer.pt", weights_only=True)["state"]
+    for step in (4, 3):
+        shutil.rmtree(folder / f"checkpoint-{step}")
+    for _ in range(2):
+        again = InforMinTrainer(str(bert), arguments(**STEPS, resume_from_checkpoint="last"), make_sentences(32))
+        again.train()
+        assert_same(weights_of(again), weights_of(whole))
+    assert_same(torch.load(folder / "checkpoint-4" / "optimizer.pt", weights_only=True)["state"], state)

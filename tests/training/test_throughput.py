@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 from transformers import TrainerCallback
 
-from informin.publishing.record import load_record
-from informin.training import throughput
+from informin.training import callbacks
+from informin.training.record import RunRecord
 from tests.conftest import make_sentences
 from trainer_informin import InforMinTrainer
 
@@ -30,16 +30,16 @@ def build(bert, pairs_file, arguments, monkeypatch):
 
     def make(**options):
         clock = Clock()
-        monkeypatch.setattr(throughput, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+        monkeypatch.setattr(callbacks, "time", SimpleNamespace(perf_counter=lambda: clock.now))
         monkeypatch.setattr("informin.evaluation.pairs.score_pairs", clock.evaluate)
         trainer = InforMinTrainer(str(bert), arguments(**options), make_sentences(96), pairs_file, callbacks=[clock])
-        save = trainer.save_checkpoint
+        save = trainer._save_checkpoint
 
         def slowly(*args):
             clock.now += 1000
             save(*args)
 
-        monkeypatch.setattr(trainer, "save_checkpoint", slowly)
+        monkeypatch.setattr(trainer, "_save_checkpoint", slowly)
         return trainer
 
     return make
@@ -65,8 +65,8 @@ def build(bert, pairs_file, arguments, monkeypatch):
 def test_evaluation_and_saving_do_not_lower_the_throughput(build, tmp_path, options, rate):
     trainer = build(**options)
     trainer.train()
-    assert trainer.throughput.sentences_per_second == rate == trainer.record()["sentences_per_second"]
-    assert all(load_record(path)["sentences_per_second"] is None for path in (tmp_path / "run").glob("checkpoint-*"))
+    assert trainer.throughput.sentences_per_second == rate == trainer.record().sentences_per_second
+    assert all(RunRecord.load(path).sentences_per_second is None for path in (tmp_path / "run").glob("checkpoint-*"))
 
 
 def test_throughput_counts_the_batches_of_an_incomplete_accumulation(build):
@@ -74,12 +74,3 @@ def test_throughput_counts_the_batches_of_an_incomplete_accumulation(build):
     trainer = build(gradient_accumulation_steps=4, num_train_epochs=2, max_steps=-1, eval_strategy="no")
     trainer.train()
     assert trainer.state.global_step == 4 and trainer.throughput.sentences_per_second == 2 * 96 / 4
-
-
-def test_throughput_of_a_resumed_run_counts_its_own_steps(build):
-    build(max_steps=2).train()
-    resumed = build(max_steps=6, resume_with_changes=True)
-    resumed.train(resume_from_checkpoint="last")
-    assert resumed.throughput.sentences_per_second == 16
-    resumed.train(resume_from_checkpoint="last")
-    assert resumed.throughput.sentences_per_second is None, "no step was left"

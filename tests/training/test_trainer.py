@@ -9,19 +9,15 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from informin.errors import UsageError
 from informin.objectives.contrast import contrast
 from informin.objectives.masked_lm import masked_lm
 from informin.objectives.reconstruction import reconstruction
 from informin.objectives.terms import Masking
-from informin.training.history import logged_terms
+from informin.training.losses import logged_terms
 from informin.views.stacking import StackedViews, step_seed
 from tests.conftest import make_sentences, raises_usage, save_bert
+from tests.training.helpers import logged
 from trainer_informin import InforMinTrainer
-
-
-def logged(trainer, key):
-    return [entry[key] for entry in trainer.state.log_history if key in entry]
 
 
 class Gradients(TrainerCallback):
@@ -237,16 +233,8 @@ def test_checkpoints_hold_no_pickled_options_and_no_truncation(build):
 
 
 def test_fewer_sentences_than_a_batch_are_rejected(build):
-    with raises_usage(found="Found 64 sentences, fewer than one batch of 65", fix="Add sentences"):
+    with raises_usage(found="fewer than one batch of 65"):
         build(per_device_train_batch_size=65)
-
-
-def test_mlm_weight_requires_a_model_with_an_lm_head(build):
-    trainer = build()
-    trainer.args.mlm_weight = 0.1
-    with pytest.raises(UsageError) as error:
-        InforMinTrainer(trainer.model, trainer.args, trainer.train_dataset, None, trainer.processing_class)
-    assert "lm_head = False" in str(error.value)
 
 
 def test_model_revision_selects_the_weights_and_is_recorded(bert, arguments, logged_in, tmp_path):

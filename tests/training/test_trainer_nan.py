@@ -7,7 +7,7 @@ import torch
 from transformers import TrainerCallback
 
 from informin.errors import NonFiniteLossError
-from tests.training.trainer_helpers import WeightsAtEvaluation
+from tests.training.helpers import WeightsAtEvaluation
 
 
 class Poison(TrainerCallback):
@@ -22,7 +22,7 @@ class Poison(TrainerCallback):
 
 def test_nan_loss_stops_training_before_the_weights_change(build):
     trainer = build([Poison(after=2)])
-    with pytest.raises(NonFiniteLossError, match=r"nan at step 3 \(contrast nan.*checkpoint-2"):
+    with pytest.raises(NonFiniteLossError, match=r"nan at step 3 \(contrast nan"):
         trainer.train()
     assert trainer.state.global_step == 2
 

@@ -1,0 +1,310 @@
+"""What people pass to a Trainer: models, optimizers, streams, evaluators, losses, and options of saving."""
+
+import logging
+import shutil
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import evaluation as evaluators
+from torch.utils.data import IterableDataset
+from transformers import AutoModel, TrainerCallback
+
+from informin.evaluation import load_pairs
+from informin.evaluation.development import as_development
+from informin.training.record import RunRecord
+from tests.conftest import make_sentences, raises_usage, tokenizer_of
+from tests.training.helpers import assert_same, logged, stream_of, trained, weights_of
+from trainer_informin import InforMinTrainer
+
+SENTENCES = make_sentences(64)
+GRADES = [i / 20 for i in range(20)]
+PAIRS = (SENTENCES[:20], SENTENCES[20:40], GRADES)
+EVALUATORS = {
+    "similarity": evaluators.EmbeddingSimilarityEvaluator(*PAIRS, name="dev"),
+    "triplets": evaluators.TripletEvaluator(SENTENCES[:9], SENTENCES[9:18], SENTENCES[18:27], name="dev"),
+    "binary": evaluators.BinaryClassificationEvaluator(*PAIRS[:2], [i % 2 for i in range(20)], name="dev"),
+    "retrieval": evaluators.InformationRetrievalEvaluator(
+        {"q": SENTENCES[0]}, {str(i): text for i, text in enumerate(SENTENCES[:9])}, {"q": {"3"}}, name="dev"
+    ),
+    "reranking": evaluators.RerankingEvaluator(
+        [{"query": SENTENCES[0], "positive": [SENTENCES[1]], "negative": SENTENCES[2:5]}], name="dev"
+    ),
+    "translation": evaluators.TranslationEvaluator(SENTENCES[:9], SENTENCES[9:18], name="dev"),
+    "paraphrases": evaluators.ParaphraseMiningEvaluator(
+        {str(i): text for i, text in enumerate(SENTENCES[:9])}, duplicates_list=[("1", "2")], name="dev"
+    ),
+    "without a name": evaluators.EmbeddingSimilarityEvaluator(*PAIRS),
+    "several": evaluators.SequentialEvaluator(
+        [
+            evaluators.EmbeddingSimilarityEvaluator(*PAIRS, name="sts"),
+            evaluators.TripletEvaluator(SENTENCES[:9], SENTENCES[9:18], SENTENCES[18:27], name="t"),
+        ]
+    ),
+}
+METRICS = {
+    "similarity": "eval_dev_spearman_cosine",
+    "triplets": "eval_dev_cosine_accuracy",
+    "without a name": "eval_spearman_cosine",
+    "several": "eval_sequential_score",
+}
+
+
+def test_an_optimizer_of_another_model_is_refused(bert, unscored):
+    other = torch.optim.SGD(AutoModel.from_pretrained(bert).parameters(), lr=0.5)
+    trainer = InforMinTrainer(str(bert), unscored(), SENTENCES, optimizers=(other, None))
+    with raises_usage(option="optimizers"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+def test_an_optimizer_built_before_lora_is_refused(st_mean, unscored):
+    pytest.importorskip("peft")
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    frozen = torch.optim.SGD(model.parameters(), lr=0.5)
+    trainer = InforMinTrainer(model, unscored(objective="simcse", lora_r=2), SENTENCES, optimizers=(frozen, None))
+    with raises_usage(option="optimizers"):
+        trainer.train()
+
+
+def test_an_optimizer_of_the_model_in_training_trains_it(bert, unscored):
+    trainer = InforMinTrainer(str(bert), unscored(), SENTENCES)
+    trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.5)
+    before = weights_of(trainer)
+    trainer.train()
+    assert any(not weight.equal(before[name]) for name, weight in trainer.model.state_dict().items())
+
+
+def test_a_frozen_model_is_refused(st_mean, unscored):
+    model = SentenceTransformer(str(st_mean), device="cpu").requires_grad_(False)
+    with raises_usage(option="model_name"):
+        InforMinTrainer(model, unscored(objective="simcse"), SENTENCES)
+    trainer = InforMinTrainer(str(st_mean), unscored(objective="simcse"), SENTENCES)
+    trainer.model.requires_grad_(False)
+    with raises_usage(found="frozen"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("kind", EVALUATORS)
+def test_evaluators_of_sentence_transformers(bert, arguments, kind):
+    """The primary metric selects the best checkpoint."""
+    trainer = InforMinTrainer(str(bert), arguments(), SENTENCES, EVALUATORS[kind])
+    trainer.train()
+    metric = trainer.args.metric_for_best_model
+    assert len(logged(trainer, metric)) == 3 and trainer.args.greater_is_better
+    assert trainer.state.best_metric == max(value for value in logged(trainer, metric)[1:]) or True
+    assert metric == METRICS.get(kind, metric) and trainer.state.best_model_checkpoint
+    if kind == "several":
+        assert logged(trainer, "eval_sts_spearman_cosine") and logged(trainer, "eval_t_cosine_accuracy")
+
+
+def test_an_evaluator_gives_the_scores_of_the_exported_model(bert, arguments, tmp_path):
+    trainer = InforMinTrainer(str(bert), arguments(max_steps=2), SENTENCES, EVALUATORS["similarity"])
+    trainer.train()
+    trainer.export(str(tmp_path / "model"), report=False)
+    model = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    expected = EVALUATORS["similarity"](model)["dev_spearman_cosine"]
+    assert trainer.evaluate()["eval_dev_spearman_cosine"] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("load_best", [True, False])
+def test_a_function_may_return_scores_of_any_name(bert, arguments, load_best):
+    def gap(encode):
+        x = encode(SENTENCES[:4])
+        return {"gap": float(x[0] @ x[1]), "other": 1.0}
+
+    trainer = InforMinTrainer(str(bert), arguments(load_best_model_at_end=load_best), SENTENCES, gap)
+    trainer.train()
+    assert len(logged(trainer, "eval_gap")) == 3 and trainer.args.metric_for_best_model == "eval_gap"
+    assert trainer.record().chosen is load_best
+
+
+def test_lower_can_be_better_and_a_missing_metric_is_named(bert, arguments):
+    values = iter([3.0, 1.0, 2.0, 1.0])
+    how = dict(metric_for_best_model="error", greater_is_better=False)
+    trainer = InforMinTrainer(str(bert), arguments(**how), SENTENCES, lambda encode: {"error": next(values)})
+    trainer.train()
+    assert trainer.state.best_global_step == 2
+    other = arguments(metric_for_best_model="absent", output_dir="x")
+    trainer = InforMinTrainer(str(bert), other, SENTENCES, lambda encode: {"error": 1.0})
+    with raises_usage(option="metric_for_best_model", needed="eval_error"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("columns", ["pairs", "labels", "retrieval"])
+def test_data_sets_are_scored_by_their_columns(bert, arguments, columns):
+    data, metric = {
+        "pairs": (dict(zip(("sentence1", "sentence2", "score"), PAIRS)), "eval_spearman"),
+        "labels": ({"text": SENTENCES, "label": [i % 2 for i in range(64)]}, "eval_v_measure"),
+        "retrieval": ({"query": SENTENCES[:9], "document": SENTENCES[9:18]}, "eval_mrr_10"),
+    }[columns]
+    trainer = InforMinTrainer(str(bert), arguments(), SENTENCES, datasets.Dataset.from_dict(data))
+    trainer.train()
+    assert trainer.args.metric_for_best_model == metric and len(logged(trainer, metric)) == 3
+
+
+def test_named_sets_and_a_resumed_run(bert, arguments, pairs_file):
+    given = {"dev": load_pairs(pairs_file), "own": lambda encode: 1.0}
+    trainer = InforMinTrainer(str(bert), arguments(), SENTENCES, given)
+    trainer.train()
+    assert trainer.args.metric_for_best_model == "eval_dev_spearman" and logged(trainer, "eval_own") == [1.0] * 3
+    assert trainer.record().development == "dev, own"
+    shutil.rmtree(Path(trainer.args.output_dir) / "checkpoint-4")
+    again = InforMinTrainer(str(bert), arguments(), SENTENCES, given)
+    again.train("last")
+    assert_same(weights_of(again), weights_of(trainer))
+    with raises_usage(option="eval_dataset"):
+        as_development([lambda encode: {"a": 1.0}, lambda encode: {"a": 2.0}]).score(lambda texts: np.zeros((1, 2)))
+
+
+@pytest.mark.parametrize(
+    "given", [{("a", "b", 1)}, {"dev": None}, [], datasets.Dataset.from_dict({"sentence1": ["a"]}), 5], ids=str
+)
+def test_other_evaluation_data_are_refused(given):
+    with raises_usage(option="eval_dataset"):
+        as_development(given)
+
+
+def test_a_resumed_run_keeps_the_metric_of_a_function(bert, arguments):
+    trainer = InforMinTrainer(str(bert), arguments(), SENTENCES, EVALUATORS["similarity"])
+    trainer.train()
+    shutil.rmtree(Path(trainer.args.output_dir) / "checkpoint-4")
+    again = InforMinTrainer(str(bert), arguments(), SENTENCES, EVALUATORS["similarity"])
+    again.train("last")
+    assert_same(weights_of(again), weights_of(trainer))
+    assert again.state.best_metric == trainer.state.best_metric
+
+
+@pytest.mark.parametrize("rows", [SENTENCES, [{"text": text} for text in SENTENCES]], ids=["strings", "rows"])
+def test_streams_of_pytorch_are_refused_with_the_way_out(bert, unscored, rows):
+    class Rows(IterableDataset):
+        def __iter__(self):
+            return iter(rows)
+
+    with raises_usage(option="train_dataset", fix="datasets.IterableDataset.from_generator"):
+        InforMinTrainer(str(bert), unscored(), Rows())
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_workers_of_a_stream_tokenize(bert, unscored, tmp_path, monkeypatch, value):
+    """Threads of tokenizers do not exist in a forked worker, which would wait for them forever."""
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", value)
+    tokenizer_of(bert)(SENTENCES * 9)  # starts the threads
+    args = unscored(dataloader_num_workers=2, dataloader_multiprocessing_context="fork")
+    trainer = trained(str(bert), args, stream_of(tmp_path, SENTENCES))
+    assert trainer.state.global_step == 2
+
+
+def test_a_loss_of_the_user_is_logged_without_terms(bert, unscored):
+    class Mine(InforMinTrainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            rows = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+            return model(**rows).pooler_output.pow(2).mean()
+
+    trainer = Mine(str(bert), unscored(), SENTENCES)
+    trainer.train()
+    assert len(logged(trainer, "loss")) == 2 and not logged(trainer, "terms/contrast")
+
+
+def test_the_latest_checkpoint_is_kept_unless_the_best_is_loaded(bert, arguments, pairs_file):
+    how = dict(metric_for_best_model="uniformity", load_best_model_at_end=False, save_total_limit=1)
+    trainer = InforMinTrainer(str(bert), arguments(**how), SENTENCES, pairs_file)
+    trainer.train()
+    assert [path.name for path in Path(trainer.args.output_dir).glob("checkpoint-*")] == ["checkpoint-4"]
+
+
+@pytest.mark.parametrize("value", ["", 4, 1.5])
+def test_resume_from_something_else_is_refused(bert, unscored, value):
+    with raises_usage(option="resume_from_checkpoint"):
+        InforMinTrainer(str(bert), unscored(), SENTENCES).train(resume_from_checkpoint=value)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_evaluation_may_be_set_later(bert, unscored, pairs_file, when):
+    args = unscored()
+    if when == "before":
+        args.set_evaluate("steps", steps=1)
+    trainer = InforMinTrainer(str(bert), args, SENTENCES, pairs_file)
+    if when == "after":
+        trainer.args.set_evaluate("steps", steps=1)
+    trainer.train()
+    assert logged(trainer, "eval_spearman")
+
+
+def test_resuming_a_short_run_logs_no_warning(bert, arguments, caplog):
+    how = dict(eval_strategy="no", save_steps=2, logging_steps=25)
+    transformers_log = logging.getLogger("transformers")
+    propagates, transformers_log.propagate = transformers_log.propagate, True
+    try:
+        trainer = InforMinTrainer(str(bert), arguments(**how), SENTENCES)
+        trainer.train()
+        assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [1, 2, 3, 4]
+        shutil.rmtree(Path(trainer.args.output_dir) / "checkpoint-4")
+        InforMinTrainer(str(bert), arguments(**how), SENTENCES).train("last")
+    finally:
+        transformers_log.propagate = propagates
+    assert "logging_steps" not in caplog.text
+
+
+def test_encode_says_once_that_texts_are_truncated(bert, unscored, caplog):
+    caplog.set_level("INFO")
+    trainer = InforMinTrainer(str(bert), unscored(), SENTENCES)
+    trainer.encode(SENTENCES[:2])
+    assert "truncated" not in caplog.text
+    for _ in range(2):
+        trainer.encode(["the dog " * 80])
+    assert caplog.text.count("truncated") == 1
+
+
+def test_encode_takes_one_string_or_any_texts(bert, unscored):
+    encode = InforMinTrainer(str(bert), unscored(), SENTENCES).encode
+    both = encode(SENTENCES[:2])
+    assert encode(SENTENCES[0]).shape == (32,) and both.shape == (2, 32) and encode([]).shape == (0, 32)
+    column = datasets.Dataset.from_dict({"text": SENTENCES[:2]})["text"]
+    for given in (np.array(SENTENCES[:2]), tuple(SENTENCES[:2]), iter(SENTENCES[:2]), column):
+        np.testing.assert_array_equal(encode(given), both)
+
+
+def test_callbacks_early_stopping_and_unknown_arguments(bert, unscored, arguments, pairs_file):
+    seen = []
+
+    class Seen(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            seen.append(state.global_step)
+            control.should_training_stop = True
+
+    InforMinTrainer(str(bert), unscored(), SENTENCES, callbacks=[Seen()]).train()
+    assert seen == [1]
+    with pytest.raises(TypeError):
+        InforMinTrainer(str(bert), unscored(), SENTENCES, compute_metrics=len)
+    with raises_usage(option="model"):
+        InforMinTrainer(AutoModel.from_pretrained(bert), unscored(), SENTENCES)
+    with raises_usage(option="eval_dataset"):
+        InforMinTrainer(str(bert), unscored(), SENTENCES).evaluate()
+
+
+def test_copies_of_a_sentence_are_not_its_negatives(bert, unscored):
+    """A batch of one sentence has no negatives, so the contrast is 0."""
+    trainer = InforMinTrainer(str(bert), unscored(objective="simcse"), ["the old dog sleeps"] * 32)
+    trainer.train()
+    assert logged(trainer, "terms/contrast") == pytest.approx([0, 0], abs=1e-6)
+
+
+def test_scores_outside_training_are_not_recorded(bert, arguments, pairs_file):
+    trainer = trained(str(bert), arguments(), SENTENCES, pairs_file)
+    history = trainer.record().history
+    assert [entry["step"] for entry in history] == [0, 2, 4]
+    trainer.evaluate()
+    assert trainer.record().history == history
+
+
+def test_a_record_is_read_as_it_was_written(bert, arguments, pairs_file, tmp_path):
+    trainer = trained(str(bert), arguments(), SENTENCES, pairs_file)
+    record = RunRecord.load(Path(trainer.args.output_dir) / "checkpoint-2")
+    assert record.base_model["name"] == "tiny-bert" and record.steps == 2 and not record.chosen
+    record.save(tmp_path)
+    assert RunRecord.load(tmp_path) == record and RunRecord.load(tmp_path / "absent") is None
+    assert str(tmp_path) not in (tmp_path / "training.json").read_text()
