@@ -173,7 +173,7 @@ class Collection:
         for start in range(0, len(queries), step):
             block = np.array(similarity(queries[start : start + step], documents), np.float32)  # (step, D)
             highest = np.abs(block).max(1, keepdims=True)
-            block = (block / np.where(highest == 0, 1, ROUNDING * highest)).round()
+            block = (block / np.where(highest == 0, 1, ROUNDING * highest).astype(np.float32)).round()
             for row, values in enumerate(block, start=start):
                 if self.same[row] >= 0:
                     values[self.same[row]] = -np.inf

@@ -80,8 +80,8 @@ class Results:
         """Add the entry of a task, and update averages and seconds."""
         self.tasks[name] = task
         for group, names in GROUPS.items():
-            scores = [self.tasks.get(name, {}).get("score") for name in names]
-            self.average[group] = None if None in scores else float(np.mean(scores))
+            scores = [task["score"] for name, task in self.tasks.items() if name in names and task["score"] is not None]
+            self.average[group] = float(np.mean(scores)) if len(scores) == len(names) else None
         self.seconds = sum(sum(task["seconds"].values()) for task in self.tasks.values())
 
     def samples(self) -> dict[str, dict]:

@@ -101,7 +101,7 @@ def _sample_line(results: Results, name: str, baseline: dict) -> Row:
     values: dict[str, Any] = {measure.title: scores.get(key) for key, measure in measures.items()}
     if entry is not baseline and "queries" in entry and "queries" in baseline and entry["data"] == baseline["data"]:
         for key in entry["queries"]:
-            p = randomization_test(*(np.array(one["queries"][key]) for one in (entry, baseline)))
+            p = randomization_test(np.array(entry["queries"][key]), np.array(baseline["queries"][key]))
             values[f"p, {measures[key].title}"] = f"{p:.4f}"
     return Row(model_label(results), values)
 
@@ -113,7 +113,7 @@ def _baseline(name: str, rows: Sequence[Results], others: Sequence[Results]) -> 
 
 def _word_search(name: str, rows: Sequence[Results], line: Callable[[Results], Row]) -> list[Row]:
     """Return the rows of BM25 and of its fusion with each model, if they were scored."""
-    lines = []
+    lines: list[Row] = []
     for results in rows:
         entry = results.tasks.get(name, {})
         for key, label in (("bm25", "BM25"), ("fused", f"BM25 + {model_label(results)}")):
