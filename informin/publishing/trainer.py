@@ -29,11 +29,13 @@ class PublishingTrainer(Trainer):
 
     Attributes:
         trained: The model in training.
+        facts: Entries of the record that the trainer cannot derive, such as `base_model`.
     """
 
     args: Any  # InforMinTrainingArguments
     hub_model_id: Any
     trained: TrainedModel
+    facts: dict[str, Any]
 
     _bones: nn.Module | None = None  # of a model that FSDP shards
     _whole: nn.Module | None = None  # its weights after training
@@ -97,7 +99,7 @@ class PublishingTrainer(Trainer):
         """
         if not self.is_world_process_zero():
             return
-        base = self.record().base_model or {}
+        base = self.facts.get("base_model") or {}
         if self.args.lora_r and not self.args.lora_merge and not base.get("hub_id"):
             raise UsageError(
                 f"is false, and the source model {self.trained.name} is a local folder, which others do not have",

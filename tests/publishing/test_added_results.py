@@ -41,7 +41,9 @@ def test_results_of_another_seed_are_recognized_by_its_record(folder, tmp_path):
     assert shown["mean ± sd of these 2"][-1] == "71.00 ± 1.41"
 
 
-@pytest.mark.parametrize("changes", [{"seed": 1}, {"seed": 2, "options": {"objective": "simcse"}}, {"base_model": None}])
+@pytest.mark.parametrize(
+    "changes", [{"seed": 1}, {"seed": 2, "options": {"objective": "simcse"}}, {"base_model": None}]
+)
 def test_results_of_another_run_are_not_added(folder, tmp_path, changes):
     other = other_weights(folder, tmp_path / "other", **changes)
     with raises_usage("results"):

@@ -135,7 +135,9 @@ def test_prompts_are_explained(bert, tmp_path):
     folder = export_of(bert, tmp_path / "export", **prompts)
     assert "adds automatically" in render_card(folder)
     card = with_record(folder, options={"prompt": "young "})
-    assert "Training used the prompt `young`" in card and 'encode(["A dog sleeps.", "The dog is asleep.", "It rai' in card
+    assert (
+        "Training used the prompt `young`" in card and 'encode(["A dog sleeps.", "The dog is asleep.", "It rai' in card
+    )
     assert 'prompt="young "' in code_blocks(card)[0]
 
 

@@ -1,0 +1,106 @@
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoTokenizer
+
+from informin.publishing.published import check_export, published_files
+from tests.conftest import FOUR_STEPS, make_sentences, raises_usage
+from tests.publishing.helpers import TEXTS, contents, largest_difference, read_json
+from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+
+SENTENCES = make_sentences(64)
+
+
+def trained(model, folder, **options) -> InforMinTrainer:
+    options = FOUR_STEPS | dict(eval_strategy="no", save_steps=2, output_dir=str(folder)) | options
+    trainer = InforMinTrainer(str(model), InforMinTrainingArguments(**options), SENTENCES)
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize("backend", ["native", "st"])
+def test_a_run_is_exported(bert, st_mean, tmp_path, backend):
+    trainer = trained(bert if backend == "native" else st_mean, tmp_path / "run", backend=backend)
+    trainer.export(report=False)
+    expected = trainer.encode(TEXTS)
+    read = SentenceTransformer(str(tmp_path / "run"), device="cpu").encode(TEXTS)
+    batch = AutoTokenizer.from_pretrained(tmp_path / "run")(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        ours = AutoModel.from_pretrained(tmp_path / "run", trust_remote_code=True).eval()(**batch).pooler_output
+    assert largest_difference(read, expected) < 1e-6 and largest_difference(ours, expected) < 1e-6
+    record = read_json(tmp_path / "run" / "training.json")
+    assert (record["steps"], record["data"]["sentences"]) == (4, 64)
+    check_export(tmp_path / "run")
+
+
+def test_nothing_private_is_published(bert, tmp_path):
+    trainer = trained(bert, tmp_path / "run")
+    trainer.export()
+    files = [(tmp_path / "run" / name).read_bytes() for name in published_files(tmp_path / "run")]
+    everything = b"".join(files)
+    assert str(tmp_path).encode() not in everything
+    assert not [text for text in SENTENCES if text.encode() in everything]
+
+
+def test_checkpoints_have_a_record_and_no_pickle(bert, tmp_path):
+    trained(bert, tmp_path / "run")
+    names = contents(tmp_path / "run" / "checkpoint-4")
+    assert "training.json" in names and "training_args.bin" not in names
+
+
+def test_low_rank_matrices_are_merged_or_kept(st_mean, tmp_path):
+    trainer = trained(st_mean, tmp_path / "merged", lora_r=2)
+    trainer.export(report=False)
+    expected = trainer.encode(TEXTS)
+    read = SentenceTransformer(str(tmp_path / "merged"), device="cpu").encode(TEXTS)
+    assert largest_difference(read, expected) < 1e-5
+    trainer.args.lora_merge = False
+    trainer.export(tmp_path / "alone", report=False)
+    assert (tmp_path / "alone" / "adapter_model.safetensors").is_file()
+    assert not (tmp_path / "alone" / "model.safetensors").exists()
+    with raises_usage(fix="lora_merge"):
+        check_export(tmp_path / "alone")
+
+
+def test_a_run_is_pushed_at_its_end(logged_in, bert, tmp_path):
+    trainer = trained(bert, tmp_path / "run", push_to_hub=True, hub_model_id="alice/m")
+    assert not logged_in.files("alice/m").keys() - {".gitattributes"}
+    assert trainer.push_to_hub() == f"{logged_in.url}/alice/m"
+    assert "model.safetensors" in logged_in.files("alice/m")
+
+
+def test_every_save_is_pushed(logged_in, bert, tmp_path):
+    trained(bert, tmp_path / "run", push_to_hub=True, hub_model_id="alice/m", hub_strategy="every_save")
+    files = logged_in.files("alice/m")
+    assert b'"steps": 4' in files["training.json"]
+    assert not [name for name in files if "optimizer" in name or "checkpoint" in name]
+
+
+def test_a_failed_push_of_a_checkpoint_does_not_end_the_run(logged_in, bert, tmp_path, monkeypatch, caplog):
+    def fail(*_args, **_options):
+        raise RuntimeError("lost")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.upload_folder", fail)
+    how = dict(push_to_hub=True, hub_model_id="alice/m", hub_strategy="every_save")
+    assert trained(bert, tmp_path / "run", **how).state.global_step == 4
+    assert "checkpoint-4 was not pushed" in caplog.text
+
+
+def test_a_push_that_cannot_work_fails_before_training(logged_in, bert, tmp_path, monkeypatch):
+    monkeypatch.delenv("HF_TOKEN")
+    with raises_usage(fix="hf auth login"):
+        trained(bert, tmp_path / "run", push_to_hub=True, hub_model_id="alice/m")
+    assert not (tmp_path / "run" / "checkpoint-2").exists()
+
+
+def test_low_rank_matrices_of_a_local_model_are_not_pushed(logged_in, st_mean, tmp_path):
+    how = dict(push_to_hub=True, hub_model_id="alice/m", lora_r=2, lora_merge=False)
+    with raises_usage("lora_merge"):
+        trained(st_mean, tmp_path / "run", **how)
+
+
+def test_an_export_can_be_trained_again(bert, tmp_path):
+    trained(bert, tmp_path / "run").export(report=False)
+    again = trained(tmp_path / "run", tmp_path / "again")
+    again.export(report=False)
+    check_export(tmp_path / "again")
