@@ -171,9 +171,9 @@ class Collection:
         cut, step = min(depth, len(documents)), max(1, PAIRS_AT_ONCE // len(documents))
         ranking = np.empty((len(queries), cut), dtype=np.int64)
         for start in range(0, len(queries), step):
-            block = np.array(similarity(queries[start : start + step], documents), np.float32)  # (step, D)
+            block: np.ndarray = np.array(similarity(queries[start : start + step], documents), np.float32)  # (step, D)
             highest = np.abs(block).max(1, keepdims=True)
-            block = (block / np.where(highest == 0, 1, ROUNDING * highest).astype(np.float32)).round()
+            block = (block / np.where(highest == 0, 1, ROUNDING * highest)).round()
             for row, values in enumerate(block, start=start):
                 if self.same[row] >= 0:
                     values[self.same[row]] = -np.inf

@@ -155,18 +155,6 @@ def test_the_document_with_the_id_of_the_query_counts_as_not_found(documents, ca
     assert scores["map_100"] == 50 and scores["recall_100"] == 50 and 0 < scores["ndcg_10"] < 100
 
 
-def test_scores_with_the_query_itself_equal_trec_eval():
-    pytrec_eval = pytest.importorskip("pytrec_eval", reason="pytrec-eval-terrier is not installed")
-    collection = own(9)
-    ranking = collection.search(random_encode)[0]
-    run = {"q": {str(d): float(-place) for place, d in enumerate(ranking) if d >= 0}}
-    judged = {"q": {str(d): grade for d, grade in collection.grades[0].items()}}
-    found = pytrec_eval.RelevanceEvaluator(judged, {"map_cut.100", "ndcg_cut.10"}).evaluate(run)["q"]
-    scores = collection.scores(ranking[None])
-    assert scores["map_100"] == pytest.approx(100 * found["map_cut_100"])
-    assert scores["ndcg_10"] == pytest.approx(100 * found["ndcg_cut_10"])
-
-
 def test_nothing_depends_on_the_order_of_the_documents():
     """Neither equal cosines, nor equal scores of BM25, nor documents that BM25 did not find."""
     pytest.importorskip("bm25s", reason="bm25s is not installed")

@@ -86,22 +86,6 @@ def test_both_layouts_give_the_same_collection(tsv, beir):
     assert one.grades == [{3: 2, 4: 1}, {7: 1}, {9: 3, 10: 1, 11: 2}]
 
 
-def test_scores_equal_trec_eval(tsv):
-    pytrec_eval = pytest.importorskip("pytrec_eval", reason="pytrec-eval-terrier is not installed")
-    collection = load_collection(tsv)
-    ranking = collection.search(random_encode)
-    scores = collection.scores(ranking)
-    qrel = {str(q): {str(d): grade for d, grade in right.items()} for q, right in enumerate(collection.grades)}
-    run = {str(q): {str(d): float(-place) for place, d in enumerate(row)} for q, row in enumerate(ranking)}
-    names = {"ndcg_10": "ndcg_cut_10", "map_100": "map_cut_100", "recall_10": "recall_10", "accuracy_10": "success_10"}
-    found = pytrec_eval.RelevanceEvaluator(qrel, {"ndcg_cut.10", "map_cut.100", "recall.10", "success.10"}).evaluate(
-        run
-    )
-    for ours, theirs in names.items():
-        expected = [100 * found[str(q)][theirs] for q in range(3)]
-        np.testing.assert_allclose(scores[ours], expected, atol=1e-9)
-
-
 def test_fusion_adds_reciprocal_ranks():
     one, other = np.array([[3, 1, 0]]), np.array([[1, 2, -1]])
     scores = {3: 1 / 61, 1: 1 / 62 + 1 / 61, 0: 1 / 63, 2: 1 / 62}
@@ -114,15 +98,6 @@ def test_randomization_test_approximates_the_exact_p_value():
     exact = (np.abs(flips) >= abs((one - other).sum())).mean()
     assert randomization_test(one, other) == pytest.approx(exact, abs=0.02)
     assert randomization_test(one, one) == 1 and randomization_test(one, other) == randomization_test(other, one)
-
-
-def test_bm25_finds_documents_by_their_words(tsv):
-    pytest.importorskip("bm25s", reason="bm25s is not installed")
-    collection = load_collection(tsv)
-    (tsv / "queries.tsv").write_text("\n".join(["id\ttext", *(f"{i}\t{DOCUMENTS[i]}" for i in range(6))]) + "\n")
-    found = bm25_search(load_collection(tsv))[0]
-    assert all(DOCUMENTS[row[0]].split()[0] in DOCUMENTS[i] for row, i in zip(found, (0, 1, 3)))
-    assert found.shape == (3, len(collection.documents))
 
 
 @pytest.mark.parametrize(

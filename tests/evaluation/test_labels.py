@@ -12,9 +12,8 @@ from informin.evaluation import geometry, labels
 from informin.evaluation.geometry import nearest, unit
 from informin.evaluation.labels import LabeledSentences, few_shot_accuracy, load_labels, score_labels
 from informin.evaluation.measures import LABELS
-from tests.conftest import SHARED, raises_usage
+from tests.conftest import raises_usage
 
-STACKOVERFLOW = SHARED / "data/domain/stackoverflow.tsv"
 HEADER = "text\tlabel\n"
 
 
@@ -229,13 +228,3 @@ def test_embeddings_that_are_not_finite():
     vectors["sentence 3"][2] = np.nan
     with pytest.raises(UndefinedScoreError, match="the embeddings of 1 of 90 sentences are not finite"):
         score_labels(encoder(vectors), labeled)
-
-
-@pytest.mark.skipif(not STACKOVERFLOW.is_file(), reason=f"no labeled titles at {STACKOVERFLOW}")
-def test_real_labeled_sample():
-    labeled = load_labels(STACKOVERFLOW, "labels")
-    assert (
-        labeled.counts["n"] == len(set(labeled.sentences))
-        and labeled.counts["classes"] == 20
-        and len(labeled.labels) > 19_000
-    )

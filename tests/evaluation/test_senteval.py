@@ -183,15 +183,6 @@ def test_mrpc(small):
     assert list(task.parts.values()) == [slice(0, sizes[0]), slice(sizes[0], sum(sizes))]
 
 
-def test_sentences_are_the_distinct_ones_in_their_order(small):
-    task = load_task(small, "STS13")
-    sides = [side for pairs in task.subsets for side in (pairs.sentences1, pairs.sentences2)]
-    assert task.texts() == sorted({s for side in sides for s in side}, key=[s for side in sides for s in side].index)
-    task = load_task(small, "MRPC")
-    both = task.sides[0] + task.sides[1]
-    assert task.texts() == sorted(set(both), key=both.index) and len(task.texts()) < len(both)
-
-
 @pytest.mark.parametrize(
     "protocol, split, examples", [("nested", "dev", 9), ("dev", "dev", 2), ("dev", "test", 3), ("folds", "dev", 4)]
 )

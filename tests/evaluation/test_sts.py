@@ -200,12 +200,3 @@ def test_whitened_is_fitted_on_the_sentences_of_each_call():
         x = np.stack([vectors[s] for s in sentences])
         np.testing.assert_array_equal(both(sentences), Whitening(x, 2)(x))
     assert calls == [SENTENCES[:12], SENTENCES[12:30]]
-
-
-def test_whitened_embeddings_are_scored_on_the_distinct_sentences():
-    """A sentence in many pairs has the same weight as others."""
-    task, vectors = task_of((15, 25)), vectors_of(SENTENCES)
-    encode, calls = recording(vectors)
-    x = np.stack([vectors[s] for s in task.texts()])
-    moved = dict(zip(task.texts(), Whitening(x, 3)(x)))
-    assert score_sts(whitened(encode, 3), task) == score_sts(recording(moved)[0], task) and len(calls) == 1
