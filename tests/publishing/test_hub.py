@@ -130,22 +130,27 @@ def test_a_failed_push_says_how_to_finish(logged_in, folder, monkeypatch):
 
 
 def test_a_space(logged_in, tmp_path):
-    (tmp_path / "informin").mkdir()
-    (tmp_path / "README.md").write_bytes(SPACE_CARD)
-    (tmp_path / "informin" / "a.py").write_text("a = 1\n")
-    assert push_space(tmp_path, "search").endswith("/spaces/alice/search")
-    (tmp_path / "informin" / "a.py").unlink()
-    (tmp_path / "informin" / "b.py").write_text("b = 1\n")
-    push_space(tmp_path, "search")
+    page = tmp_path / "page"
+    page.mkdir()
+    (page / "informin").mkdir()
+    (page / "README.md").write_bytes(SPACE_CARD)
+    (page / "app.py").write_text("import a\n")
+    (page / "informin" / "a.py").write_text("a = 1\n")
+    assert push_space(page, "search").endswith("/spaces/alice/search")
+    (page / "informin" / "a.py").unlink()
+    (page / "informin" / "b.py").write_text("b = 1\n")
+    push_space(page, "search")
     api = HfApi()
     files = set(api.list_repo_files("alice/search", repo_type="space"))
-    assert files - {".gitattributes"} == {"README.md", "informin/b.py"}
+    assert files - {".gitattributes"} == {"README.md", "app.py", "informin/b.py"}
 
 
 def test_a_space_of_others_is_not_overwritten(logged_in, tmp_path):
+    page = tmp_path / "page"
+    page.mkdir()
     api = HfApi()
     api.create_repo("alice/search", repo_type="space", space_sdk="gradio")
     api.upload_file(path_or_fileobj=b"x", path_in_repo="app.py", repo_id="alice/search", repo_type="space")
-    (tmp_path / "README.md").write_bytes(SPACE_CARD)
+    (page / "README.md").write_bytes(SPACE_CARD)
     with raises_usage("overwrite"):
-        push_space(tmp_path, "search")
+        push_space(page, "search")

@@ -63,7 +63,7 @@ def test_low_rank_matrices_are_merged_or_kept(st_mean, tmp_path):
 
 
 def test_a_run_is_pushed_at_its_end(logged_in, bert, tmp_path):
-    trainer = trained(bert, tmp_path / "run", push_to_hub=True, hub_model_id="alice/m")
+    trainer = trained(bert, tmp_path / "run", push_to_hub=True, hub_model_id="alice/m", hub_strategy="end")
     assert not logged_in.files("alice/m").keys() - {".gitattributes"}
     assert trainer.push_to_hub() == f"{logged_in.url}/alice/m"
     assert "model.safetensors" in logged_in.files("alice/m")
