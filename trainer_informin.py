@@ -17,7 +17,7 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Train
 from informin.distributed import first_of_machine_first, gather_with_gradient
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
-from informin.models.embedding import count_truncated, note_truncated
+from informin.models.embedding import count_truncated, encode, note_truncated
 from informin.models.trained import TrainedModel, open_to_train
 from informin.objectives.terms import fill_heads
 from informin.publishing.card import write_card
@@ -28,7 +28,7 @@ from informin.texts import as_texts
 from informin.training.callbacks import AfterStep, EpochStart, LogShortRuns, SeedProcesses, Throughput
 from informin.training.guided_data import GuidedData, add_guide
 from informin.training.losses import TERM, Losses
-from informin.training.option_checks import check_evaluation, check_sentences
+from informin.training.option_checks import FIRST, check_evaluation, check_sentences
 from informin.training.options import InforMinTrainingArguments
 from informin.training.progress import Progress, replace_progress
 from informin.training.record import describe_sentences, license_of
@@ -216,10 +216,13 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             self._noted_truncation = True
         is_whole, size = not self.is_fsdp_enabled, self.args.per_device_eval_batch_size
         module = None if is_whole else self.whole_model
-        share = own_share(is_whole, sentences)
-        with self._leaving_on_signal() as progress, self.accelerator.autocast():
-            embeddings = self.trained.encode(share, size, module, progress)
-        return join(is_whole, embeddings, len(sentences))  # not above: a signal can end one process
+        share, blocks = own_share(is_whole, sentences), []
+        with self._leaving_on_signal() as progress, self.accelerator.autocast(), self.trained.reading(module):
+            for start in range(0, max(1, len(share)), 16 * size):
+                texts = share[start : start + 16 * size]
+                blocks.append(encode(self.trained.st, texts, prompt=self.trained.prompt, batch_size=size))
+                progress(len(texts))
+        return join(is_whole, np.concatenate(blocks), len(sentences))  # not above: a signal can end one process
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Return the scores on the evaluation data. An undefined score is NaN, and a warning is logged.
@@ -240,10 +243,10 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             logger.warning(f"No score of {name} at step {self.state.global_step}: {problem}.")
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
         if self.is_in_train:
-            if self.args.metric_for_best_model is None:
-                self.select_by(next(iter(metrics)))
-            wanted = f"eval_{self.args.metric_for_best_model.removeprefix('eval_')}"
-            if wanted not in metrics:
+            if self.args.metric_for_best_model == FIRST:
+                self.args.metric_for_best_model = next(iter(metrics))
+            wanted = f"eval_{str(self.args.metric_for_best_model).removeprefix('eval_')}"
+            if wanted not in metrics and self.args.metric_for_best_model:
                 raise UsageError(f"is {wanted}", option="metric_for_best_model", needed=f"one of {', '.join(metrics)}")
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - start
         self.log(metrics)

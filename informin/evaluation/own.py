@@ -106,16 +106,19 @@ class EncodingModel:
         self,
         sentences: str | Sequence[str],
         *args: Any,
+        convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
         normalize_embeddings: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """Return the embeddings (N, d) of N texts, or (d,) of one."""
+        """Return the embeddings (N, d) of N texts, or (d,) of one, in the form that sentence-transformers returns."""
         texts = [sentences] if isinstance(sentences, str) else list(sentences)
         x: Any = torch.from_numpy(np.asarray(self._encode(texts), dtype=np.float32))
         x = normalize(x, dim=-1) if normalize_embeddings else x
         x = x[0] if isinstance(sentences, str) else x
-        return x if convert_to_tensor else x.numpy()
+        if convert_to_tensor:
+            return x
+        return x.numpy() if convert_to_numpy else list(x)
 
     encode_query = encode_document = encode
 

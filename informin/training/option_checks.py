@@ -13,6 +13,8 @@ from informin.training.defaults import used_options
 from informin.training.term_options import option_defaults
 from informin.views import VIEWS
 
+FIRST = "eval_first_score"  # `metric_for_best_model` until the first score is known
+
 
 def check_objective(args: Any) -> None:
     """Raise UsageError for an unknown objective or view."""
@@ -107,7 +109,7 @@ def check_terms(args: Any) -> None:
 def check_evaluation(args: Any, development: Development | None) -> Any:
     """Return the arguments with the metric that selects the best checkpoint: by default the first that is scored.
 
-    It stays None if the scores are not known before they are computed, as those of a function.
+    It is `FIRST` until the first evaluation if the scores are not known before, as those of a function.
 
     Raises:
         UsageError: `metric_for_best_model` is not scored.
@@ -119,7 +121,9 @@ def check_evaluation(args: Any, development: Development | None) -> Any:
     metric = (args.metric_for_best_model or next(iter(measures), "")).removeprefix("eval_")
     if metric in measures:
         return args.select_by(metric, measures[metric].lower_is_better)
-    if metric and not is_open:
+    if not metric:
+        return args.select_by(FIRST, lower_is_better=args.greater_is_better is False)
+    if not is_open:
         needed = f"one of: {', '.join(measures)}"
         raise UsageError(f"is {metric}, which is not scored", option="metric_for_best_model", needed=needed)
     return args

@@ -55,8 +55,8 @@ class RunRecord:
         informin: Version of this package.
         base_model: The source model: name; hub_id (None for a folder); revision, a commit; weights_sha256, as in
             results of `informin eval`; settings_sha256, of its configuration and tokenizer. None for one in memory.
-        data: sources, file names or a Hub id; hub_id (None for files); description; sentences, their number; sha256 of the
-            sentences in order (both None for a stream).
+        data: sources, file names or a Hub id; hub_id (None for files); description; sentences, their number; sha256 of
+            the sentences in order (both None for a stream).
         language, license, license_name, license_link: For the card; None if unknown.
         objective: name; title; active terms in order, each with name, title, paper (a file in
             publishing/templates/citations, or None) and own (False if an option added it to the objective).

@@ -33,6 +33,7 @@ from informin.training.checkpoints import (
     raise_if_used,
 )
 from informin.training.losses import Losses
+from informin.training.option_checks import FIRST
 from informin.training.options import InforMinTrainingArguments
 from informin.training.record import RunRecord, training_record
 from informin.training.signals import EvaluationLeft, StopOnSignal
@@ -87,8 +88,8 @@ class ResumableTrainer(Trainer):
             return self._train_from(None, *args, **kwargs)
         checkpoint = checkpoint_to_resume(str(self.args.output_dir), wanted)
         began = RunRecord.load(checkpoint)
-        if began and self.args.metric_for_best_model is None:  # it was selected by the first scores
-            self.select_by(began.options.get("metric_for_best_model"))
+        if began and self.args.metric_for_best_model == FIRST:
+            self.args.metric_for_best_model = began.options.get("metric_for_best_model", "eval_spearman")
         check_same_run(checkpoint, self.record())
         # The checkpoint's history has the score before the first step. The score at its own step may be missing, if a
         # signal ended the evaluation.
@@ -105,12 +106,6 @@ class ResumableTrainer(Trainer):
                 fix="Add sentences, or lower `per_device_train_batch_size` or `gradient_accumulation_steps`.",
             )
         return result
-
-    def select_by(self, metric: str | None) -> None:
-        """Select the best checkpoint by this metric from now on; None changes nothing."""
-        if metric is not None:
-            self.args.metric_for_best_model = metric
-            self.args.greater_is_better = self.args.greater_is_better is not False
 
     def get_train_dataloader(self) -> DataLoader:
         """Return the data loader. Persistent workers get a random generator of their own.

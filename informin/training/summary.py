@@ -49,7 +49,10 @@ def summary(trainer: Any, folder: str) -> str:
     rows += [("peak memory", peak_memory(args.device)), ("model", folder)]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
-    if args.load_best_model_at_end and state.best_global_step == 0 and state.global_step:
+    scored = evaluations(state.log_history)
+    first = scored[0].get(str(args.metric_for_best_model)) if scored and scored[0]["step"] == 0 else None
+    sign = 1 if args.greater_is_better else -1
+    if first is not None and state.best_metric is not None and sign * first > sign * state.best_metric:
         lines.append(
             "\nNote: the best score is the one before the first step. Training made this encoder worse, and the saved "
             "model is the best checkpoint after the start. Try a stronger encoder or a lower learning_rate."

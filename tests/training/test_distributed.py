@@ -15,8 +15,7 @@ from transformers import TrainerCallback
 
 from informin.guide.replay import GeneralSentences
 from informin.objectives.terms import Masking
-from informin.training import streams
-from informin.training.checkpoints import complete_checkpoints, steps_taken
+from informin.training.checkpoints import complete_checkpoints, step_of
 from informin.training.data_options import DataArguments
 from informin.training.sentences import load_sentences
 from informin.training.signals import StopOnSignal
@@ -33,7 +32,6 @@ WITHOUT_HEAD = {  # their terms give no gradient to some weights
 }
 TERMS = {
     "contrast": dict(objective="simcse"),
-    "information": dict(objective="simcse", measure_information=True),
     "reconstruction": dict(objective="informin", reconstruction_weight=0.7),
     "squared_l2": dict(objective="informin", reconstruction_weight=0.1, reconstruction_form="squared_l2"),
     "mlm": dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5),
@@ -60,7 +58,7 @@ TERMS = {
         false_negative_similarity="model",
     ),
     "guided": dict(
-        **dict(objective="guided", guided_weight=1.0, neighbor_weight=2.0, neighbor_count=3, distillation_weight=0.5),
+        **dict(objective="guided", guided_weight=1.0, distillation_weight=0.5),
         **dict(replay_weight=0.7, replay_size=6, mlm_weight=0.5),
     ),
 }
@@ -122,8 +120,7 @@ def join(all_rows, tokenizer):
         ]
         parts = [list(p.split(6)) for p in padded]
         joined[name] = torch.cat([part for group in zip(*parts) for part in group])
-    joined["row"] = torch.cat([half for group in zip(*(rows["row"].chunk(2) for rows in all_rows)) for half in group])
-    for name in {"sentence_ids", "general_row"} & all_rows[0].keys():
+    for name in {"sentence_ids", "row", "general_row"} & all_rows[0].keys():
         joined[name] = torch.cat([rows[name] for rows in all_rows])
     return joined
 
@@ -154,8 +151,6 @@ def results_of(folder, options, out, rank):
     terms = torch.stack(list(trainer._step_values.values()))
     dist.all_reduce(terms)
     results = {"loss": mean / WORLD, "terms": terms / WORLD, "grads": gradients(model)}
-    if "measure_information" in options:
-        results["information"] = trainer._information.pop(trainer.accelerator)
     if "queue_size" in options:
         second, grads = second_step(trainer, wrapped, make_rows(tokenizer, options, rank, step=1))
         dist.all_reduce(second)
@@ -198,8 +193,6 @@ def test_two_processes_equal_one_on_the_joined_batch(name, two_processes, encode
     torch.testing.assert_close(two["loss"], loss.detach())
     torch.testing.assert_close(two["terms"], torch.stack(list(trainer._step_values.values())))
     torch.testing.assert_close(two["grads"], gradients(model), rtol=1e-4, atol=1e-5)
-    if "measure_information" in TERMS[name]:
-        assert two["information"] == pytest.approx(trainer._information.pop(trainer.accelerator), rel=1e-4)
     if "lm_labels" in rows:  # the case that a mean of local means would get wrong
         counts = [(make_rows(tokenizer, TERMS[name], rank)["lm_labels"] >= 0).sum() for rank in range(WORLD)]
         assert counts[0] != counts[1]
@@ -269,7 +262,7 @@ def stopped(folder, out):
     trainer.train()
     dist.barrier()
     scores = [entry["step"] for entry in trainer.state.log_history if "eval_spearman" in entry]
-    return [steps_taken(path) for path in complete_checkpoints(out)], scores
+    return [step_of(path) for path in complete_checkpoints(out)], scores
 
 
 def training_worker(rank, folder, out, init):
@@ -285,10 +278,9 @@ def training_worker(rank, folder, out, init):
             for number, size in enumerate(sizes):
                 Path(out, name, f"{number}.txt").write_text("\n".join(make_sentences(size, seed=number)))
     dist.barrier()
-    for name, workers, parts in (("files", 2, 1), ("unlike", 0, 1), ("unlike", 2, 2), ("unlike", 1, 5)):
-        streams.PARTS, streams.PART_BYTES = parts, 1
+    for name, workers in (("files", 2), ("unlike", 0), ("unlike", 2), ("unlike", 1)):
         stream = load_sentences(DataArguments(train_file=[f"{out}/{name}"], streaming=True), seed=1)
-        how = f"{name}, {workers} workers, {parts} parts"
+        how = f"{name}, {workers} workers"
         started = {"dataloader_multiprocessing_context": "fork"} if workers else {}  # spawn takes seconds
         started["dataloader_num_workers"] = workers
         results[how] = train(folder, f"{out}/{how}", seed=1, sentences=stream, **started)
@@ -332,7 +324,7 @@ def test_processes_split_the_sentences_of_each_epoch(two_trainings):
 
 def test_a_stream_is_split_among_processes_and_workers(two_trainings):
     """Four files, two processes, two workers each: every sentence once."""
-    read = torch.cat([each["files, 2 workers, 1 parts"]["read"].flatten() for each in two_trainings])
+    read = torch.cat([each["files, 2 workers"]["read"].flatten() for each in two_trainings])
     assert len(read) == len(read.unique()) == 48
 
 
@@ -346,7 +338,7 @@ def test_workers_of_a_stream_may_be_spawned(bert, tmp_path):
     ForkingPickler.dumps((loader.dataset, loader.collate_fn, loader.worker_init_fn))
 
 
-@pytest.mark.parametrize("how", ["0 workers, 1 parts", "1 workers, 5 parts", "2 workers, 2 parts"])
+@pytest.mark.parametrize("how", ["0 workers", "1 workers", "2 workers"])
 def test_files_of_different_sizes_are_split_evenly(two_trainings, how):
     """29 sentences, mostly of one file, in steps of 8: both processes have epochs of 3 steps without repeats.
 

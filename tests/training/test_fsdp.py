@@ -10,15 +10,13 @@ import signal
 import numpy as np
 import pytest
 import yaml
-from informin.models.open_model import load_model
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
+from informin.models.opening import load_model
 from informin.training.options import InforMinTrainingArguments
 from tests import forked
-from tests.conftest import FOUR_STEPS, ROOT, make_sentences, save_pairs
-from tests.models.any_encoder.helpers import change, sentence_transformer
-from tests.models.any_encoder.st_models import save_family
+from tests.conftest import FOUR_STEPS, ROOT, make_sentences, save_bert, save_pairs, save_sentence_transformer
 from trainer_informin import InforMinTrainer
 
 HOW = FOUR_STEPS | dict(objective="guided", guided_weight=1.0, guided_neighbors=0, max_seq_length=16)
@@ -26,7 +24,7 @@ HOW |= dict(measure_drift=False, report_to=[], load_best_model_at_end=False, lea
 # Adam divides by the size of a gradient: without this epsilon, rounding of gradients near 0 would change the weights.
 HOW |= dict(adam_epsilon=1e-4)
 HOW |= dict(per_device_train_batch_size=16, eval_strategy="steps", eval_steps=2, save_steps=2, save_total_limit=None)
-BACKENDS = {"native": {}, "qwen3": {"backend": "st"}, "lora": {"backend": "st", "lora_r": 4, "lora_dropout": 0.0}}
+BACKENDS = {"native": {}, "st": {"backend": "st"}, "lora": {"backend": "st", "lora_r": 4, "lora_dropout": 0.0}}
 CHILD = """
 import os, signal, sys
 from accelerate.state import PartialState
@@ -75,12 +73,10 @@ def start(*arguments) -> list:
 
 
 @pytest.fixture
-def model(kind, bert, tmp_path):
+def model(tmp_path):
     """An encoder without dropout, whose masks would depend on the number of processes."""
-    if kind != "native":
-        return save_family("qwen3", tmp_path)
-    folder = sentence_transformer(bert, tmp_path / "model")
-    return change(folder, "config.json", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    bert = save_bert(tmp_path / "bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return save_sentence_transformer(tmp_path / "model", bert)
 
 
 @pytest.mark.parametrize("kind", BACKENDS)
@@ -112,8 +108,7 @@ def test_sharded_run_equals_one_process(kind, model, tmp_path):
     expected = alone.encode(make_sentences(8))
     assert np.abs(expected - before).max() > 0.05
     np.testing.assert_allclose(np.load(whole / "embeddings.npy"), expected, atol=1e-6)
-    encoder = load_model(str(whole), device="cpu")
-    np.testing.assert_allclose(encoder(make_sentences(8))[encoder.poolers[0]], expected, atol=1e-6)
-    theirs = SentenceTransformer(str(whole / "checkpoint-4"), device="cpu") if kind == "qwen3" else None
+    np.testing.assert_allclose(load_model(str(whole), device="cpu").encode(make_sentences(8)), expected, atol=1e-6)
+    theirs = SentenceTransformer(str(whole / "checkpoint-4"), device="cpu") if kind == "st" else None
     if theirs:
         np.testing.assert_allclose(theirs.encode(make_sentences(8)), expected, atol=1e-6)

@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 
 import pytest
-from informin.interrupts import SAME
 from transformers import TrainerCallback
 
+from informin.program import SAME
 from informin.training.checkpoints import complete_checkpoints
 from informin.training.options import InforMinTrainingArguments
 from informin.training.signals import LAUNCHED, StopOnSignal
