@@ -1,114 +1,42 @@
-"""The files of a Space, and its app started the way the Hub starts it."""
+"""The Space of a published model."""
 
-import json
-import os
-import re
-import socket
-import subprocess
+import runpy
 import sys
-import time
-from importlib.util import find_spec
 
-import httpx
 import pytest
-from huggingface_hub import SpaceCard
+from huggingface_hub import RepoCard
 
-from informin.demo.space import FOR_OTHER_MODELS, REQUIREMENTS, SENTENCES, requirements, write_space
-from informin.labeled_sentences import LABEL, Sentences, load_labeled_sentences
-from informin.publishing.card import is_edited
-from tests.conftest import make_sentences
-from tests.publishing.push.push_helpers import export
-from tests.test_layering import MODULES, reachable
+pytest.importorskip("gradio")
 
-gradio = pytest.importorskip("gradio")
-# Packages that the app can do without, gradio, which the card names, and what comes with it or with transformers.
-OPTIONAL = {"gradio", "fastapi", "uvicorn", "packaging", "tokenizers", "faiss", "sentence_transformers", "peft"}
-IMPORTED_AS = {"scikit-learn": "sklearn"}
+from informin.demo.space import SENTENCES, write_space
+from informin.files import read_json, write_json
+from informin.publishing.hub import SPACE_TAG
 
 
-@pytest.fixture
-def space(bert, tmp_path):
-    folder = tmp_path / "space"
-    folder.mkdir()
-    write_space(folder, "Search with m", [str(bert), "org/base"], Sentences(make_sentences(20), ["<b>"] * 20))
-    return folder
+def test_files(tmp_path):
+    write_space(tmp_path, "ann/better", revision="1234")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["README.md", "app.py", "model.json", "page.py", "requirements.txt", "sentences.txt"]
+    )
+    card = RepoCard.load(tmp_path / "README.md")
+    assert card.data.title == "better" and card.data.models == ["ann/better"] and SPACE_TAG in card.data.tags
+    assert card.data.sdk == "gradio" and card.data.app_file == "app.py"
+    assert read_json(tmp_path / "model.json") == {"model": "ann/better", "revision": "1234"}
+    lines = (tmp_path / "requirements.txt").read_text().splitlines()
+    assert all("==" in line and "+" not in line for line in lines)
 
 
-def test_files(space):
-    assert {path.name for path in space.iterdir()} == {
-        *("README.md", "app.py", "requirements.txt", SENTENCES, "modeling_informin.py", "informin")
-    }
-    assert {path.suffix for path in (space / "informin").rglob("*") if path.is_file()} == {".py", ".css", ".js"}
-    assert load_labeled_sentences(space / SENTENCES) == Sentences(make_sentences(20), ["<b>"] * 20)
-
-
-def test_every_module_that_the_page_imports_is_there(space):
-    copied = {path.relative_to(space).with_suffix("") for path in space.rglob("*.py")}
-    copied = {".".join(path.parts).removesuffix(".__init__") for path in copied}
-    assert {name for name in reachable("informin.demo.page") if name in MODULES} <= copied
-    assert not any(name.startswith("informin.training") for name in copied)
-
-
-def test_card(space, bert):
-    data = SpaceCard.load(space / "README.md").data.to_dict()
-    assert data["sdk"] == "gradio" and data["sdk_version"] == gradio.__version__ and data["app_file"] == "app.py"
-    assert data["models"] == [str(bert), "org/base"] and re.fullmatch(r"3\.\d+", data["python_version"])
-    assert not is_edited(space / "README.md") and "nearest of 20 sentences" in (space / "README.md").read_text()
-
-
-def test_requirements_cover_every_import():
-    """Each is pinned to the version tested here, unless the Hub's own packages need others. None is local."""
-    ours = {name.partition(".")[0] for name in MODULES}
-    found = {name.partition(".")[0] for name in reachable("informin.demo.page")} - ours - {*sys.stdlib_module_names}
-    assert found - OPTIONAL == {IMPORTED_AS.get(name, name) for name in REQUIREMENTS}
-    missing = set() if find_spec("sentence_transformers") else {"sentence-transformers"}
-    lines = dict(line.partition("==")[::2] for line in requirements())
-    assert [name for name in lines if name not in FOR_OTHER_MODELS] == list(REQUIREMENTS)
-    assert ("peft" in lines) == (find_spec("peft") is not None) and "sentence-transformers" in {*lines, *missing}
-    assert "+" not in "".join(lines.values())
-    assert {name for name, version in lines.items() if not version} == {"psutil"}
-
-
-def test_no_labels(tmp_path, bert):
-    write_space(tmp_path, "t", ["me/m"], Sentences(["a", "b"]))
-    assert [json.loads(line) for line in (tmp_path / SENTENCES).read_text().splitlines()] == [
-        {"text": "a"},
-        {"text": "b"},
-    ]
-    assert LABEL not in (tmp_path / SENTENCES).read_text()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
-def test_the_app_starts_from_its_own_folder(bert, tmp_path):
-    """Like the Hub: `python app.py` in the folder, with the address in the environment, and no other copy of us."""
-    folder = tmp_path / "app"
-    folder.mkdir()
-    model = export(bert, tmp_path / "model")
-    write_space(folder, "Search", [str(model)], Sentences(make_sentences(20)))
-    app = folder / "app.py"
-    app.write_text(app.read_text().replace("MODELS = ", "import informin; print(informin.__file__); MODELS = "))
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    port = free_port()
-    environment |= {"HF_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"}
-    environment |= {"GRADIO_SERVER_NAME": "127.0.0.1", "GRADIO_SERVER_PORT": str(port)}
-    with (tmp_path / "log").open("w+") as log:
-        process = subprocess.Popen([sys.executable, "app.py"], cwd=folder, env=environment, stdout=log, stderr=log)
-        try:
-            page, end = "", time.monotonic() + 90
-            while not page and time.monotonic() < end and process.poll() is None:
-                time.sleep(0.2)
-                try:
-                    page = httpx.get(f"http://127.0.0.1:{port}/").text
-                except httpx.TransportError:
-                    pass
-        finally:
-            process.terminate()
-            process.wait(30)
-        log.seek(0)
-        printed = log.read()
-    assert "20 sentences" in page, printed
-    assert f"{folder}/informin/__init__.py" in printed
+def test_app_compares_sentences_without_this_package(tmp_path, st_mean, monkeypatch):
+    write_space(tmp_path, "ann/better")
+    write_json(tmp_path / "model.json", {"model": str(st_mean), "revision": None})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("informin", "page")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "informin", None)  # any import fails
+    app = runpy.run_path(str(tmp_path / "app.py"))
+    rows = app["compare"]("the dog sleeps\n\nthe dog sleeps today\nthe dog sleeps\n", 2)
+    assert [row[0] for row in rows] == ["the dog sleeps"] * 2 + ["the dog sleeps today"] * 2
+    assert rows[0][2] == "the dog sleeps today" and rows[2][2] == "the dog sleeps"
+    assert rows[0][1] == rows[2][1]
+    assert {row[2] for row in rows} <= {"the dog sleeps", "the dog sleeps today", *SENTENCES.read_text().splitlines()}
+    assert app["demo"].title == str(st_mean)

@@ -1,0 +1,38 @@
+"""Compare sentences with a model. Written by InforMin-CL."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from page import build_page  # type: ignore[import-not-found]  # a file of the Space
+from sentence_transformers import SentenceTransformer
+
+NOTE = "Type sentences, one a line. Each is compared with the other lines and with {} general sentences."
+EXAMPLE = "A cat sleeps in the sun.\nThe kitten naps on a warm windowsill.\nStock prices fell on Monday."
+
+folder = Path(__file__).parent
+source = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+model = SentenceTransformer(source["model"], revision=source["revision"], model_kwargs={"use_safetensors": True})
+general = (folder / "sentences.txt").read_text(encoding="utf-8").splitlines()
+general_vectors = model.encode(general)
+
+
+def compare(typed: str, k: int) -> list[list[str]]:
+    """Return for each typed line the k most similar sentences."""
+    lines = list(dict.fromkeys(line.strip() for line in typed.splitlines() if line.strip()))
+    vectors = model.encode(lines)
+    sentences = [*lines, *general]
+    similarities = np.asarray(model.similarity(vectors, np.concatenate([vectors, general_vectors])))
+    rows = []
+    for place, line in enumerate(lines):
+        similarities[place, place] = -np.inf
+        rows += [[line, f"{similarities[place, i]:.3f}", sentences[i]] for i in np.argsort(-similarities[place])[:k]]
+    return rows
+
+
+note = NOTE.format(f"{len(general):,}")
+columns = ("typed", "similarity", "sentence")
+demo = build_page(source["model"], note, "Sentences", columns, compare, lines=3, value=EXAMPLE)
+
+if __name__ == "__main__":
+    demo.launch()

@@ -1,0 +1,5 @@
+"""A search index of texts: the vectors of a model and words weighted by BM25, added as z-scores."""
+
+from informin.search.index import Hit, Index
+
+__all__ = ["Hit", "Index"]

@@ -1,0 +1,252 @@
+"""The index: scores, rows, saving, and the model it belongs to."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+import informin
+from informin.adapters.rows import smooth_rows
+from informin.cli import index as index_command
+from informin.cli import search as search_command
+from informin.errors import UsageError
+from informin.search import index as index_module
+from informin.search import vectors as vectors_module
+from informin.search.index import Index
+from tests.conftest import make_sentences, raises_usage, save_bert
+
+QUERIES = ["the old dog runs", "a small house", "not"]
+
+
+def rows_of(index: Index, queries=QUERIES, k: int = 10) -> list[list[int]]:
+    return [[hit.row for hit in hits] for hits in index.search(queries, k)]
+
+
+def fail(*_):
+    raise OSError("no space left")
+
+
+def test_score_is_the_sum_of_z_scores(built, st_mean, texts):
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (model.encode(QUERIES), model.encode(texts))]
+    words = built.words.scores(QUERIES)
+    for query, hits in enumerate(built.search(QUERIES, k=len(texts))):
+        cosines = unit[1] @ unit[0][query]
+        scores = (cosines - cosines.mean()) / cosines.std()
+        if words[query].std():
+            scores += 0.25 * (words[query] - words[query].mean()) / words[query].std()
+        rows = [hit.row for hit in hits]
+        assert sorted(rows) == list(range(len(texts)))
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        np.testing.assert_allclose([hit.score for hit in hits], scores[rows], atol=0.05)  # vectors are float16
+        np.testing.assert_allclose([hit.vector_score for hit in hits], cosines[rows], atol=1e-3)
+        np.testing.assert_allclose([hit.word_score for hit in hits], words[query, rows], atol=1e-5)
+        assert [hit.text for hit in hits] == [texts[row] for row in rows]
+
+
+def test_words_find_a_rare_word(st_mean, texts):
+    texts = [*texts, "the zyzzyva eats today"]
+    with_words, without = (Index.build(st_mean, texts, word_weight=weight) for weight in (0.25, 0))
+    assert rows_of(with_words, ["zyzzyva"], 1) == [[150]]
+    cosines = [hit.vector_score for hit in without.search(["zyzzyva"], 151)[0]]
+    assert cosines == sorted(cosines, reverse=True)
+
+
+def test_batches_of_queries(built):
+    queries = make_sentences(70, seed=3)
+    one_by_one = [built.search([query])[0] for query in queries]
+    for hits, others in zip(built.search(queries), one_by_one, strict=True):
+        np.testing.assert_allclose([hit.score for hit in hits], [hit.score for hit in others], atol=1e-3)
+
+
+def test_k_above_the_number_of_texts(built):
+    assert len(built.search(["dog"], k=1_000)[0]) == 150
+
+
+def test_one_query_is_a_list(built):
+    with raises_usage("queries"):
+        built.search("the dog")
+
+
+def test_relevant_is_above_the_threshold(built):
+    assert 0 < built.threshold < 1
+    (hits,) = built.search(built.texts[:1], k=150)  # finds itself
+    assert all(hit.relevant == (hit.vector_score > built.threshold) for hit in hits)
+    assert {hit.relevant for hit in hits} == {True, False}
+
+
+def test_few_texts_have_no_threshold(st_mean):
+    index = Index.build(st_mean, make_sentences(20))
+    assert index.threshold is None and index.search(["dog"])[0][0].relevant is None
+    index.add(make_sentences(130, seed=8))
+    assert index.threshold is not None
+
+
+def test_no_texts(st_mean):
+    with raises_usage():
+        Index.build(st_mean, [])
+
+
+@pytest.mark.parametrize("has_faiss", [True, False])
+def test_large_indexes_give_the_same_hits(built, monkeypatch, has_faiss):
+    expected = built.search(QUERIES, 20)
+    monkeypatch.setattr(vectors_module, "IN_MEMORY", 0)
+    monkeypatch.setattr(vectors_module, "DEPTH", 40)
+    monkeypatch.setattr(vectors_module, "BLOCK", 64)
+    if not has_faiss:
+        monkeypatch.setattr(vectors_module, "find_spec", lambda name: None)
+    compared = vectors_module.Vectors(built.documents)
+    assert compared.copy is None and (compared.faiss is not None) == has_faiss
+    monkeypatch.setattr(built, "_compared", compared)
+    assert rows_of(built, k=20) == [[hit.row for hit in hits] for hits in expected]
+
+
+def test_saved(built, tmp_path):
+    built.save(tmp_path / "index")
+    loaded = informin.Index.load(tmp_path / "index")
+    assert loaded.search(QUERIES) == built.search(QUERIES)
+    assert isinstance(loaded.vectors, np.memmap) and loaded.vectors.dtype == np.float16
+    assert loaded.record.model == built.record.model and len(loaded) == 150
+
+
+def test_added_and_removed_texts(built, st_mean, texts, tmp_path):
+    built.save(tmp_path)
+    index = Index.load(tmp_path)
+    assert index.add(["a zyzzyva", "the zyzzyva sleeps"]).tolist() == [150, 151]
+    index.remove([3, 150])
+    index.save(tmp_path)
+    index = Index.load(tmp_path)
+    rows = [*range(3), *range(4, 150), 151]
+    new = Index.build(st_mean, [*(texts[row] for row in rows[:-1]), "the zyzzyva sleeps"])
+    assert index.rows.tolist() == rows
+    assert rows_of(index, ["zyzzyva"], 1) == [[151]]
+    for hits, others in zip(index.search(QUERIES), new.search(QUERIES)):
+        np.testing.assert_allclose([hit.score for hit in hits], [hit.score for hit in others], atol=1e-3)
+        assert [hit.text for hit in hits] == [hit.text for hit in others]
+    index.remove([151])
+    assert index.add(["cat"]).tolist() == [152]  # no number is used twice
+    assert len(list(tmp_path.glob(f"{index_module.DATA}*"))) == 1
+
+
+@pytest.mark.parametrize("rows", [[150], [-1], [0, 999]])
+def test_removed_rows_must_exist(built, rows):
+    with raises_usage("rows"):
+        built.remove(rows)
+    assert len(built) == 150
+
+
+@pytest.mark.parametrize("failing", ["write_json", "np.save"])
+def test_crash_while_saving_leaves_the_old_index(built, tmp_path, monkeypatch, failing):
+    built.save(tmp_path)
+    index = Index.load(tmp_path)
+    index.remove(list(range(100)))
+    with monkeypatch.context() as patch:
+        target = index_module if failing == "write_json" else np
+        patch.setattr(target, failing.rpartition(".")[2], fail)
+        with pytest.raises(OSError):
+            index.save(tmp_path)
+    assert Index.load(tmp_path).search(QUERIES) == built.search(QUERIES)
+    index.save(tmp_path)
+    assert len(Index.load(tmp_path)) == 50
+    assert len(list(tmp_path.glob(f"{index_module.DATA}*"))) == 1
+
+
+def test_first_save_can_be_repeated_after_a_crash(built, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(index_module, "write_json", fail)
+        with pytest.raises(OSError):
+            built.save(tmp_path / "index")
+    built.save(tmp_path / "index")
+    assert len(Index.load(tmp_path / "index")) == 150
+
+
+def test_folder_with_other_files_is_not_touched(built, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with raises_usage("output_dir"):
+        built.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["notes.txt"]
+
+
+def test_no_index(tmp_path):
+    with raises_usage("index"):
+        Index.load(tmp_path)
+
+
+def test_another_model(built, tmp_path):
+    built.save(tmp_path / "index")
+    save_bert(tmp_path / "other", initializer_range=0.1)
+    other = informin.load_model(tmp_path / "other", pooler="mean")
+    with pytest.raises(UsageError) as info:
+        Index.load(tmp_path / "index", other)
+    assert built.record.model in str(info.value) and str(tmp_path / "other") in str(info.value)
+
+
+def test_model_in_memory(st_mean, texts, tmp_path):
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    Index.build(model, texts).save(tmp_path)
+    assert rows_of(Index.load(tmp_path, model)) == rows_of(Index.load(tmp_path, st_mean))
+
+
+def test_options_of_loading_are_kept(bert, texts, tmp_path):
+    Index.build(bert, texts, loading={"pooler": "last", "max_length": 8, "device": "cpu"}).save(tmp_path)
+    index = Index.load(tmp_path)
+    assert index.model.max_seq_length == 8 and index.record.loading == {"pooler": "last", "max_length": 8}
+
+
+def test_smoothed(built, st_mean, texts, tmp_path):
+    index = Index.build(st_mean, texts, smooth=True)
+    expected = smooth_rows(built.vectors.astype(np.float32))
+    np.testing.assert_allclose(index.documents, expected, atol=1e-3)
+    np.testing.assert_array_equal(index.vectors, built.vectors)
+    index.save(tmp_path)
+    assert Index.load(tmp_path).search(QUERIES) == index.search(QUERIES)
+
+
+def test_dot_product(st_mean, texts):
+    model = SentenceTransformer(str(st_mean), device="cpu", similarity_fn_name="dot")
+    model = SentenceTransformer(modules=list(model)[:2], device="cpu", similarity_fn_name="dot")  # not normalized
+    index = Index.build(model, texts, word_weight=0)
+    products = model.encode(["the old dog"]) @ model.encode(texts).T
+    assert rows_of(index, ["the old dog"], 1) == [[int(products.argmax())]]
+    assert index.threshold is None
+    with raises_usage("smooth"):
+        Index.build(model, texts, smooth=True)
+
+
+def test_prompts(st_mean, texts):
+    index = Index.build(st_mean, texts, prompt="a cat ", query_prompt="the dog ")
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    expected = [model.encode(text, normalize_embeddings=True) for text in (f"a cat {texts[0]}", "the dog house")]
+    np.testing.assert_allclose(index.vectors[0], expected[0], atol=1e-3)
+    np.testing.assert_allclose(index.embed_queries(["house"])[0], expected[1], atol=1e-5)
+
+
+def test_indexes_are_not_published(built, st_mean, tmp_path):
+    from informin.publishing.published import published_files
+
+    SentenceTransformer(str(st_mean), device="cpu").save(str(tmp_path))
+    before = published_files(tmp_path)
+    built.save(tmp_path / "index")
+    for path in [path for path in (tmp_path / "index").rglob("*") if path.is_file()]:
+        (tmp_path / f"{path.name}").write_bytes(path.read_bytes())  # nor if their files are beside the model
+    assert before and published_files(tmp_path) == before
+
+
+def test_commands(st_mean, texts, tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    folder = str(tmp_path / "index")
+    options = ["--train_file", str(tmp_path / "texts.txt"), "--output_dir", folder, "--batch_size", "32"]
+    assert index_command.main(["--model_name", str(st_mean), *options]) == 0
+    assert index_command.main(["--model_name", str(st_mean), *options, "--smooth", "--language", "german"]) == 0
+    index = Index.load(folder)
+    assert index.record.smooth and index.record.language == "german"
+    capsys.readouterr()
+    assert search_command.main(["the old dog", "--index", folder, "--k", "3", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [asdict(hit) for hit in index.search(["the old dog"], 3)[0]]
+    assert search_command.main(["the old dog", "--index", folder, "--k", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert all(hit.text in printed for hit in index.search(["the old dog"], 3)[0])
+    assert search_command.main(["dog", "--index", str(tmp_path)]) == 2
+    assert "--index" in capsys.readouterr().err

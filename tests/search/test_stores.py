@@ -1,0 +1,93 @@
+"""The index in other stores: Qdrant, the text form of pgvector, and words as a count sketch beside the vector."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from informin.search.index import Index
+from tests.search.test_index import QUERIES, rows_of
+
+
+def test_dense_plus_sparse_ranks_as_search(built):
+    dense = built.embed_queries(QUERIES) @ built.documents.astype(np.float32).T
+    sparse = (built.sparse_queries(QUERIES) @ built.sparse_vectors().T).toarray()
+    ranking = np.argsort(-(dense + sparse), axis=1)[:, :10]
+    assert built.rows[ranking].tolist() == rows_of(built)
+
+
+def test_qdrant(built):
+    qdrant_client = pytest.importorskip("qdrant_client")
+    models = qdrant_client.models
+    client = qdrant_client.QdrantClient(":memory:")
+
+    def sparse_vector(row: csr_array):
+        return models.SparseVector(indices=row.indices.tolist(), values=row.data.tolist())
+
+    client.create_collection(
+        "texts",
+        vectors_config={"dense": models.VectorParams(size=built.documents.shape[1], distance=models.Distance.DOT)},
+        sparse_vectors_config={"words": models.SparseVectorParams()},
+    )
+    words = built.sparse_vectors()
+    points = [
+        models.PointStruct(
+            id=int(row),
+            vector={"dense": built.documents[i].tolist(), "words": sparse_vector(words[[i]])},
+            payload={"text": built.texts[i]},
+        )
+        for i, row in enumerate(built.rows)
+    ]
+    client.upsert("texts", points)
+    dense, sparse = built.embed_queries(QUERIES), built.sparse_queries(QUERIES)
+    for query, expected in enumerate(rows_of(built)):
+        found = client.query_points(
+            "texts",
+            prefetch=[
+                models.Prefetch(query=dense[query].tolist(), using="dense", limit=1_000),
+                models.Prefetch(query=sparse_vector(sparse[[query]]), using="words", limit=1_000),
+            ],
+            query=models.FormulaQuery(
+                formula=models.SumExpression(sum=["$score[0]", "$score[1]"]),
+                defaults={"$score[0]": 0.0, "$score[1]": 0.0},
+            ),
+            limit=10,
+        )
+        assert [point.id for point in found.points] == expected
+
+
+def sparsevec(row: csr_array) -> str:
+    """Return the text form of a row as pgvector's type sparsevec, whose indices begin with 1."""
+    return "{" + ",".join(f"{i + 1}:{x:.6g}" for i, x in zip(row.indices, row.data)) + f"}}/{row.shape[1]}"
+
+
+def test_pgvector(built):
+    """SELECT ... ORDER BY (dense <#> %s::halfvec) + (words <#> %s::sparsevec) LIMIT 10: negative dot products."""
+    words, asked = built.sparse_vectors(), built.sparse_queries(QUERIES)
+
+    def parsed(text: str) -> np.ndarray:
+        pairs, size = text.removeprefix("{").split("}/")
+        vector = np.zeros(int(size))
+        for pair in filter(None, pairs.split(",")):
+            vector[int(pair.split(":")[0]) - 1] = float(pair.split(":")[1])
+        return vector
+
+    stored = np.array([parsed(sparsevec(words[[i]])) for i in range(len(built))])
+    queries = np.array([parsed(sparsevec(asked[[i]])) for i in range(len(QUERIES))])
+    distances = -built.embed_queries(QUERIES) @ built.documents.astype(np.float32).T - queries @ stored.T
+    assert built.rows[np.argsort(distances, axis=1)[:, :10]].tolist() == rows_of(built)
+
+
+def sketch(matrix: csr_array, width: int = 2_048) -> np.ndarray:
+    """Return a count sketch (n, width) of sparse rows (n, V), whose dot products are those of the rows on average."""
+    draws = np.random.default_rng(0)
+    words = matrix.shape[1]
+    bins, signs = draws.integers(width, size=words), draws.choice([-1.0, 1.0], size=words)
+    return (matrix @ csr_array((signs, (np.arange(words), bins)), shape=(words, width))).toarray()
+
+
+def test_count_sketch(built: Index):
+    stored = np.hstack([built.documents, sketch(built.sparse_vectors())])
+    queries = np.hstack([built.embed_queries(QUERIES), sketch(built.sparse_queries(QUERIES))])
+    found = np.argsort(-(queries @ stored.T), axis=1)[:, :10]
+    shared = [len(set(rows) & set(expected)) for rows, expected in zip(built.rows[found].tolist(), rows_of(built))]
+    assert min(shared) >= 9  # 30 words in 2,048 numbers rarely collide
