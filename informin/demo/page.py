@@ -33,7 +33,8 @@ def build_page(
         # Cells are text, so that none of their characters becomes markup.
         return [[str(cell) for cell in row] for row in search(query, int(rows))] if query.strip() else []
 
-    widths: list[str | int] = [f"{40 // (len(columns) - 1)}%"] * (len(columns) - 1) + [WIDE]
+    widths: list[str | int] = [f"{40 // (len(columns) - 1)}%" for _ in columns[1:]]
+    widths.append(WIDE)
     with gr.Blocks(title=title, analytics_enabled=False, fill_width=True) as page:
         gr.HTML(f"<h1>{escape(title)}</h1><p>{escape(note)}</p>")
         box = gr.Textbox(value, label=label, lines=lines, max_lines=10 * lines, autofocus=True)

@@ -1,0 +1,120 @@
+"""Seconds and memory of the search index, beside bm25s alone and a flat FAISS index. Embedding is not included.
+
+    python -m experiments.search_cost --train_file TEXTS.txt.gz --texts 100000 --dimensions 384
+
+The vectors are random, and the queries are the first words of texts. Each step runs in its own process, so that its
+peak of memory is its own.
+"""
+
+import argparse
+import multiprocessing
+import resource
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+from experiments.tables import markdown
+from informin.search import index as index_module
+from informin.search.index import Index
+from informin.texts import read_texts
+
+QUERIES, WORDS = 50, 8
+DIMENSIONS = 384  # of the drawn vectors
+
+
+def draw(model, texts, **_) -> np.ndarray:
+    """Return random vectors (N, d) in place of embeddings, around 100 centers, as topics."""
+    draws = np.random.default_rng(len(texts))
+    centers = np.random.default_rng(0).standard_normal((100, DIMENSIONS), dtype=np.float32)
+    return centers[draws.integers(100, size=len(texts))] + draws.standard_normal((len(texts), DIMENSIONS), "f4")
+
+
+def seconds(work) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def build(texts: list[str], folder: Path) -> dict[str, float]:
+    index_module.embed = draw
+    return {"build": seconds(lambda: Index.build(SentenceTransformer(modules=[nn.Identity()]), texts).save(folder))}
+
+
+def search(texts: list[str], folder: Path) -> dict[str, float]:
+    index_module.embed = draw
+    times = {"load": seconds(lambda: Index.load(folder, SentenceTransformer(modules=[nn.Identity()])))}
+    index = Index.load(folder, SentenceTransformer(modules=[nn.Identity()]))
+    queries = queries_of(texts)
+    index.search(queries[:1])
+    times["query"] = float(np.median([seconds(lambda query=query: index.search([query])) for query in queries]))
+    times["query of a batch"] = seconds(lambda: index.search(queries)) / len(queries)
+    return times
+
+
+def bm25(texts: list[str], folder: Path) -> dict[str, float]:
+    import bm25s
+
+    index = bm25s.BM25()
+    built = seconds(lambda: index.index(bm25s.tokenize(texts, show_progress=False), show_progress=False))
+
+    def ask(query: str):
+        index.retrieve(bm25s.tokenize([query], show_progress=False), k=10, show_progress=False)
+
+    asked = [seconds(lambda query=query: ask(query)) for query in queries_of(texts)]
+    return {"build": built, "query": float(np.median(asked))}
+
+
+def faiss_flat(texts: list[str], folder: Path) -> dict[str, float]:
+    import faiss
+
+    vectors = draw(None, texts)
+    index = faiss.IndexFlatIP(DIMENSIONS)
+    built = seconds(lambda: index.add(vectors))
+    queries = draw(None, texts[:QUERIES])
+    asked = [seconds(lambda i=i: index.search(queries[i : i + 1], 10)) for i in range(QUERIES)]
+    batch = seconds(lambda: index.search(queries, 10)) / QUERIES
+    return {"build": built, "query": float(np.median(asked)), "query of a batch": batch}
+
+
+def queries_of(texts: list[str]) -> list[str]:
+    return [" ".join(text.split()[:WORDS]) for text in texts[:: max(1, len(texts) // QUERIES)][:QUERIES]]
+
+
+def measure(work, texts, folder, dimensions, results) -> None:
+    global DIMENSIONS
+    DIMENSIONS = dimensions
+    times = work(texts, folder)
+    results.put(times | {"memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train_file", required=True, help="Texts.")
+    parser.add_argument("--texts", type=int, default=100_000, help="Number of texts.")
+    parser.add_argument("--dimensions", type=int, default=384, help="Dimensions of the vectors.")
+    args = parser.parse_args(argv)
+    texts = list(islice(read_texts(args.train_file), args.texts))
+    spawn, rows = multiprocessing.get_context("spawn"), []
+    steps = {"informin index": build, "informin search": search, "bm25s alone": bm25, "FAISS flat": faiss_flat}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, work in steps.items():
+            results = spawn.Queue()
+            process = spawn.Process(target=measure, args=(work, texts, Path(folder), args.dimensions, results))
+            process.start()
+            times = results.get()
+            process.join()
+            cells = [f"{times[key]:.2f}" if key in times else None for key in ("build", "load")]
+            cells += [f"{1000 * times[key]:.1f}" if key in times else None for key in ("query", "query of a batch")]
+            rows.append([name, *cells, f"{times['memory']:,.0f}"])
+    size = f"{len(texts):,} texts, {args.dimensions} dimensions"
+    columns = ["", "build, s", "load, s", "query, ms", "query of 50, ms", "peak memory, MB"]
+    print(markdown(size, columns, rows))
+
+
+if __name__ == "__main__":
+    main()
