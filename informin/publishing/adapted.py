@@ -1,6 +1,7 @@
-"""Save a model with a linear adapter: the unchanged encoder and a Dense module, with a model card."""
+"""Save what was fitted on a model, with a model card: the encoder with a linear adapter, or a static model."""
 
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,22 +45,58 @@ def save_adapted(
     Raises:
         UsageError: The folder is in use or cannot be written.
     """
+    record = fit_record(
+        model, task=task, texts=texts, dimensions=len(adapter.coef_), options=adapter.get_params(), drift=drift
+    )
+    _save(with_adapter(model, adapter), record, folder)
+
+
+def save_static(
+    static: SentenceTransformer,
+    model: SentenceTransformer,
+    folder: str | Path,
+    *,
+    texts: int,
+    task: str,
+    drift: dict | None = None,
+) -> None:
+    """Save a static model that was distilled from a model; see `save_adapted`.
+
+    Args:
+        static: A StaticEmbedding and a Normalize module.
+        model: The model that it replaces.
+        folder, texts, task, drift: See `save_adapted`.
+    """
+    dimensions = static.get_embedding_dimension()
+    record = fit_record(model, task=task, texts=texts, dimensions=dimensions, drift=drift, kind="static")
+    _save(static, replace(record, remote_code=False), folder)
+
+
+def fit_record(model: SentenceTransformer, **entries: Any) -> FitRecord:
+    """Return the record of what was fitted on a model.
+
+    Args:
+        model: The model.
+        entries: Entries of the record that do not concern the model.
+    """
     source = source_of(model)
     hub_id = source.name if source.folder is None and is_hub_id(source.name) else None
-    name = hub_id or last_name(source.folder or source.name)
-    record = FitRecord(
+    return FitRecord(
         informin=__version__,
-        base_model={"name": name, "hub_id": hub_id, "revision": source.revision},
-        task=task,
-        texts=texts,
-        dimensions=len(adapter.coef_),
-        options=adapter.get_params(),
-        drift=drift,
+        base_model={
+            "name": hub_id or last_name(source.folder or source.name),
+            "hub_id": hub_id,
+            "revision": source.revision,
+        },
         remote_code=any(type(module).__module__.startswith("transformers_modules") for module in model.modules()),
         **license_of(source),
+        **entries,
     )
+
+
+def _save(model: SentenceTransformer, record: FitRecord, folder: str | Path) -> None:
     with new_folder(folder, "output_dir") as new:
-        save_model(with_adapter(model, adapter), new)
+        save_model(model, new)
         record.save(new)
         write_card(new)
 

@@ -1,4 +1,4 @@
-"""The record of a linear adapter, stored as fit.json next to the weights. The model card is generated from it."""
+"""The record of an adapter or a static model, stored as fit.json next to the weights; the card is generated from it."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,16 +11,17 @@ FITTED = "fit.json"
 
 @dataclass
 class FitRecord:
-    """What `informin fit` did. It contains no path, user name or host name.
+    """What `informin fit` or `distill` did. It contains no path, user name or host name.
 
     Attributes:
         informin: Version of this package.
         base_model: name; hub_id (null for a folder); revision, a commit.
         task: clustering or search.
-        texts: Number of texts that the adapter was fitted on.
-        dimensions: Of the adapted embeddings.
-        options: Options of the adapter.
+        texts: Number of texts that it was fitted on.
+        dimensions: Of the new embeddings.
+        options: Options of the adapter; none for a static model.
         drift: Changes to the embeddings, as in training.json; null if not measured.
+        kind: adapter, or static for a table of token vectors.
         remote_code: Whether the model needs code from its repository.
         license: License of the source model, with its name and link if the Hub does not list it.
     """
@@ -33,6 +34,7 @@ class FitRecord:
     options: dict[str, Any] = field(default_factory=dict)
     drift: dict[str, Any] | None = None
     remote_code: bool = False
+    kind: str = "adapter"
     license: Any = None
     license_name: str | None = None
     license_link: str | None = None

@@ -99,9 +99,15 @@ def _run_card(folder: Path, record: RunRecord, shown: dict[str, Any]) -> ModelCa
     """Return the card of a trained model."""
     results, data, drift = tables.load_added_results(folder), record.data or {}, record.drift
     scores = eval_results(results.model) if results.model else None
+    title, name = record.objective["title"], record.objective["name"]
     metadata = card_data(
         record,
-        ["transformers", "unsupervised", record.objective["title"].lower(), *(["onnx"] if shown["onnx"] else [])],
+        [
+            "transformers",
+            "unsupervised",
+            (title if is_hub_id(title) else name).lower(),
+            *(["onnx"] if shown["onnx"] else []),
+        ],
         language=record.language,
         datasets=[data["hub_id"]] if is_hub_id(data.get("hub_id")) else None,
         model_name=shown["name"] if scores else None,  # of the model-index
@@ -134,7 +140,9 @@ def _usage(folder: Path, training_prompt: str | None) -> dict[str, Any]:
     prompts = declared.get("prompts") or {}
     default = prompts.get(declared.get("default_prompt_name"), "")
     prompt = default if training_prompt is None else training_prompt
+    pooling = read_json(folder / "1_Pooling/config.json") if (folder / "1_Pooling/config.json").is_file() else {}
     return {
+        "width": pooling.get("word_embedding_dimension"),
         "architecture": (config.get("auto_map") or {}).get("AutoModel", "").removeprefix("modeling_informin."),
         "settings": escaped(config.get("informin") or {}),
         "prompt": escape(prompt),
