@@ -12,7 +12,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Transformer
 from torch import nn
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, set_seed
 
 from informin.errors import UsageError
 from informin.models.checksums import settings_sha256, weights_sha256
@@ -216,6 +216,7 @@ def open_to_train(
     from informin.models.native import NativeModel  # these modules import this one
     from informin.models.wrapper import WrappedModel
 
+    set_seed(args.seed)  # of weights that are newly initialized
     if isinstance(model, SentenceTransformer):
         return WrappedModel(load_model(model), source_of(model))
     st, pooling_chosen = _opened(name_of(model), args)

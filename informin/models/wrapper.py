@@ -16,7 +16,7 @@ from sentence_transformers.models import Router
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast, set_seed
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from informin.errors import UsageError
 from informin.models.embedding import width_of
@@ -181,7 +181,6 @@ class WrappedModel(TrainedModel):
                 )
 
     def build(self, args: Any) -> None:
-        set_seed(args.seed)  # for newly initialized low-rank matrices
         st, settings = self.st, {name: value for name, value in args.model_settings.items() if name != "prompt"}
         self._lora, self._trusted = args.lora_r is not None, args.trust_remote_code
         if not self.source.folder and self.source.revision is None and args.measure_drift and not self._lora:
