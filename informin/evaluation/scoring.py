@@ -164,7 +164,7 @@ def score_model(
         if output and rank() == 0:
             results.save(output)
         shown = "no score" if entry["score"] is None else f"{entry['score']:.2f}"
-        logger.info(f"{model_label(results)}: {name} {shown} ({sum(entry['seconds'].values()):.1f} s)")
+        logger.info(f"{name}: {shown}, {model_label(results)} ({sum(entry['seconds'].values()):.1f} s)")
     return results
 
 
