@@ -146,20 +146,14 @@ class Index:
         st = load_model(model, **loading)
         if smooth and st.similarity_fn_name == "dot":
             raise UsageError(f"needs cosines, and {name_of(st)} is compared by dot product", option="smooth")
-        record = IndexRecord(
-            model=str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st),
-            model_sha256=model_sha256(st),
-            loading={option: loading[option] for option in KEPT if option in loading},
-            language=language,
-            smooth=smooth,
-            word_weight=word_weight,
-            prompt=prompt,
-            query_prompt=query_prompt,
-        )
+        name = str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st)
+        kept = {option: loading[option] for option in KEPT if option in loading}
+        record = IndexRecord(name, model_sha256(st), kept, language, smooth, word_weight, prompt, query_prompt)
         index = cls(st, record)
         texts = as_texts(texts)
         words = Words.build(texts, language)  # before the long work, because the language may be unknown
-        index._derive(texts, np.arange(len(texts)), index._embed_documents(texts, batch_size), words)
+        vectors = index._embed(texts, "document", prompt, batch_size=batch_size).astype(np.float16)
+        index._derive(texts, np.arange(len(texts)), vectors, words)
         return index
 
     @classmethod
@@ -217,9 +211,9 @@ class Index:
     def add(self, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:
         """Add texts, and return their row numbers. Words and smoothed vectors are computed again."""
         texts = as_texts(texts)
-        vectors = self._embed_documents(texts, batch_size)
+        added = self._embed(texts, "document", self.record.prompt, batch_size=batch_size).astype(np.float16)
         rows = np.arange(self.record.next_row, self.record.next_row + len(texts))
-        self._derive([*self.texts, *texts], np.append(self.rows, rows), np.concatenate([self.vectors, vectors]))
+        self._derive([*self.texts, *texts], np.append(self.rows, rows), np.concatenate([self.vectors, added]))
         return rows
 
     def remove(self, rows: Sequence[int]) -> None:
@@ -247,7 +241,7 @@ class Index:
 
     def embed_queries(self, queries: Sequence[str]) -> np.ndarray:
         """Return the vectors (Q, d) float32 of queries, to compare with `documents` by dot product."""
-        return self._unit(embed(self.model, queries, side="query", prompt=self.record.query_prompt, title=None))
+        return self._embed(queries, "query", self.record.query_prompt, title=None)
 
     def sparse_vectors(self) -> csr_array:
         """Return the BM25 weights (N, V) of the words in each text, for a store with sparse vectors."""
@@ -276,16 +270,12 @@ class Index:
         return hits
 
     def _hit(self, place: int, score: float, similarity: float, word_score: float) -> Hit:
+        values = float(score), float(similarity), float(word_score)
         relevant = None if self.threshold is None else bool(similarity > self.threshold)
-        return Hit(
-            int(self.rows[place]), self.texts[place], float(score), float(similarity), float(word_score), relevant
-        )
+        return Hit(int(self.rows[place]), self.texts[place], *values, relevant)
 
-    def _embed_documents(self, texts: list[str], batch_size: int) -> np.ndarray:
-        vectors = embed(self.model, texts, side="document", prompt=self.record.prompt, batch_size=batch_size)
-        return self._unit(vectors).astype(np.float16)
-
-    def _unit(self, vectors: np.ndarray) -> np.ndarray:
+    def _embed(self, texts: Sequence[str], side: str, prompt: str | None, **options: Any) -> np.ndarray:
+        vectors = embed(self.model, texts, side=side, prompt=prompt, **options)
         return vectors if self.model.similarity_fn_name == "dot" else unit_rows(torch.from_numpy(vectors)).numpy()
 
     def _derive(self, texts: list[str], rows: np.ndarray, vectors: np.ndarray, words: Words | None = None) -> None:
