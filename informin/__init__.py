@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from informin.adapters.linear import LinearAdapter
+    from informin.jobs.distill import distill
     from informin.jobs.embed import embed
     from informin.jobs.evaluate import evaluate
     from informin.jobs.fit import fit
@@ -25,6 +26,7 @@ _MODULES = {
     "InforMinTrainingArguments": "trainer_informin",
     "LinearAdapter": "informin.adapters.linear",
     "RobertaForInforMinCL": "modeling_informin",
+    "distill": "informin.jobs.distill",
     "embed": "informin.jobs.embed",
     "evaluate": "informin.jobs.evaluate",
     "fit": "informin.jobs.fit",
@@ -38,6 +40,7 @@ __all__ = [
     "InforMinTrainingArguments",
     "LinearAdapter",
     "RobertaForInforMinCL",
+    "distill",
     "embed",
     "evaluate",
     "fit",

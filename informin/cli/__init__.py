@@ -13,6 +13,7 @@ from informin import __version__, program
 COMMANDS = {
     "train": "Train sentence embeddings on unlabeled text.",
     "fit": "Adapt a model or embeddings to your texts in seconds, without training.",
+    "distill": "Distill a model into a static model of your texts, without training.",
     "embed": "Embed texts into a .npy file.",
     "eval": "Score models on STS and transfer tasks, labeled texts or retrieval.",
     "index": "Build an index of your texts to search.",

@@ -189,7 +189,7 @@ def fit(
             bf16=bf16,
         )
         st = st if prompt is None else with_document_prompt(st, prompt)
-        vectors = _vectors_of(st, texts, vectors, "document" if task == "search" else None, batch_size)
+        vectors = vectors_of(st, texts, vectors, "document" if task == "search" else None, batch_size)
     if dimension is not None and not 1 <= dimension <= vectors.shape[1]:
         raise UsageError(f"is {dimension}", option="dimension", needed=f"1 to {vectors.shape[1]}")
     start = time.monotonic()
@@ -208,7 +208,7 @@ def with_document_prompt(model: SentenceTransformer, prompt: str) -> SentenceTra
     return prompted
 
 
-def _vectors_of(
+def vectors_of(
     model: SentenceTransformer, texts: list[str], vectors: np.ndarray | None, side: str | None, batch_size: int
 ) -> np.ndarray:
     """Embed the texts, or check that the vectors are their embeddings."""

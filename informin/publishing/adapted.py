@@ -17,6 +17,7 @@ from informin.files import last_name
 from informin.models.opening import source_of
 from informin.outputs import new_folder
 from informin.publishing.card import write_card
+from informin.publishing.card.page import STATIC
 from informin.publishing.export import save_model
 from informin.publishing.fit_record import FitRecord
 from informin.publishing.origin import is_hub_id
@@ -68,7 +69,7 @@ def save_static(
         folder, texts, task, drift: See `save_adapted`.
     """
     dimensions = static.get_embedding_dimension()
-    record = fit_record(model, task=task, texts=texts, dimensions=dimensions, drift=drift, kind="static")
+    record = fit_record(model, task=task, texts=texts, dimensions=dimensions, drift=drift, kind=STATIC)
     _save(static, replace(record, remote_code=False), folder)
 
 

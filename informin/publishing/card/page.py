@@ -26,6 +26,7 @@ from informin.training.record import RunRecord
 CARD = "README.md"
 TEMPLATES = Path(__file__).parents[1] / "templates"
 UNPUBLISHED = "path/to/this/folder"
+STATIC = "static"  # kind of a record: a table of token vectors
 
 
 def write_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> bool:
@@ -77,19 +78,20 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         "record": escaped(asdict(record)),
         "onnx": [f"onnx/{path.name}" for path in sorted(folder.glob("onnx/*.onnx"))],
     }
-    card = _run_card(folder, record, shown) if isinstance(record, RunRecord) else _adapter_card(folder, record, shown)
+    card = _run_card(folder, record, shown) if isinstance(record, RunRecord) else _fit_card(folder, record, shown)
     page = re.sub(r"\n{3,}", "\n\n", str(card)).strip()
     return f"{page}\n{_stamp(page)}\n"
 
 
-def _adapter_card(folder: Path, record: FitRecord, shown: dict[str, Any]) -> ModelCard:
-    """Return the card of a model with a linear adapter."""
-    drift = record.drift
+def _fit_card(folder: Path, record: FitRecord, shown: dict[str, Any]) -> ModelCard:
+    """Return the card of a model with a linear adapter, or of a static model."""
+    drift, is_static = record.drift, record.kind == STATIC
+    label = "static" if is_static else "adapted"
     return ModelCard.from_template(
-        card_data(record, ["informin-cl", "linear-adapter"]),
-        template_path=str(TEMPLATES / "adapter_card.md"),
-        worse=list(worse_by_drift(drift, "The adapter")),
-        drift=render(drift_table({"adapted": drift}, "before", MAIN), "markdown") if drift else "",
+        card_data(record, ["informin-cl", "static-embeddings" if is_static else "linear-adapter"]),
+        template_path=str(TEMPLATES / ("static_card.md" if is_static else "adapter_card.md")),
+        worse=list(worse_by_drift(drift, "The table" if is_static else "The adapter")),
+        drift=render(drift_table({label: drift}, "before", MAIN), "markdown") if drift else "",
         **_usage(folder, None),
         **shown,
     )

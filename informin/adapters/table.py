@@ -1,0 +1,137 @@
+"""A table of token vectors that replaces a model for texts of one kind, fitted in closed form."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+from scipy.sparse import csr_array, diags_array
+from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer
+
+from informin.adapters.linear import LinearAdapter
+from informin.adapters.rows import read_rows
+from informin.models.embedding import embed
+
+SHRINKAGE = {"clustering": 32, "search": 8}  # k by task. Selected in experiments/distill.py.
+TOLERANCE, STEPS = 1e-3, 200  # of the conjugate gradients: the residual, relative to the right side, and their number
+TEXTS = 50_000  # smoothed among each other
+ROWS = 16_384  # texts tokenized or multiplied at once
+VOCABULARY = 2**16  # tokens: of a larger vocabulary, only those in the texts get vectors
+
+
+def tokenizer_of(model: SentenceTransformer) -> Tokenizer:
+    """Return a copy of a model's tokenizer without truncation and padding."""
+    tokenizer = Tokenizer.from_str(getattr(model.tokenizer, "backend_tokenizer", model.tokenizer).to_str())
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> csr_array:
+    """Return how often each of V tokens is in each of N texts, (N, V) float32, without special tokens."""
+    ends, columns = [0], []
+    for start in range(0, len(texts), ROWS):
+        for encoding in tokenizer.encode_batch_fast(list(texts[start : start + ROWS]), add_special_tokens=False):
+            columns.append(np.asarray(encoding.ids, np.int32))
+            ends.append(ends[-1] + len(columns[-1]))
+    ids = np.concatenate(columns)
+    counts = csr_array((np.ones(len(ids), np.float32), ids, ends), shape=(len(texts), tokenizer.get_vocab_size()))
+    counts.sum_duplicates()
+    return counts
+
+
+def embed_tokens(
+    model: SentenceTransformer, tokenizer: Tokenizer, counts: csr_array, side: str | None, batch_size: int = 64
+) -> np.ndarray:
+    """Return the model's embedding of each token alone, (V, d) float32.
+
+    Tokens that are not in the texts get one, too, so that the table knows the other words of new texts. In vocabularies
+    of more than 65,536 tokens, which would take minutes, they get zeros and so do not count.
+    """
+    size = counts.shape[1]
+    used = np.arange(size) if size <= VOCABULARY else np.unique(counts.indices)
+    texts = [tokenizer.decode([token], skip_special_tokens=False).removeprefix("##") for token in used]
+    vectors = embed(model, texts, side=side, batch_size=batch_size, title="tokens")
+    alone = np.zeros((size, vectors.shape[1]), np.float32)
+    alone[used] = vectors
+    return alone
+
+
+def smoothed_targets(adapter: LinearAdapter, vectors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield row numbers (n,) and the adapted vectors (n, d) of these texts, smoothed over their nearest neighbors.
+
+    Neighbors of more than 50,000 texts are searched within random parts of about that size.
+    """
+    order = np.random.default_rng(0).permutation(len(vectors))
+    for part in np.array_split(order, -(-len(order) // TEXTS)):
+        rows = np.sort(part)
+        yield rows, adapter.transform(read_rows(vectors, rows), smooth=True)
+
+
+def fit_table(
+    counts: csr_array, targets: Iterable[tuple[np.ndarray, np.ndarray]], alone: np.ndarray, shrinkage: float
+) -> np.ndarray:
+    r"""Return token vectors whose mean over the tokens of a text has the direction of its embedding.
+
+    Let :math:`A` be the token counts of the texts, weighted by inverse document frequency
+    :math:`w_t = \log(1 + N / N_t)` and scaled to rows that sum to 1, :math:`E` their embeddings, and :math:`T_0` the
+    embeddings of single tokens:
+
+    .. math:: T = \arg\min_T \|A T - E\|^2 + \lambda \|T - c T_0\|^2, \quad
+              c = \arg\min_c \|A c T_0 - E\|^2, \quad \lambda = k g^2
+
+    with :math:`g` the mean over texts of the sum of their squared weights in A, one over their effective length.
+    Solved by conjugate gradients on the normal equations. The table is :math:`w_t T_t`: the direction of the mean of
+    these rows is that of the weighted mean of the rows of T.
+
+    Args:
+        counts: (N, V) from `count_tokens`.
+        targets: Row numbers and unit vectors (n, d) of all N texts, in parts.
+        alone: (V, d) from `embed_tokens`, after the map of the targets.
+        shrinkage: k, of `SHRINKAGE`.
+
+    Returns:
+        (V, d) float32.
+    """
+    frequency = np.bincount(counts.indices, minlength=counts.shape[1])
+    weights = np.log1p(counts.shape[0] / np.maximum(frequency, 1)).astype(np.float32)
+    seen = np.flatnonzero(frequency)
+    a = counts[:, seen] @ diags_array(weights[seen])
+    lengths = a.sum(1)
+    a = (diags_array(1 / np.where(lengths > 0, lengths, 1)) @ a).tocsr()
+    penalty = np.float32(shrinkage * (a.data.astype(np.float64) ** 2).sum() ** 2 / counts.shape[0] ** 2)
+    prior, right = alone[seen], np.zeros((len(seen), alone.shape[1]), np.float32)
+    for rows, vectors in targets:
+        right += a[rows].T @ vectors.astype(np.float32, copy=False)
+
+    def gram(x: np.ndarray) -> np.ndarray:
+        return sum(a[start : start + ROWS].T @ (a[start : start + ROWS] @ x) for start in range(0, a.shape[0], ROWS))
+
+    product = gram(prior)
+    scale = np.float32((prior * right).sum() / (prior * product).sum())
+    table = scale * alone
+    table[seen] += conjugate_gradients(lambda x: gram(x) + penalty * x, right - scale * product)
+    return table * weights[:, None]
+
+
+def conjugate_gradients(product: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np.ndarray:
+    """Return the solution (m, d) of d systems of equations with one symmetric positive definite matrix.
+
+    The tolerance holds for the sum over the systems, because a system with a nearly zero right side never converges.
+
+    Args:
+        product: Function from (m, d) to the product with the matrix.
+        right: Right sides (m, d).
+    """
+    solution, residual, direction = np.zeros_like(right), right.copy(), right.copy()
+    squared = (residual**2).sum(0)
+    goal = TOLERANCE**2 * squared.sum()
+    for _ in range(STEPS):
+        if squared.sum() <= goal:
+            break
+        image = product(direction)
+        step = squared / np.maximum((direction * image).sum(0), np.finfo(right.dtype).tiny)
+        solution += step * direction
+        residual -= step * image
+        squared, previous = (residual**2).sum(0), squared
+        direction = residual + squared / np.maximum(previous, np.finfo(right.dtype).tiny) * direction
+    return solution

@@ -1,0 +1,117 @@
+"""Tables of token vectors: the regression against a dense solution, its scale and its limits."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sentence_transformers import SentenceTransformer
+
+from informin.adapters import table
+from informin.adapters.linear import LinearAdapter
+from informin.adapters.rows import smooth_rows
+from informin.adapters.table import (
+    conjugate_gradients,
+    count_tokens,
+    embed_tokens,
+    fit_table,
+    smoothed_targets,
+    tokenizer_of,
+)
+from tests.conftest import WORDS
+
+DRAW = np.random.default_rng(0)
+COUNTS = csr_array(DRAW.poisson(0.3, size=(60, 12)) * (np.arange(12) != 5)).astype(np.float32)  # token 5 never occurs
+COUNTS = csr_array(COUNTS[COUNTS.sum(1) > 0])
+TARGET = DRAW.normal(size=(COUNTS.shape[0], 4)).astype(np.float32)
+ALONE = DRAW.normal(size=(12, 4)).astype(np.float32)
+WHOLE = [(np.arange(len(TARGET)), TARGET)]
+
+
+@pytest.fixture(autouse=True)
+def exact(monkeypatch):
+    monkeypatch.setattr(table, "TOLERANCE", 1e-6)
+
+
+def weighted() -> tuple[np.ndarray, np.ndarray]:
+    """Return the weights (V,) of tokens, and the weighted counts (N, V) with rows that sum to 1."""
+    counts = COUNTS.toarray().astype(float)
+    weights = np.log(1 + len(counts) / np.maximum((counts > 0).sum(0), 1))
+    return weights, counts * weights / (counts * weights).sum(1, keepdims=True)
+
+
+def test_the_table_solves_the_ridge_regression():
+    weights, a = weighted()
+    penalty = 32 * (a**2).sum(1).mean() ** 2
+    scale = (a @ ALONE * TARGET).sum() / ((a @ ALONE) ** 2).sum()
+    t = np.linalg.solve(a.T @ a + penalty * np.eye(12), a.T @ TARGET + penalty * scale * ALONE)
+    np.testing.assert_allclose(fit_table(COUNTS, WHOLE, ALONE, 32), weights[:, None] * t, rtol=1e-4, atol=1e-4)
+
+
+def test_a_mean_of_rows_has_the_direction_of_the_weighted_mean():
+    weights, a = weighted()
+    rows = fit_table(COUNTS, WHOLE, ALONE, 8)
+    means, expected = COUNTS.toarray() @ rows, a @ (rows / weights[:, None])
+    cosines = (means * expected).sum(1) / np.linalg.norm(means, axis=1) / np.linalg.norm(expected, axis=1)
+    np.testing.assert_allclose(cosines, 1, atol=1e-6)
+
+
+def test_means_of_token_vectors_are_found_again():
+    """If embeddings are weighted means of scaled token vectors, the table is these vectors, whatever the shrinkage."""
+    weights, a = weighted()
+    target = (a @ (0.7 * ALONE)).astype(np.float32)
+    for shrinkage in (0.1, 1e4):
+        rows = fit_table(COUNTS, [(np.arange(len(target)), target)], ALONE, shrinkage)
+        np.testing.assert_allclose(rows, 0.7 * weights[:, None] * ALONE, atol=1e-4)
+
+
+def test_targets_in_parts_and_rows_in_blocks_change_nothing(monkeypatch):
+    expected = fit_table(COUNTS, WHOLE, ALONE, 8)
+    monkeypatch.setattr(table, "ROWS", 7)
+    parts = [(rows, TARGET[rows]) for rows in (np.arange(1, len(TARGET), 2), np.arange(0, len(TARGET), 2))]
+    np.testing.assert_allclose(fit_table(COUNTS, parts, ALONE, 8), expected, atol=1e-5)
+
+
+def test_conjugate_gradients_stop_at_a_column_of_zeros():
+    right = DRAW.normal(size=(6, 3))
+    right[:, 1] = 0
+    matrix = DRAW.normal(size=(6, 6))
+    matrix = matrix @ matrix.T + np.eye(6)
+    np.testing.assert_allclose(
+        conjugate_gradients(lambda x: matrix @ x, right), np.linalg.solve(matrix, right), atol=1e-4
+    )
+    assert not conjugate_gradients(lambda x: matrix @ x, 0 * right).any()
+
+
+def test_counts_are_those_of_the_tokens(st_mean, monkeypatch):
+    monkeypatch.setattr(table, "ROWS", 2)
+    tokenizer = tokenizer_of(SentenceTransformer(str(st_mean), device="cpu"))
+    texts = ["the dog sees the cat", "", *["the " * 100] * 2, "a bird"]
+    counts = count_tokens(tokenizer, texts).toarray()
+    ids = [tokenizer.token_to_id(word) for word in ("the", "dog", "cat", "sees")]
+    np.testing.assert_array_equal(counts[0, ids], [2, 1, 1, 1])
+    np.testing.assert_array_equal(counts.sum(1), [5, 0, 100, 100, 2])  # neither truncated nor padded
+
+
+def test_a_large_vocabulary_gets_vectors_for_the_tokens_of_the_texts_only(st_mean, monkeypatch):
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    tokenizer = tokenizer_of(model)
+    counts = count_tokens(tokenizer, ["the dog", "a cat"])
+    every = embed_tokens(model, tokenizer, counts, None)
+    ids = [tokenizer.token_to_id(word) for word in WORDS]
+    np.testing.assert_allclose(every[ids], model.encode(WORDS), atol=1e-5)
+    monkeypatch.setattr(table, "VOCABULARY", 9)
+    some = embed_tokens(model, tokenizer, counts, None)
+    seen = np.unique(counts.indices)
+    np.testing.assert_allclose(some[seen], every[seen], atol=1e-5)
+    assert not np.delete(some, seen, axis=0).any() and every.shape == some.shape
+
+
+def test_targets_are_adapted_and_smoothed_within_parts(monkeypatch):
+    x = DRAW.normal(size=(40, 6)).astype(np.float32)
+    adapter = LinearAdapter().fit(x)
+    ((rows, vectors),) = smoothed_targets(adapter, x)
+    np.testing.assert_allclose(vectors, smooth_rows(adapter.transform(x)), atol=1e-6)
+    monkeypatch.setattr(table, "TEXTS", 15)
+    parts = list(smoothed_targets(adapter, x))
+    assert sorted(np.concatenate([rows for rows, _ in parts])) == list(range(40)) and len(parts) == 3
+    for rows, vectors in parts:
+        np.testing.assert_allclose(vectors, smooth_rows(adapter.transform(x[rows])), atol=1e-6)
