@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from informin import program
 
@@ -20,6 +21,9 @@ def main(argv: list[str] | None = None) -> int:
         help="Results of `informin eval` to add to the model card: files or folders, of this model, of its source "
         "model, and of the same run with other seeds.")  # fmt: skip
     add("--trust_remote_code", action="store_true", help="With --results: run the model's own code to load it.")
+    add("--space", metavar="USER/REPO",
+        help="Also publish a page as this Space, on which visitors compare sentences by the model. Needs "
+        "gradio.")  # fmt: skip
     add("--dry_run", action="store_true", help="Write the model card and list the files, without uploading them.")
     add("--overwrite", action="store_true", help="Overwrite files that you did not upload with InforMin-CL.")
     args = parser.parse_args(argv)
@@ -45,6 +49,18 @@ def work(args: argparse.Namespace) -> None:
     to = prepare(repo, args.private or None, branch=args.branch, overwrite=args.overwrite, folder=folder)
     print_files(folder)
     print(f"The model is at {push_folder(folder, to)}")
+    if args.space:
+        publish_space(args.space, to.repo, args.private, args.overwrite)
+
+
+def publish_space(space: str, model: str, private: bool, overwrite: bool) -> None:
+    """Upload the page of a model on the Hub."""
+    from informin.demo.space import write_space
+    from informin.publishing.hub import push_space
+
+    with TemporaryDirectory() as folder:
+        write_space(folder, model)
+        print(f"The page is at {push_space(folder, space, private or None, overwrite)}")
 
 
 def print_files(folder: str) -> None:

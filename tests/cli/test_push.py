@@ -64,6 +64,14 @@ def test_push(logged_in, folder, capsys):
     assert push.main(words(folder)) == 0
 
 
+def test_space(logged_in, folder, capsys):
+    pytest.importorskip("gradio")
+    assert push.main(words(folder, "--space", "page")) == 0
+    assert capsys.readouterr().out.endswith(f"The page is at {logged_in.url}/spaces/alice/page\n")
+    page = logged_in.files("alice/page", kind="space")
+    assert json.loads(page["model.json"])["model"] == REPO and "app.py" in page
+
+
 def test_dry_run_sends_nothing(logged_in, folder, capsys, monkeypatch):
     monkeypatch.delenv("HF_TOKEN")
     assert push.main(words(folder, "--dry_run")) == 0

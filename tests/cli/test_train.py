@@ -56,10 +56,10 @@ def test_complete_run(command, encoder, tmp_path, capsys, options):
     assert f"{scores[0]:.2f} before, {scores[best]:.2f} after (step {best})" in out
     loaded: dict = {}
     exec("\n".join(line.strip() for line in out[out.index("Load the model:") :].splitlines()[1:3]), loaded)
-    assert type(loaded["model"]).__name__.endswith("ForInforMinCL")
+    assert type(loaded["model"]).__name__ == "SentenceTransformer"
     exported, checkpoint = (load_model(path, device="cpu") for path in (folder, folder / f"checkpoint-{best}"))
     assert weights_sha256(exported) == weights_sha256(checkpoint)
-    assert json.loads((folder / "config.json").read_text())["informin"]["objective"] == options["objective"]
+    assert json.loads((folder / "training.json").read_text())["options"]["objective"] == options["objective"]
     assert "Loss over the steps" in (folder / "report.html").read_text()
 
 
