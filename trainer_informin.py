@@ -91,7 +91,6 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         if not isinstance(model, str | PathLike | SentenceTransformer):
             needed = "a name, a folder or a SentenceTransformer"
             raise UsageError(f"is a {type(model).__name__}", option="model", needed=needed)
-        show_messages(args.process_index)
         development = as_development(eval_dataset)
         trained = open_to_train(model, args, processing_class)
         args = check_evaluation(args.resolve(trained), development)
@@ -289,19 +288,3 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             write_card(target)
         write_training_report(target, self.state.log_history, drift, examples, title=headline(self))
         print("\n" + summary(self, target), flush=True)
-
-
-class LogOfLastResort(logging.StreamHandler):
-    """Prints log messages while logging is not configured, as in a notebook."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not logging.getLogger().handlers:
-            super().emit(record)
-
-
-def show_messages(process_index: int) -> None:
-    """Print the log as on the command line in the first process, unless logging is already configured."""
-    log = logging.getLogger("informin")
-    if process_index == 0 and not logging.getLogger().handlers and not log.handlers:
-        log.addHandler(LogOfLastResort())
-        log.setLevel(logging.INFO)

@@ -30,7 +30,6 @@ def run(argv: list[str]) -> int:
     from informin.training.checkpoints import (
         LAST,
         can_resume,
-        checkpoint_to_resume,
         complete_checkpoints,
         raise_if_used,
     )
@@ -59,7 +58,7 @@ def run(argv: list[str]) -> int:
         if not resume:
             raise_if_used(folder, restarted=is_restarted())  # a restarted run may have left incomplete checkpoints
         trainer.add_callback(stop)
-        trainer.train(resume_from_checkpoint=str(checkpoint_to_resume(folder, resume)) if resume else None)
+        trainer.train(resume_from_checkpoint=resume)
     if stop.received:
         if trainer.is_world_process_zero():
             how = f"To resume, run the same command with --resume_from_checkpoint {LAST}"

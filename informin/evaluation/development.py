@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.collections import Collection
@@ -78,7 +79,8 @@ class Development:
         once = EmbeddingCache(encode)
         if texts := [text for one in self.sets for text in one.texts()]:
             once(texts)
-        scores, problems = {}, {}
+        scores: dict[str, float] = {}
+        problems: dict[str, str] = {}
         for one in self.sets:
             scores |= dict.fromkeys(one.measures, math.nan)
             try:
@@ -136,7 +138,7 @@ def _as_set(one: Any, name: str) -> Any:
         return one
     columns = {column: list(one[column]) for column in one.column_names}
     if {"sentence1", "sentence2", "score"} <= columns.keys():
-        return GradedPairs(name, columns["sentence1"], columns["sentence2"], columns["score"])
+        return GradedPairs(name, columns["sentence1"], columns["sentence2"], np.array(columns["score"]))
     if {"text", "label"} <= columns.keys():
         return LabeledSentences(name, columns["text"], columns["label"])
     if {"query", "document"} <= columns.keys():

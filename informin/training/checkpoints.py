@@ -102,7 +102,8 @@ def _given(checkpoint: Path, output_dir: Path) -> Path:
     if checkpoint.resolve().parent != output_dir.resolve():
         raise_if_used(output_dir)
         return checkpoint
-    later = [path.name for path in complete_checkpoints(output_dir) if step_of(path) > step_of(checkpoint)]
+    others = [path for path in all_checkpoints(output_dir) if step_of(path) > step_of(checkpoint)]
+    later = [path.name for path in others if damage(path) is None]
     if later:
         raise UsageError(
             f"{checkpoint} is older than {', '.join(later)} in the same folder, and two runs would get mixed up",

@@ -67,7 +67,7 @@ def used_options(objective: str, values: Mapping[str, Any]) -> set[str]:
         objective: Name of the objective.
         values: Options that are set; the others have the paper's values for BERT-base.
     """
-    weights, used = OBJECTIVES[objective].defaults | values, set()
+    weights, used = {**OBJECTIVES[objective].defaults, **values}, set()
     for term in OBJECTIVES[objective].terms:
         is_on = term.weight is None or weights.get(term.weight)
         used |= {field.name for field in fields(term)} if is_on else {str(term.weight)}

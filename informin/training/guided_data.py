@@ -64,7 +64,7 @@ def add_guide(
         rows = rows.add_column("row", range(len(rows)))
     general = None
     if texts is not None:
-        length, size = args.max_seq_length, args.replay_size
+        length, size = int(args.max_seq_length or 0), args.replay_size
         tokens = tokenize(texts, model.tokenizer, length, args.prompt or "").remove_columns(TRUNCATED)
         general = GeneralSentences(tokens, size, model.tokenizer)
     return GuidedData(rows, guides, general)
@@ -105,5 +105,5 @@ def _guide(model: TrainedModel, args: InforMinTrainingArguments) -> AbstractCont
     """Return the guide on the device and in the precision of the training."""
     if args.guide_model is None:
         return model.guide(args)
-    where = {"device": str(args.device), "bf16": args.mixed_precision == "bf16"}
+    where: dict[str, Any] = {"device": str(args.device), "bf16": args.mixed_precision == "bf16"}
     return nullcontext(load_model(args.guide_model, trust_remote_code=args.trust_remote_code, **where))

@@ -217,12 +217,12 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         # The checks need values for options that are None; `resolve` fills in those for the encoder.
         values = filled_in(self) | {name: v for name, v in STAND_INS.items() if getattr(self, name) is None}
         direction = self.greater_is_better
-        vars(self).update(values)
+        self.__dict__.update(values)
         checks.check_checkpoints(self)
         super().__post_init__()
         checks.check_batches(self)
         checks.check_terms(self)
-        vars(self).update(dict.fromkeys(values))
+        self.__dict__.update(dict.fromkeys(values))
         if self.metric_for_best_model is None:
             self.greater_is_better = direction
 
@@ -281,7 +281,7 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
     @property
     def _values(self) -> dict[str, Any]:
         """All options, with values for BERT-base instead of None until `resolve`."""
-        return vars(self) if self.resolved_for else vars(self) | filled_in(self)
+        return dict(vars(self)) if self.resolved_for else dict(vars(self)) | filled_in(self)
 
     @property
     def terms(self) -> tuple[Term, ...]:

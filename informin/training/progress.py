@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tqdm.auto import tqdm
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
-from informin.bars import hidden
 from informin.evaluation.development import Development
+from informin.program import hidden
 from informin.training.losses import logged_scores, loss_text
 
 
@@ -29,7 +30,7 @@ class Progress(TrainerCallback):
         if state.is_world_process_zero:
             self._write(self.headline())
             is_off = args.disable_tqdm or hidden()
-            shape = dict(total=state.max_steps, initial=state.global_step, unit=" steps", dynamic_ncols=True)
+            shape: Any = dict(total=state.max_steps, initial=state.global_step, unit=" steps", dynamic_ncols=True)
             self._bar = tqdm(desc="training", leave=False, disable=is_off, **shape)
 
     def on_step_end(self, args, state, control, **kwargs):

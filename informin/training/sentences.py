@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
-from typing import Any
+from typing import Any, TypeAlias
 
 import datasets
 import numpy as np
@@ -22,7 +22,7 @@ from informin.training.data_options import DataArguments
 
 logger = logging.getLogger(__name__)
 
-Sentences = datasets.Dataset | datasets.IterableDataset
+Sentences: TypeAlias = datasets.Dataset | datasets.IterableDataset
 TEXT = datasets.Features({"text": datasets.Value("string")})
 NAMES = ("text", "sentence")  # of the column of sentences
 BUFFER = 10_000  # size of the buffer in which a stream is shuffled

@@ -85,7 +85,9 @@ def _score_rows(trainer: Any) -> list[tuple[str, str]]:
 def _drift_rows(drift: dict[str, Any] | None) -> list[tuple[str, str]]:
     """Return the main lines about drift; training.json and the model card have all of them."""
     rows = []
-    for name in ("neighbors_kept", "neighbor_distance", "hubness", "stsb_dev") if drift else ():
+    if drift is None:
+        return []
+    for name in ("neighbors_kept", "neighbor_distance", "hubness", "stsb_dev"):
         measure, before, after = MEASURES[name], drift["old"][name], drift["new"][name]
         if after is not None:
             old = "" if name == "neighbors_kept" or before is None else f"{measure.shown(before)} before, "

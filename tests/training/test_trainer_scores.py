@@ -109,7 +109,7 @@ def test_all_evaluation_sets_are_scored_logged_and_recorded(bert, arguments, pai
     assert all(entry.keys() == {"step", *ALL} for entry in record.history)
     assert record.history[0]["v_measure"] == before["eval_v_measure"]
     kept = max(record.history[1:], key=lambda entry: entry["recall_10"])["step"]
-    assert record.kept_step == kept and record.options["metric_for_best_model"] == "recall_10"
+    assert record.kept_step == kept and record.options["metric_for_best_model"] == "eval_recall_10"
     assert record.development == "pairs.tsv, titles.tsv, faq.tsv"
     names = {"pairs": "pairs.tsv", "labels": "titles.tsv", "retrieval": "faq.tsv"}
     assert record.development_sets == [{"kind": kind, "name": name} for kind, name in names.items()]
