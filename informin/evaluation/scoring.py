@@ -22,7 +22,6 @@ from informin.evaluation.pairs import cosine
 from informin.evaluation.results import COSINE, Results, checksums, environment
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
 from informin.evaluation.sts import score_sts
-from informin.evaluation.table import model_label
 from informin.evaluation.transfer import score_transfer
 from informin.evaluation.whitening import whiten, whitened
 from informin.models.checksums import weights_sha256
@@ -164,7 +163,8 @@ def score_model(
         if output and rank() == 0:
             results.save(output)
         shown = "no score" if entry["score"] is None else f"{entry['score']:.2f}"
-        logger.info(f"{name}: {shown}, {model_label(results)} ({sum(entry['seconds'].values()):.1f} s)")
+        seconds = sum(entry["seconds"].values())
+        logger.info(f"{name}: {shown} ({results.model} with pooling {results.pooler}, {seconds:.1f} s)")
     return results
 
 

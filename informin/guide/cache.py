@@ -18,15 +18,15 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
-from informin.bars import hidden
 from informin.errors import UsageError, counted
 from informin.files import read_json, sha256, write_json
-from informin.guide import smoothing
+from informin.guide import neighbors
 from informin.guide.neighbors import nearest_neighbors
 from informin.models.checksums import model_sha256
 from informin.models.embedding import encode, width_of
 from informin.models.opening import name_of
 from informin.outputs import new_file
+from informin.program import hidden
 
 logger = logging.getLogger(__name__)
 
@@ -78,10 +78,10 @@ class CachedGuide:
         return float(np.quantile(torch.cat(cosines).numpy(), 1 - fraction))
 
     def neighborhood_means(self, k: int) -> "CachedGuide":
-        """Return the guide smoothed over k nearest neighbors, cached next to this one: see `smoothing.smooth`."""
-        weight = smoothing.SELF_WEIGHT  # another weight gets another file
+        """Return the guide smoothed over k nearest neighbors, cached next to this one: see `neighbors.smooth`."""
+        weight = neighbors.SELF_WEIGHT  # another weight gets another file
         path = self.path.with_name(f"{self.path.stem}-means{k}-self{weight}.npy")
-        cache_array(path, self.embeddings.shape, lambda into: smoothing.smooth(self.embeddings, *self.nearest(k), into))
+        cache_array(path, self.embeddings.shape, lambda into: neighbors.smooth(self.embeddings, *self.nearest(k), into))
         return CachedGuide(path, self.device, self.first)
 
 

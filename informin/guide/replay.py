@@ -10,8 +10,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from informin.errors import UsageError
-from informin.padding import join_rows
 from informin.texts import read_texts
+from informin.views.view import join_rows
 
 PACKAGED = Path(__file__).parents[1] / "general_sentences.txt"
 IGNORED = -100  # transformers' label for positions that are not predicted

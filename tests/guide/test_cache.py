@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from informin.guide import cache, neighbors, smoothing
+from informin.guide import cache, neighbors
 from informin.guide.cache import load_guide
 from informin.models.opening import load_model
 from tests.conftest import make_sentences, raises_usage, save_sentence_transformer
@@ -150,7 +150,7 @@ def test_quantile_matches_all_pairs(guide, cosines):
 
 
 def test_neighborhood_means_match_a_loop(guide, monkeypatch):
-    monkeypatch.setattr(smoothing, "CHUNK", 8)
+    monkeypatch.setattr(neighbors, "CHUNK", 8)
     x = guide.embeddings.astype(np.float64)
     cosines = x @ x.T
     np.fill_diagonal(cosines, -np.inf)
@@ -168,6 +168,6 @@ def test_neighborhood_means_match_a_loop(guide, monkeypatch):
     assert np.array_equal(guide.neighborhood_means(3).embeddings, means.embeddings)
     with pytest.raises(TypeError):
         guide.neighborhood_means(2)
-    monkeypatch.setattr(smoothing, "SELF_WEIGHT", 0.9)
+    monkeypatch.setattr(neighbors, "SELF_WEIGHT", 0.9)
     with pytest.raises(TypeError):
         guide.neighborhood_means(3)
