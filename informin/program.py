@@ -1,4 +1,4 @@
-"""What all commands share: the parser, signals as exceptions, exit codes and error messages in one line.
+"""What all commands share: the parser, signals as exceptions, exit codes, progress bars, and several processes.
 
 Exit codes: 0, 1 for a failure, 2 for wrong options or files, and 128 + the signal's number (130 for Ctrl-C, 143 for
 SIGTERM). Imports neither torch nor transformers at module level.
@@ -12,8 +12,8 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from math import inf
 from typing import NoReturn
 
@@ -136,3 +136,28 @@ def _push_command(options: dict[str, str | bool]) -> str:
     for name, value in options.items():
         words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     return shlex.join(words)
+
+
+def hidden() -> bool | None:
+    """Return the value of tqdm's `disable`: False in a notebook, otherwise None: show bars in a terminal only."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return False if shell is not None and "IPKernelApp" in shell.config else None
+
+
+@contextmanager
+def processes() -> Iterator[None]:
+    """Join the processes for a `with` block, in which only the first prints."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    from accelerate import PartialState
+
+    state = PartialState()
+    if state.is_main_process:
+        yield
+    else:
+        logging.getLogger("informin").setLevel(logging.ERROR)
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+            yield
+    state.destroy_process_group()

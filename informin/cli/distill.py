@@ -4,7 +4,7 @@ import argparse
 
 from informin import program
 from informin.cli.options import add_model_options, add_text_options, model_options
-from informin.cli.processes import processes
+from informin.program import processes
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,7 +4,7 @@ import argparse
 
 from informin import program
 from informin.cli.options import add_model_options, model_options
-from informin.cli.processes import processes
+from informin.program import processes
 
 TASK_OPTIONS = ("tasks", "labels", "text_column", "label_column", "retrieval", "bm25", "query_prompt",
     "document_prompt", "senteval_dir", "split", "whitening", "output", "compare")  # fmt: skip

@@ -21,13 +21,13 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 from tqdm import tqdm
 
-from informin.bars import hidden
 from informin.distributed import first_only, gather_objects, on_first, rank, world_size
 from informin.errors import UsageError, counted
 from informin.files import read_json, sha256, write_json
 from informin.models.checksums import model_sha256
 from informin.models.embedding import encode, note_truncated, width_of
 from informin.outputs import only_writer
+from informin.program import hidden
 from informin.texts import as_texts
 
 logger = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ from sentence_transformers import SentenceTransformer
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from informin.bars import hidden
 from informin.distributed import gather_shares, rank, world_size
 from informin.errors import UsageError, counted
 from informin.models.opening import name_of, source_of
+from informin.program import hidden
 from informin.texts import as_texts
 
 logger = logging.getLogger(__name__)

@@ -15,9 +15,7 @@ from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBas
 from informin.distributed import gather_with_gradient
 from informin.objectives.false_negatives import copies
 from informin.objectives.terms import Masking, Views
-from informin.padding import join_rows
-from informin.views.sentence_ids import sentence_ids
-from informin.views.view import SentenceTokens, View
+from informin.views.view import SentenceTokens, View, join_rows
 from modeling_informin import InforMinOutput
 
 IGNORED = -100  # transformers' label for positions that are not predicted
@@ -190,3 +188,11 @@ def _at_shared(maps: Tensor, shared: Tensor) -> Tensor:
     keys = places[:, None, None, None, :].expand_as(maps)
     pairs = present[:, None, None, :, None] & present[:, None, None, None, :]
     return maps.gather(3, queries).gather(4, keys) * pairs
+
+
+def sentence_ids(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    """Return a checksum (B,) int64 of each sentence's tokens (B, L), which does not depend on the padding."""
+    # A polynomial in an odd number, modulo 2^64: integer overflow is intended.
+    powers = input_ids.new_full(input_ids.shape[1:], 6364136223846793005).cumprod(0)  # (L,)
+    positions = (attention_mask.cumsum(1) - 1).clamp(min=0)  # in the sentence: padding may come first
+    return ((input_ids + 1) * attention_mask * powers[positions]).sum(-1)

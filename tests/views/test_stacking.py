@@ -7,8 +7,7 @@ import torch
 
 from informin.objectives.terms import Masking
 from informin.views import Crop, Repetition
-from informin.views.sentence_ids import sentence_ids
-from informin.views.stacking import IGNORED, StackedViews, TokenMasker, step_seed, two_views
+from informin.views.stacking import IGNORED, StackedViews, TokenMasker, sentence_ids, step_seed, two_views
 from informin.views.view import View
 from modeling_informin import InforMinOutput
 from tests.conftest import WORDS, make_sentences, tokenizer_of
