@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import TypeAlias
 
 from sentence_transformers import SentenceTransformer
 
@@ -22,7 +23,7 @@ from informin.outputs import only_writer, save_text
 from informin.report.html import tables_html
 
 Paths = str | Path | Sequence[str | Path]
-Model = str | Path | SentenceTransformer
+Model: TypeAlias = str | Path | SentenceTransformer
 
 
 @dataclass(repr=False)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import yaml
 from datasets import IterableDataset
 from huggingface_hub import ModelCard
 from huggingface_hub.errors import HfHubHTTPError
@@ -144,12 +145,12 @@ def provenance(data: DataArguments, card: CardArguments) -> dict[str, Any]:
     return facts | ({"license": card.license} if card.license else {})
 
 
-def license_of(source: Source) -> dict[str, str]:
+def license_of(source: Source) -> dict[str, Any]:
     """Return `license`, `license_name` and `license_link` in the card of a model, without those that it lacks."""
     try:
         path = source.folder / "README.md" if source.folder else source.name
         card = ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
-    except (OSError, ValueError, HfHubHTTPError):
+    except (OSError, ValueError, HfHubHTTPError, yaml.YAMLError):
         return {}
     values = {name: card.get(name) for name in ("license", "license_name", "license_link")}
     return {name: value for name, value in values.items() if isinstance(value, str)}
