@@ -66,7 +66,7 @@ def test_eval_dataset_may_be_a_path_a_set_or_a_list(pairs_file):
 
 @pytest.mark.parametrize(
     "given, found",
-    [([], "is empty"), ({"a": 1}, "a int with the name a"), ([LABELS, 3], "a int"), ([None], "a NoneType")],
+    [([], "is empty"), ({"a": 1}, "a int"), ([LABELS, 3], "a int"), ([None], "a NoneType")],
 )
 def test_other_eval_datasets_are_rejected(given, found):
     with raises_usage(option="eval_dataset", found=found, needed="GradedPairs, LabeledSentences, Collection"):
