@@ -79,6 +79,8 @@ def test_one_word_per_thing():
     """A model is --model_name, texts are --train_file, a folder to write is --output_dir and a file --output."""
     texts = {command: informin(command, "--help").stdout for command in LIGHT}
     for command, text in texts.items():
+        if command == "search":  # its query, and an index in place of a model
+            continue
         assert "positional arguments" not in text and "--model_name" in text, command
     for command in ("fit", "export"):
         assert "--output_dir FOLDER" in texts[command] and "--output " not in texts[command]
