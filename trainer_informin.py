@@ -33,6 +33,7 @@ from informin.training.options import InforMinTrainingArguments
 from informin.training.progress import Progress, replace_progress
 from informin.training.record import describe_sentences, license_of
 from informin.training.resuming import ResumableTrainer
+from informin.training.shares import CONTRAST, shares, shares_line
 from informin.training.summary import drift_of_run, headline, summary
 from informin.training.tokens import training_rows
 from informin.views.stacking import StackedViews, step_seed, two_views
@@ -97,6 +98,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         trained.build(args)
         with first_of_machine_first(args):
             rows, sentences = training_rows(train_dataset, trained.tokenizer, args, trained.length, text_column)
+        trained.module.config.informin["max_seq_length"] = args.max_seq_length  # may depend on the sentences
         check_sentences(rows, args)
         data = add_guide(trained, args, rows, sentences)
         self._prepare(trained, args, data)
@@ -104,6 +106,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         self.facts = self._facts(dict(provenance or {}))
         self.throughput, self.losses = Throughput(), Losses(args.device)
         self._noted_truncation = False
+        self._shares: dict[str, tuple[float, bool]] = {}  # see `shares`
         super().__init__(
             trained.module,
             args,
@@ -115,8 +118,9 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             optimizers=optimizers,
             optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
         )
+        self.measures_shares = not (self.is_fsdp_enabled or self.is_deepspeed_enabled)  # gradients of whole weights
         self.label_names = ["row"]  # losses read this column, so Trainer must not remove it
-        replace_progress(self, Progress(development, partial(headline, self)))
+        replace_progress(self, Progress(development, partial(headline, self), lambda: shares_line(self._shares)))
         for callback in (AfterStep(), LogShortRuns(), SeedProcesses(), EpochStart(), self.throughput):
             self.add_callback(callback)
 
@@ -169,7 +173,12 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         for term in self.terms:
             term.add_to(views)
         values = {name: value for term in self.terms for name, value in term.loss(views).items()}
-        loss = sum(term.strength * values[term.name] for term in self.terms if term.summand)
+        weighted = {term.name: term.strength * values[term.name] for term in self.terms if term.summand}
+        if self.measures_shares and CONTRAST in weighted and len(weighted) > 1:
+            weights = [] if self.args.gradient_checkpointing else [x for x in model.parameters() if x.requires_grad]
+            self._shares = shares(weighted, outputs.projection, len(views.z1), weights)
+        self.measures_shares = False
+        loss = sum(weighted.values())
         self._step_values = {name: value.detach() for name, value in values.items()}
         return (loss, outputs) if return_outputs else loss
 

@@ -33,7 +33,7 @@ WITHOUT_HEAD = {  # their terms give no gradient to some weights
 TERMS = {
     "contrast": dict(objective="simcse"),
     "reconstruction": dict(objective="informin", reconstruction_weight=0.7),
-    "squared_l2": dict(objective="informin", reconstruction_weight=0.1, reconstruction_form="squared_l2"),
+    "paper_form": dict(objective="informin", reconstruction_weight=0.1, reconstruction_form="paper"),
     "mlm": dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5),
     "masked_views": dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5, masked_views=True),
     "scd": dict(objective="scd", projector_size=16, decorrelation_weight=0.1),

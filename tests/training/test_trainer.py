@@ -42,7 +42,7 @@ class Gradients(TrainerCallback):
         dict(
             objective="micse",
             queue_size=24,
-            attention_mi_form="reference",
+            attention_mi_form="code",
             projection_head="none",
             view_dropout=[0.1, 0.2],
         ),
@@ -81,7 +81,7 @@ def test_simcse_has_only_the_contrast_term(build):
 
 def test_first_loss_is_the_objective_on_the_first_batch(build):
     """Compare with the pure functions, using the same random state."""
-    how = dict(reconstruction_weight=0.7, reconstruction_form="squared_l2", mlm_weight=0.2, temperature=0.1)
+    how = dict(reconstruction_weight=0.7, reconstruction_form="paper", mlm_weight=0.2, temperature=0.1)
     trainer = build(objective="informin", **how)
     seen = {}
 
@@ -104,12 +104,12 @@ def test_first_loss_is_the_objective_on_the_first_batch(build):
     outputs = trainer.model.train()(**inputs)
     z1, z2, _ = outputs.projection.chunk(3)
     assert len(outputs.lm_losses) == (rows["lm_labels"] >= 0).sum()
-    expected = contrast(z1, z2, 0.1) + 0.7 * reconstruction(z1, z2) + 0.2 * masked_lm(outputs.lm_losses)
+    expected = contrast(z1, z2, 0.1) + 0.7 * reconstruction(z1, z2, "paper") + 0.2 * masked_lm(outputs.lm_losses)
     assert logged(trainer, "loss")[0] == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_raw_distances_log_the_norm_of_the_projection(build):
-    trainer = build(reconstruction_form="squared_l2", reconstruction_weight=0.4, max_steps=1)
+    trainer = build(reconstruction_form="paper", reconstruction_weight=0.4, max_steps=1)
     trainer.train()
     assert logged(trainer, "projection_norm")[0] > 0
     assert logged(trainer, "loss")[0] == pytest.approx(
