@@ -6,8 +6,9 @@ Each part has a gradient of its own for every weight, so there are at most `MOST
 threads.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -66,6 +67,8 @@ def number_of_parts(cores: int) -> int:
 class _Parts(torch.autograd.Function):
     """The layers, applied to each part in a thread. Each part has its own graph, from detached inputs."""
 
+    retained = False  # the graphs, after a backward pass
+
     @staticmethod
     def forward(ctx: Any, layers, parts, first_alone, recorded, hidden, *weights) -> Tensor:
         dtype, autocast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
@@ -86,11 +89,12 @@ class _Parts(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        graphs, ctx.graphs = ctx.graphs, None
+        graphs, retained = ctx.graphs, _Parts.retained
+        ctx.graphs = graphs if retained else None
 
         def run(graph: tuple[Tensor, Tensor], part: Tensor) -> tuple[Tensor, ...]:
             x, output = graph
-            return torch.autograd.grad(output, [x, *ctx.weights], part)
+            return torch.autograd.grad(output, [x, *ctx.weights], part, retain_graph=retained)
 
         found = _in_threads(run, graphs, gradient.split([len(output) for _, output in graphs]))
         inputs, *weights = zip(*found)
@@ -98,6 +102,16 @@ class _Parts(torch.autograd.Function):
             for other in others:
                 first.add_(other)
         return None, None, None, None, torch.cat(inputs), *(first for first, *_ in weights)
+
+
+@contextmanager
+def retained_graphs() -> Iterator[None]:
+    """Let backward passes keep the graphs of the parts, which `retain_graph` does not reach."""
+    _Parts.retained = True
+    try:
+        yield
+    finally:
+        _Parts.retained = False
 
 
 class OwnDropout(TorchFunctionMode):

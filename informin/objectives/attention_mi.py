@@ -8,7 +8,7 @@ from torch import Tensor
 from informin.errors import UsageError
 from informin.objectives.terms import PaperRow, Term, Views, check_value, needed, option
 
-FORMS = ("paper", "reference")
+FORMS = ("paper", "code")
 # Smaller probabilities count as 0, because the gradient of their logarithm, 1/x, can overflow.
 SMALLEST_PROBABILITY = 1e-30
 # Lower bound of 1 - rho^2. Two identical views have a mutual information of 6.9078 nats and no gradient.
@@ -65,7 +65,7 @@ def attention_mi(
 
     - `paper`: A tile is 2 adjacent heads of a layer. Queries at padding are invalid. A tile with fewer than `samples`
       valid positions uses all of them.
-    - `reference`: What the authors' code computes. A tile is one head of every second layer (of 4 layers, the 1st and
+    - `code`: What the authors' code computes. A tile is one head of every second layer (of 4 layers, the 1st and
       3rd, or the 2nd and 4th). Queries at padding are valid. Tiles with fewer than `samples` valid positions are
       ignored; if no tile has enough, all use as many as the smallest has. The mean is multiplied by s^2 + 1e-6, where s
       is the fraction of valid positions in the tiles used. This factor has no gradient, and decreases with more padding
@@ -78,7 +78,7 @@ def attention_mi(
             each row is a query. Any floating-point type; computed in float32.
         maps2: Attention maps of the second view, (B, T, H, L, L).
         mask: Attention mask, (B, L): 1 for tokens that both views share, 0 for padding and all other tokens.
-        form: `paper` or `reference`.
+        form: `paper` or `code`.
         samples: Number of positions to sample per tile.
         generator: Random number generator on the maps' device. None uses the global one.
 
@@ -86,7 +86,7 @@ def attention_mi(
         The loss, a scalar, and the mean number of positions sampled per tile, without gradient.
 
     Raises:
-        UsageError: The form is unknown, or the number of heads (`paper`) or layers (`reference`) is odd.
+        UsageError: The form is unknown, or the number of heads (`paper`) or layers (`code`) is odd.
 
     Source:
         Klein and Nabi (2023), miCSE, attention mutual information.
@@ -111,31 +111,31 @@ def attention_mi(
     drawn, indices = _draw(valid, samples, wanted, generator)  # (B, K, samples)
     mi = _mutual_information(tiles1.gather(-1, indices), tiles2.gather(-1, indices), drawn)  # (B, K)
     mean = (mi * used).sum() / used.sum()
-    if form == "reference":
+    if form == "code":
         valid_fraction = (available * used).sum() / (used.sum() * valid.shape[-1])
         mean = mean * (valid_fraction.square() + 1e-6)
     return -mean, (drawn.sum(-1) * used).sum() / used.sum()
 
 
 def check_tiles(layers: int, heads: int, form: str) -> None:
-    """Raise UsageError if the form is unknown or cannot pair this number of heads (`paper`) or layers (`reference`)."""
+    """Raise UsageError if the form is unknown or cannot pair this number of heads (`paper`) or layers (`code`)."""
     check_value(form in FORMS, "attention_mi_form", form, f"one of: {', '.join(FORMS)}")
     if form == "paper" and heads % 2:
         raise UsageError(
             f"paper pairs adjacent heads, but this encoder has {heads} heads per layer",
             option="attention_mi_form",
-            fix="Use an encoder with an even number of heads, or `attention_mi_form` reference.",
+            fix="Use an encoder with an even number of heads, or `attention_mi_form` code.",
         )
-    if form == "reference" and layers % 2:
+    if form == "code" and layers % 2:
         raise UsageError(
-            f"reference pairs layers, but {layers} are selected",
+            f"code pairs layers, but {layers} are selected",
             option="attention_mi_form",
             fix="Select an even number of layers with `attention_mi_layers`, or use `attention_mi_form` paper.",
         )
 
 
 def _tiles(maps: Tensor, form: str) -> Tensor:
-    """Reshape maps (B, T, H, L, L) to tiles (B, K, P) with P = 2 L L (`paper`) or T/2 L L (`reference`) positions."""
+    """Reshape maps (B, T, H, L, L) to tiles (B, K, P) with P = 2 L L (`paper`) or T/2 L L (`code`) positions."""
     batch, layers, heads, length, _ = maps.shape
     check_tiles(layers, heads, form)
     if form == "paper":
@@ -199,7 +199,7 @@ class AttentionMI(Term):
     attention_mi_weight: float = option(0, "Weight of the attention mutual information loss, miCSE's lambda.")
     attention_mi_form: str = option(
         "paper",
-        "Form of the attention mutual information: `paper`, or `reference` as in the authors' code.",
+        "Form of the attention mutual information: `paper`, or `code` as in the authors' code.",
         choices=FORMS,
     )
     attention_mi_layers: list[int] | None = option(

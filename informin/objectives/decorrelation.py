@@ -12,7 +12,7 @@ from informin.errors import UsageError
 from informin.objectives.precision import in_float32
 from informin.objectives.terms import Head, PaperRow, Term, Views, check_value, option
 
-FORMS = ("paper", "reference")
+FORMS = ("paper", "code")
 
 
 def self_contrast(h1: Tensor, h2: Tensor, form: str = "paper") -> Tensor:
@@ -23,13 +23,13 @@ def self_contrast(h1: Tensor, h2: Tensor, form: str = "paper") -> Tensor:
 
         loss = mean_i cos(h1_i, h2_i)
 
-    The form `paper` is this mean. The form `reference` is what the authors' code computes: the mean divided by 0.05,
+    The form `paper` is this mean. The form `code` is what the authors' code computes: the mean divided by 0.05,
     the temperature of the SimCSE code it is based on. It is 20 times stronger at the same weights.
 
     Args:
         h1: Embeddings with the low dropout rate, (N, d). Any floating-point type; computed in float32.
         h2: Embeddings with the high dropout rate, (N, d).
-        form: `paper` or `reference`.
+        form: `paper` or `code`.
 
     Returns:
         The mean over the local sentences, a scalar. The cosine of an all-zero embedding is 0.
@@ -49,7 +49,7 @@ def self_contrast(h1: Tensor, h2: Tensor, form: str = "paper") -> Tensor:
     """
     check_value(form in FORMS, "form", form, f"one of: {', '.join(FORMS)}")
     cosine = cosine_similarity(h1.float(), h2.float(), dim=-1).mean()
-    return cosine / 0.05 if form == "reference" else cosine
+    return cosine / 0.05 if form == "code" else cosine
 
 
 @in_float32
@@ -145,7 +145,7 @@ class SelfContrast(Term):
 
     self_contrast_weight: float = option(0, "Weight of SCD's self-contrastive loss.")
     self_contrast_form: str = option(
-        "paper", "Form of the self-contrastive loss: `paper`, or `reference` as in the authors' code.", choices=FORMS
+        "paper", "Form of the self-contrastive loss: `paper`, or `code` as in the authors' code.", choices=FORMS
     )
 
     def loss(self, views: Views) -> dict[str, Tensor]:

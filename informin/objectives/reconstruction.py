@@ -8,10 +8,10 @@ from torch.nn.functional import mse_loss, normalize
 
 from informin.objectives.terms import PaperRow, Term, Views, check_value, option
 
-FORMS = ("squared_l2", "unit_squared_l2", "reference")
+FORMS = ("code", "paper", "unit")
 
 
-def reconstruction(z1: Tensor, z2: Tensor, form: str = "squared_l2") -> Tensor:
+def reconstruction(z1: Tensor, z2: Tensor, form: str = "code") -> Tensor:
     r"""Reconstruction loss: predict one view from the other, to discard information that the two views do not share.
 
     Use it next to `contrast`, as in InforMin-CL. The weight depends on the form and on the encoder (the paper uses 0.4
@@ -19,18 +19,17 @@ def reconstruction(z1: Tensor, z2: Tensor, form: str = "squared_l2") -> Tensor:
 
     Also known as an alignment loss (Wang and Isola, 2020), or the mean squared error between views.
 
-    - `squared_l2`: mean_i |z1_i - z2_i|^2, the paper's eq. 8. Smaller projections also lower it, so its effect fades
-      during training.
-    - `unit_squared_l2`: the same for unit vectors, 2 (1 - cos).
-    - `reference`: what the authors' code computes, mse(u1, u2) + mse(u2, u1) for unit vectors u, 4 (1 - cos) / d. At
-      d = 768 it is 384 times weaker than `unit_squared_l2`.
+    - `code`: what the authors' code computes, mse(u1, u2) + mse(u2, u1) for unit vectors u, 4 (1 - cos) / d.
+    - `paper`: mean_i |z1_i - z2_i|^2, the paper's eq. 8. Smaller projections also lower it, so its effect fades during
+      training.
+    - `unit`: the same for unit vectors, 2 (1 - cos). At d = 768 it is 384 times stronger than `code`.
 
     The paper prints a minus before the distance; that is the sign of a log-likelihood, which is maximized.
 
     Args:
         z1: First views, (N, d). Any floating-point type; computed in float32.
         z2: Second views, (N, d).
-        form: `squared_l2`, `unit_squared_l2` or `reference`.
+        form: `code`, `paper` or `unit`.
 
     Returns:
         The mean over the local sentences, a scalar.
@@ -45,15 +44,15 @@ def reconstruction(z1: Tensor, z2: Tensor, form: str = "squared_l2") -> Tensor:
         >>> import torch
         >>> z1 = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
         >>> z2 = torch.tensor([[1.0, 0.5], [0.0, 2.0]])
-        >>> reconstruction(z1, z2)
+        >>> reconstruction(z1, z2, "paper")
         tensor(0.6250)
     """
     check_value(form in FORMS, "form", form, f"one of: {', '.join(FORMS)}")
     z1, z2 = z1.float(), z2.float()
-    if form == "squared_l2":
+    if form == "paper":
         return (z1 - z2).pow(2).sum(-1).mean()
     u1, u2 = normalize(z1, dim=-1), normalize(z2, dim=-1)
-    if form == "unit_squared_l2":
+    if form == "unit":
         return (u1 - u2).pow(2).sum(-1).mean()
     return mse_loss(u1, u2) + mse_loss(u2, u1)
 
@@ -75,15 +74,15 @@ class Reconstruction(Term):
         0, "Weight of the reconstruction loss, InforMin-CL's lambda. Its scale depends on the form."
     )
     reconstruction_form: str = option(
-        "reference",
-        "Form of the reconstruction loss: `reference` as in the authors' code, `squared_l2` as in the paper, which is "
-        "stronger, or `unit_squared_l2` on unit vectors.",
+        "code",
+        "Form of the reconstruction loss: `code` as in the authors' code, `paper` as in the paper, which is stronger, "
+        "or `unit`, the paper's on unit vectors.",
         choices=FORMS,
     )
 
     def loss(self, views: Views) -> dict[str, Tensor]:
         terms = {"reconstruction": reconstruction(views.z1, views.z2, self.reconstruction_form)}
-        if self.reconstruction_form == "squared_l2":
+        if self.reconstruction_form == "paper":
             # This form can be lowered by shrinking z, which the contrastive loss ignores. Log the norm to show it.
             terms["projection_norm"] = torch.cat([views.z1, views.z2]).detach().norm(dim=-1).mean()
         return terms

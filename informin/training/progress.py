@@ -19,16 +19,19 @@ class Progress(TrainerCallback):
     Args:
         development: Evaluation data; None without evaluation.
         headline: Returns the line to print when training begins.
+        first_step: Returns the line to print after the first step, or an empty one.
     """
 
-    def __init__(self, development: Development | None, headline: Callable[[], str]):
-        self.development, self.headline = development, headline
+    def __init__(self, development: Development | None, headline: Callable[[], str], first_step: Callable[[], str]):
+        self.development, self.headline, self.first_step = development, headline, first_step
         self._bar: tqdm | None = None
         self._loss: float | None = None
+        self._is_first = True
 
     def on_train_begin(self, args, state: TrainerState, control: TrainerControl, **kwargs):
         if state.is_world_process_zero:
             self._write(self.headline())
+            self._is_first = True
             is_off = args.disable_tqdm or hidden()
             shape: Any = dict(total=state.max_steps, initial=state.global_step, unit=" steps", dynamic_ncols=True)
             self._bar = tqdm(desc="training", leave=False, disable=is_off, **shape)
@@ -36,6 +39,9 @@ class Progress(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         if self._bar is not None:
             self._bar.update(state.global_step - self._bar.n)
+            if self._is_first and (line := self.first_step()):
+                self._write(f"step {state.global_step}  {line}")
+            self._is_first = False
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or logs is None:

@@ -35,14 +35,14 @@ def valid_positions(x, y, mask, tile, form):
         for t, h in tile
         for i in range(width)
         for j in range(width)
-        if x[t, h, i, j] > 0 and y[t, h, i, j] > 0 and (form == "reference" or (mask[i] and mask[j]))
+        if x[t, h, i, j] > 0 and y[t, h, i, j] > 0 and (form == "code" or (mask[i] and mask[j]))
     ]
 
 
 def same_count(maps1, maps2, count, layers, heads):
-    """Set attention to 0 until every tile of the form `reference` has this many valid positions."""
+    """Set attention to 0 until every tile of the form `code` has this many valid positions."""
     for b in range(len(maps1)):
-        for tile in tiles_of("reference", layers, heads):
+        for tile in tiles_of("code", layers, heads):
             x, y = maps1[b].numpy(), maps2[b].numpy()
-            for place in valid_positions(x, y, np.ones(maps1.shape[-1]), tile, "reference")[count:]:
+            for place in valid_positions(x, y, np.ones(maps1.shape[-1]), tile, "code")[count:]:
                 maps1[b][place] = 0.0

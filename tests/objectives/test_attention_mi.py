@@ -28,10 +28,10 @@ class TestClosedForms:
         assert loss.item() == pytest.approx(-LIMIT, rel=1e-5) and LIMIT == pytest.approx(6.9078, abs=1e-4)
         assert not maps1.grad.any() and not maps2.grad.any()
 
-    def test_identical_views_in_the_reference_form_are_scaled(self):
+    def test_identical_views_in_the_code_form_are_scaled(self):
         """With sentences of 6, 4 and 3 tokens padded to 6, 13/18 of all positions attend to tokens."""
         maps1, _, mask = make_maps(dropout=0.0)
-        loss, _ = attention_mi(maps1, maps1, mask, "reference")
+        loss, _ = attention_mi(maps1, maps1, mask, "code")
         assert loss.item() == pytest.approx(-LIMIT * ((13 / 18) ** 2 + 1e-6), rel=1e-5)
 
     def test_inverted_views_have_the_same_value(self):
@@ -89,11 +89,11 @@ class TestInvariances:
         changed = attention_mi(maps1[:, :, crossed], maps2[:, :, crossed], mask)[0]
         assert abs(changed - attention_mi(maps1, maps2, mask)[0]) > 1e-3
 
-    def test_pairing_of_layers_matters_in_the_reference_form(self):
+    def test_pairing_of_layers_matters_in_the_code_form(self):
         maps1, maps2, mask = make_maps(dropout=0.0, lengths=(6, 6, 6))
-        expected = attention_mi(maps1, maps2, mask, "reference")[0]
+        expected = attention_mi(maps1, maps2, mask, "code")[0]
         for order, alike in (([2, 1, 0, 3], True), ([1, 0, 3, 2], True), ([1, 0, 2, 3], False)):
-            changed = attention_mi(maps1[:, order], maps2[:, order], mask, "reference")[0]
+            changed = attention_mi(maps1[:, order], maps2[:, order], mask, "code")[0]
             assert (abs(changed - expected) < 1e-5) == alike
 
     def test_paper_form_ignores_padding(self, batch):
@@ -107,7 +107,7 @@ class TestInvariances:
             garbage = [torch.where(real, maps, torch.rand(maps.shape)) for maps in (maps1, maps2)]
             torch.testing.assert_close(attention_mi(*garbage, mask)[0], expected)
             rows = [maps * real.any(-1, keepdim=True) for maps in (maps1, maps2)]
-            assert attention_mi(*rows, mask, "reference")[0] != attention_mi(maps1, maps2, mask, "reference")[0]
+            assert attention_mi(*rows, mask, "code")[0] != attention_mi(maps1, maps2, mask, "code")[0]
 
     def test_mean_over_processes_equals_the_joined_batch(self):
         """Each process pads to its own longest sentence, and the form `paper` is a mean over sentences."""
@@ -174,7 +174,7 @@ class TestSafety:
 
     def test_all_attention_dropped(self, batch):
         maps1, maps2, mask = batch
-        assert self.finite(torch.zeros_like(maps1), maps2, mask) == {"paper": 0, "reference": 0}
+        assert self.finite(torch.zeros_like(maps1), maps2, mask) == {"paper": 0, "code": 0}
 
     def test_very_short_sentences(self):
         """[CLS] [SEP] has 8 positions per tile. With only 2 positions, the correlation would always be perfect."""
@@ -208,12 +208,12 @@ class TestErrors:
         maps1, maps2, mask = make_maps(heads=3)
         with raises_usage(option="attention_mi_form"):
             attention_mi(maps1, maps2, mask)
-        assert attention_mi(maps1, maps2, mask, "reference")[0] < 0
+        assert attention_mi(maps1, maps2, mask, "code")[0] < 0
 
     def test_odd_number_of_layers_is_an_error(self):
         maps1, maps2, mask = make_maps(layers=3)
         with raises_usage(option="attention_mi_form"):
-            attention_mi(maps1, maps2, mask, "reference")
+            attention_mi(maps1, maps2, mask, "code")
 
     def test_unknown_form(self, batch):
         with raises_usage(option="attention_mi_form"):

@@ -27,7 +27,7 @@ def loop(maps1, maps2, mask, form, samples=150, draw=None):
         for b in range(len(mask))
         for k, tile in enumerate(tiles)
     }
-    if form == "reference":
+    if form == "code":
         enough = {key: positions for key, positions in valid.items() if len(positions) >= samples}
         samples = samples if enough else min(len(positions) for positions in valid.values())
         valid = enough or valid
@@ -38,7 +38,7 @@ def loop(maps1, maps2, mask, form, samples=150, draw=None):
         values.append(mutual_information([maps1[b][p] for p in positions], [maps2[b][p] for p in positions]))
         counts.append(len(positions))
     mean = np.mean(values)
-    if form == "reference":
+    if form == "code":
         size = len(tiles[0]) * width * width
         share = sum(len(valid_positions(maps1[b], maps2[b], mask[b], tiles[k], form)) for b, k in valid)
         mean *= (share / (len(valid) * size)) ** 2 + 1e-6
@@ -79,23 +79,23 @@ class TestLoops:
         assert positions.item() == pytest.approx(counts) and counts < 150
 
     @pytest.mark.parametrize("layers", [2, 4, 6])
-    def test_reference_form_with_all_positions(self, layers):
+    def test_code_form_with_all_positions(self, layers):
         """No tile has 150 positions, so each uses the smallest number of all tiles."""
         maps1, maps2, mask = make_maps(layers=layers)
         same_count(maps1, maps2, 7, layers, heads=4)
-        loss, positions = attention_mi(maps1, maps2, mask, "reference")
-        expected, _ = loop(maps1, maps2, mask, "reference")
+        loss, positions = attention_mi(maps1, maps2, mask, "code")
+        expected, _ = loop(maps1, maps2, mask, "code")
         assert loss.item() == pytest.approx(expected, rel=1e-4) and loss < 0
         assert positions.item() == 7
 
     @pytest.mark.parametrize("samples", [20, 30, 40, 150])
     @pytest.mark.parametrize("layers", [2, 4])
-    def test_reference_form_with_sampled_positions(self, samples, layers):
+    def test_code_form_with_sampled_positions(self, samples, layers):
         """All, some or none of the tiles have enough positions."""
         maps1, maps2, mask = make_maps(layers=layers)
         generator = torch.Generator().manual_seed(5)
-        loss, positions = attention_mi(maps1, maps2, mask, "reference", samples, generator)
-        expected, counts = loop(maps1, maps2, mask, "reference", samples, replay(5, maps1, "reference"))
+        loss, positions = attention_mi(maps1, maps2, mask, "code", samples, generator)
+        expected, counts = loop(maps1, maps2, mask, "code", samples, replay(5, maps1, "code"))
         assert loss.item() == pytest.approx(expected, rel=1e-4) and loss < 0
         assert positions.item() == pytest.approx(counts)
 
@@ -145,12 +145,12 @@ class TestSampling:
             maps1, maps2, mask = make_maps(lengths=(length,) * 3, width=12, dropout=0.0)
             assert attention_mi(maps1, maps2, mask)[1].item() == expected
 
-    def test_reference_form_skips_small_tiles_unless_all_are_small(self):
+    def test_code_form_skips_small_tiles_unless_all_are_small(self):
         """Sentences of 6, 4 and 3 tokens have 72, 48 and 36 valid positions per tile, including padding as queries."""
         maps1, maps2, mask = make_maps(dropout=0.0)
         for samples, used, drawn in ((72, [0], 72), (48, [0, 1], 48), (40, [0, 1], 40), (73, [0, 1, 2], 36)):
             left = maps1.clone().requires_grad_()
-            loss, positions = attention_mi(left, maps2, mask, "reference", samples)
+            loss, positions = attention_mi(left, maps2, mask, "code", samples)
             loss.backward()
             assert left.grad.flatten(1).any(-1).nonzero().flatten().tolist() == used
             assert positions.item() == drawn

@@ -51,14 +51,14 @@ class TestSelfContrast:
         h1, h2 = (h.double().numpy() for h in views)
         total = sum(np.dot(a, b) / np.sqrt(np.dot(a, a) * np.dot(b, b)) for a, b in zip(h1, h2))
         assert self_contrast(*views).item() == pytest.approx(total / 9, rel=1e-5)
-        assert self_contrast(*views, "reference").item() == pytest.approx(total / 9 / 0.05, rel=1e-5)
+        assert self_contrast(*views, "code").item() == pytest.approx(total / 9 / 0.05, rel=1e-5)
 
     def test_closed_forms_equal_opposite_and_orthogonal_views(self, views):
         h, _ = views
         assert self_contrast(h, h).item() == pytest.approx(1)
         assert self_contrast(h, -h).item() == pytest.approx(-1)
         assert self_contrast(torch.eye(4), torch.eye(4).roll(1, 0)).item() == 0
-        assert self_contrast(h, h, "reference").item() == pytest.approx(20)
+        assert self_contrast(h, h, "code").item() == pytest.approx(20)
 
     @pytest.mark.parametrize("form", FORMS)
     def test_minimizing_pushes_the_views_apart(self, views, form):

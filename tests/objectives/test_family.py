@@ -47,7 +47,9 @@ def expected_loss(options, seen, model):
         loss = loss + options["decorrelation_weight"] * decorrelation(*features, options["off_diagonal_weight"])
     else:
         loss = contrast(z1, z2, options.get("temperature", 0.05), seen["state"]["heads.queue.embeddings"])
-        loss = loss + options.get("reconstruction_weight", 0) * reconstruction(z1, z2)
+        loss = loss + options.get("reconstruction_weight", 0) * reconstruction(
+            z1, z2, options.get("reconstruction_form", "code")
+        )
         if "decorrelation_weight" in options:
             features = [model.heads["decorrelation"].layers(view) for view in (z1, z2)]
             loss = loss + options["decorrelation_weight"] * decorrelation(*features, options["off_diagonal_weight"])
@@ -63,13 +65,13 @@ def expected_loss(options, seen, model):
     "options",
     [
         SCD,
-        SCD | dict(decorrelation_weight=0.1, off_diagonal_weight=0.5, self_contrast_form="reference"),
+        SCD | dict(decorrelation_weight=0.1, off_diagonal_weight=0.5, self_contrast_form="code"),
         SCD | dict(mlm_weight=0.2),
         MICSE,
         MICSE | dict(attention_mi_weight=2.0, attention_mi_layers=[1], temperature=0.2),
         EVERYTHING,
     ],
-    ids=["scd", "scd-reference", "scd-mlm", "micse", "micse-one-layer", "everything"],
+    ids=["scd", "scd-code", "scd-mlm", "micse", "micse-one-layer", "everything"],
 )
 def test_loss_is_the_objective_on_the_batch(build, options):
     """At the second step, when the queue has the keys of the first."""

@@ -12,23 +12,23 @@ from tests.objectives.conftest import assert_gradient
 def test_numpy_loops(views):
     z1, z2 = (z.double().numpy() for z in views)
     n, d = z1.shape
-    squared = unit = reference = 0.0
+    squared = unit = code = 0.0
     for a, b in zip(z1, z2):
         squared += sum((a[j] - b[j]) ** 2 for j in range(d)) / n
         u, v = a / np.sqrt(np.dot(a, a)), b / np.sqrt(np.dot(b, b))
         unit += sum((u[j] - v[j]) ** 2 for j in range(d)) / n
-        reference += sum((u[j] - v[j]) ** 2 + (v[j] - u[j]) ** 2 for j in range(d)) / (n * d)
-    assert reconstruction(*views, "squared_l2").item() == pytest.approx(squared, rel=1e-5)
-    assert reconstruction(*views, "unit_squared_l2").item() == pytest.approx(unit, rel=1e-5)
-    assert reconstruction(*views, "reference").item() == pytest.approx(reference, rel=1e-5)
+        code += sum((u[j] - v[j]) ** 2 + (v[j] - u[j]) ** 2 for j in range(d)) / (n * d)
+    assert reconstruction(*views, "paper").item() == pytest.approx(squared, rel=1e-5)
+    assert reconstruction(*views, "unit").item() == pytest.approx(unit, rel=1e-5)
+    assert reconstruction(*views, "code").item() == pytest.approx(code, rel=1e-5)
 
 
 def test_closed_forms_in_the_cosine(views):
     """2 (1 - cos) and 4 (1 - cos) / d: at d = 12, the second is 6 times smaller."""
     z1, z2 = views
     distance = 1 - torch.cosine_similarity(z1, z2).mean()
-    torch.testing.assert_close(reconstruction(z1, z2, "unit_squared_l2"), 2 * distance)
-    torch.testing.assert_close(reconstruction(z1, z2, "reference"), 4 * distance / 12)
+    torch.testing.assert_close(reconstruction(z1, z2, "unit"), 2 * distance)
+    torch.testing.assert_close(reconstruction(z1, z2, "code"), 4 * distance / 12)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -50,9 +50,9 @@ def test_only_the_raw_form_depends_on_the_length(views):
     z1, z2 = views
     half = {form: reconstruction(z1 / 2, z2 / 2, form) for form in FORMS}
     full = {form: reconstruction(z1, z2, form) for form in FORMS}
-    torch.testing.assert_close(half["squared_l2"], full["squared_l2"] / 4)
-    torch.testing.assert_close(half["unit_squared_l2"], full["unit_squared_l2"])
-    torch.testing.assert_close(half["reference"], full["reference"])
+    torch.testing.assert_close(half["paper"], full["paper"] / 4)
+    torch.testing.assert_close(half["unit"], full["unit"])
+    torch.testing.assert_close(half["code"], full["code"])
 
 
 def test_unknown_form_is_an_error(views):

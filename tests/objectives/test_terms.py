@@ -32,7 +32,7 @@ HEADS = (Queue(queue_size=7), Reconstruction(reconstruction_weight=1.0), Decorre
         *((Reconstruction, "reconstruction_weight", value) for value in (-1, NAN, INFINITE)),
         (Reconstruction, "reconstruction_form", "l1"),
         (SelfContrast, "self_contrast_form", "l1"),
-        (AttentionMI, "attention_mi_form", "squared_l2"),
+        (AttentionMI, "attention_mi_form", "unit"),
         (Decorrelation, "off_diagonal_weight", INFINITE),
         (Decorrelation, "projector_size", 0),
         *((MaskedLM, "mlm_probability", value) for value in (0, 1)),
