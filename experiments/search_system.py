@@ -3,7 +3,7 @@
     python -m experiments.search_system --model_name MODEL ... --retrieval FOLDER ... --output search-table.md
 
 The row `informin.Index` is the index as users get it. The other sums are z-scores per query with another weight of the
-words, or scores between 0 and 1. Rank fusion is that of `informin eval`: BM25 without stems. Columns are the changes
+words, or scores between 0 and 1. Rank fusion is that of `informin eval`. Columns are the changes
 from the vectors alone, with the standard error of the mean over queries. A model that needs prompts has them in its
 config_sentence_transformers.json, as `prompts` `query` and `document`.
 """
@@ -17,16 +17,11 @@ from experiments.tables import markdown
 from informin.adapters.rows import smooth_rows
 from informin.evaluation.collections import Collection, load_collection
 from informin.evaluation.fusion import FUSION_DEPTH, bm25_search, fused_ranking
+from informin.evaluation.words import WORD_WEIGHT, z_scores
 from informin.files import last_name
-from informin.search.index import WORD_WEIGHT, Index
+from informin.search.index import Index
 
 WEIGHTS = (0.1, 0.5, 1.0)
-
-
-def z_scores(scores: np.ndarray) -> np.ndarray:
-    """Return scores (Q, N) with mean 0 and standard deviation 1 for each query."""
-    spread = scores.std(1, keepdims=True)
-    return (scores - scores.mean(1, keepdims=True)) / np.where(spread > 0, spread, 1)
 
 
 def between_0_and_1(scores: np.ndarray) -> np.ndarray:
@@ -49,7 +44,7 @@ def rows_of(model: str, collection: Collection, language: str) -> dict[str, np.n
     words = index.words.scores(collection.queries)
     hits = np.array([[hit.row for hit in found] for found in index.search(collection.queries, 10)])
     ranked = np.argsort(-vectors, axis=1, kind="stable")[:, :FUSION_DEPTH]
-    plain, ranks = bm25_search(collection, FUSION_DEPTH)
+    plain, ranks = bm25_search(collection, index.words, FUSION_DEPTH)
     fused = fused_ranking(ranked, plain, len(collection.documents), ranks)
     rows = {"vectors": ndcg(collection, vectors), "informin.Index": collection.scores(hits)["ndcg_10"]}
     for weight in WEIGHTS:
@@ -59,7 +54,6 @@ def rows_of(model: str, collection: Collection, language: str) -> dict[str, np.n
     rows[f"smoothed + {WORD_WEIGHT} x words"] = ndcg(collection, z_scores(smoothed) + WORD_WEIGHT * z_scores(words))
     rows["rank fusion with BM25"] = collection.scores(fused[:, :10])["ndcg_10"]
     rows["words alone"] = ndcg(collection, words)
-    rows["BM25 without stems"] = collection.scores(plain[:, :10])["ndcg_10"]
     return rows
 
 

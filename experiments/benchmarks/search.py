@@ -32,6 +32,7 @@ from informin.evaluation.collections import load_collection
 from informin.evaluation.fusion import bm25_search
 from informin.evaluation.geometry import unit
 from informin.evaluation.significance import randomization_test
+from informin.evaluation.words import Words
 
 COLLECTIONS = ("cisi", "npl", "xquad_en")
 NEAREST = 10
@@ -109,7 +110,8 @@ def results(models: list[str], names: list[str], cache: Path, data: Path) -> Ite
                 yield encoder, name, kind, score(z @ y.T)
             yield encoder, name, "CSLS", score(csls(q @ x.T))
             if collection is not None:
-                yield encoder, name, "BM25", np.asarray(collection.scores(bm25_search(collection)[0])["ndcg_10"])
+                words = Words.build(collection.documents, "english")
+                yield encoder, name, "BM25", np.asarray(collection.scores(bm25_search(collection, words)[0])["ndcg_10"])
 
 
 def ndcg_of(collection) -> Scores:

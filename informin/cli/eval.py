@@ -41,7 +41,7 @@ def parser() -> program.Parser:
         "corpus.tsv, queries.tsv and qrels.tsv. Or files (TSV, CSV, JSONL) with columns query, document and optionally "
         "relevance (or score) and negative, one task each.")  # fmt: skip
     add("--bm25", action="store_true",
-        help="With --retrieval: add BM25 and its rank fusion with each model. Needs bm25s.")  # fmt: skip
+        help="With --retrieval: also the rank fusion of BM25 and each model.")  # fmt: skip
     add("--query_prompt", metavar="TEXT",
         help="Prompt for queries of --retrieval. Default: --prompt, or the model's prompt for queries.")  # fmt: skip
     add("--document_prompt", metavar="TEXT",

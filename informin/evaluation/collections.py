@@ -25,6 +25,7 @@ from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.geometry import unit
 from informin.evaluation.measures import SEARCH, Measure
 from informin.evaluation.ranking import per_query_scores, top
+from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.texts import read_rows
 
 logger = logging.getLogger(__name__)
@@ -150,8 +151,9 @@ class Collection:
         documents: np.ndarray,
         depth: int = DEPTH,
         similarity: Similarity | None = None,
+        words: Words | None = None,
     ) -> np.ndarray:
-        """Rank documents by their similarity to the query. The query itself is left out.
+        """Rank documents by their similarity to the query, and by their words. The query itself is left out.
 
         Similarities that differ by less than 10^-6 of the highest one are equal, and ties keep the order of documents.
 
@@ -161,6 +163,7 @@ class Collection:
             depth: Number of documents to rank.
             similarity: Function from embeddings (Q, d) and (D, d) to similarities (Q, D), such as the `similarity` of a
                 SentenceTransformer; None for the cosine.
+            words: Words of the documents, whose scores are added as z-scores times `WORD_WEIGHT`; None for no words.
 
         Returns:
             (Q, K) indices, best first; K is the smaller of `depth` and D. -1 comes last where there are fewer.
@@ -172,6 +175,9 @@ class Collection:
         ranking = np.empty((len(queries), cut), dtype=np.int64)
         for start in range(0, len(queries), step):
             block: np.ndarray = np.array(similarity(queries[start : start + step], documents), np.float32)  # (step, D)
+            if words is not None:
+                scores = words.scores(self.queries[start : start + step])
+                block = z_scores(block) + WORD_WEIGHT * z_scores(scores)
             highest = np.abs(block).max(1, keepdims=True)
             block = (block / np.where(highest == 0, 1, ROUNDING * highest)).round()
             for row, values in enumerate(block, start=start):

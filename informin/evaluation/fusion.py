@@ -2,44 +2,30 @@
 
 import numpy as np
 
-from informin.errors import UsageError
 from informin.evaluation.collections import DEPTH, Collection
 from informin.evaluation.ranking import top
+from informin.evaluation.words import Words
 
 FUSION = 60  # the constant of reciprocal rank fusion
 FUSION_DEPTH = 2_000  # documents of each ranking that are fused; the complete ranking of small collections
 
 
-def bm25_search(collection: Collection, depth: int = DEPTH) -> tuple[np.ndarray, np.ndarray]:
-    """Rank documents by BM25 of the library bm25s, with English stop words removed.
+def bm25_search(collection: Collection, words: Words, depth: int = DEPTH) -> tuple[np.ndarray, np.ndarray]:
+    """Rank documents by the BM25 scores of their words.
 
     Returns:
         Indices (Q, K) of the documents that share a word with the query, best first, then -1. Ranks (Q, K) from 1;
         documents with equal scores share the first of their ranks.
-
-    Raises:
-        UsageError: bm25s is not installed.
     """
-    try:
-        import bm25s
-    except ImportError:
-        raise UsageError("needs the package bm25s", option="bm25", fix="Install bm25s, or leave out `bm25`.") from None
     shape = len(collection.queries), min(depth, len(collection.documents))
     ranking, ranks = np.full(shape, -1), np.zeros(shape, dtype=np.int64)
-    words = bm25s.tokenize(collection.documents, stopwords="en", show_progress=False)
-    if not any(words.ids):  # bm25s cannot index documents that are all empty
-        return ranking, ranks
-    index = bm25s.BM25()
-    index.index(words, show_progress=False)
-    queries = bm25s.tokenize(collection.queries, stopwords="en", return_ids=False, show_progress=False)
-    for row, query in enumerate(queries):
-        if indexed := [word for word in query if word in index.vocab_dict]:
-            scores = index.get_scores(indexed)
-            scores[scores <= 0] = -np.inf  # has none of the words
-            if collection.same[row] >= 0:
-                scores[collection.same[row]] = -np.inf
-            ranking[row] = top(scores, shape[1])
-            ranks[row] = _shared_ranks(scores[ranking[row]])
+    for row, query in enumerate(collection.queries):
+        (scores,) = words.scores([query])
+        scores[scores <= 0] = -np.inf  # has none of the words
+        if collection.same[row] >= 0:
+            scores[collection.same[row]] = -np.inf
+        ranking[row] = top(scores, shape[1])
+        ranks[row] = _shared_ranks(scores[ranking[row]])
     return ranking, ranks
 
 

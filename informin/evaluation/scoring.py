@@ -9,12 +9,14 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling
 
+from informin.adapters.rows import smooth_rows, unit_rows
 from informin.distributed import gather_objects, rank
 from informin.errors import UndefinedScoreError, UsageError
-from informin.evaluation.collections import DEPTH, Collection, load_retrieval
+from informin.evaluation.collections import DEPTH, Collection, Similarity, load_retrieval
 from informin.evaluation.embedding_cache import EmbeddingCache, Encode
 from informin.evaluation.fusion import FUSION_DEPTH, bm25_search, fused_ranking
 from informin.evaluation.labels import LABEL_COLUMNS, LabeledSentences, load_labels
@@ -24,8 +26,9 @@ from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
 from informin.evaluation.sts import score_sts
 from informin.evaluation.transfer import score_transfer
 from informin.evaluation.whitening import whiten, whitened
+from informin.evaluation.words import Words
 from informin.models.checksums import weights_sha256
-from informin.models.embedding import embed, width_of
+from informin.models.embedding import embed, side_prompt, width_of
 from informin.models.opening import name_of, source_of
 from informin.models.pooling import MODES
 
@@ -115,7 +118,7 @@ def score_model(
         document_prompt: The same for documents.
         whitening: Whiten embeddings with a map fitted on each task's own texts, compare them by cosine, and keep this
             number of dimensions; `math.inf` for all, None for no whitening.
-        bm25: In retrieval, add BM25 and its rank fusion with the model.
+        bm25: In retrieval, also score the rank fusion of BM25 and the model.
         batch_size: Texts per forward pass.
         output: File to save the results in and to resume from; None to save nothing.
 
@@ -129,13 +132,15 @@ def score_model(
         "document": prompt if document_prompt is None else document_prompt,
     }
     encode = {side: _encoder(model, side, text, batch_size) for side, text in chosen.items()}
-    prompts = {side: stored_prompt(model, side) if text is None else text for side, text in chosen.items()}
+    default = model.prompts.get(model.default_prompt_name or "", "")
+    stored = {side: (side_prompt(model, side) if side else default) or "" for side in chosen}
+    prompts = {side: stored[side] if text is None else text for side, text in chosen.items()}
     results = Results(
         model=name_of(model),
         weights_sha256=weights_sha256(model),
         pooler=pooler_of(model) if pooler == "auto" else pooler,
         normalized=any(isinstance(module, Normalize) for module in model),
-        max_length=model.max_seq_length,
+        max_length=model.max_seq_length if math.isfinite(model.max_seq_length or math.inf) else None,
         precision="bf16" if source_of(model).bf16 else "fp32",
         split=tasks.split,
         prompt=prompts.pop(None) or None,
@@ -175,12 +180,6 @@ def pooler_of(model: SentenceTransformer) -> str:
     return names.get(modes[0], str(modes[0])) if modes else "st"
 
 
-def stored_prompt(model: SentenceTransformer, side: str | None) -> str:
-    """Return the prompt that a model stores for queries, documents or, for None, other texts; empty for none."""
-    default = model.prompts.get(model.default_prompt_name or "", "")
-    return model.prompts.get(side or "", default)
-
-
 def _encoder(model: SentenceTransformer, side: str | None, prompt: str | None, batch_size: int) -> EmbeddingCache:
     return EmbeddingCache(partial(embed, model, side=side, prompt=prompt, batch_size=batch_size))
 
@@ -200,7 +199,7 @@ def _finished(results: Results, name: str, tasks: Tasks, sides: dict, bm25: bool
         return False
     if not isinstance(tasks.data[name], Collection):
         return True
-    return entry.get("prompts") == sides.get("prompts") and (not bm25 or "bm25" in entry)
+    return entry.get("prompts") == sides.get("prompts") and (not bm25 or "fused" in entry)
 
 
 def _score(
@@ -221,22 +220,29 @@ def _score(
         if whitening:
             both = whiten(np.concatenate([queries, documents]), whitening["dimensions"])
             queries, documents = both[: len(queries)], both[len(queries) :]
-        depth, similarity = FUSION_DEPTH if bm25 else DEPTH, None if is_cosine else model.similarity
-        return _score_ranking(task, task.rank(queries, documents, depth, similarity), bm25)
+        return _score_search(task, queries, documents, None if is_cosine else model.similarity, bm25)
     except UndefinedScoreError as error:
         return {"score": None, **task.counts, "error": str(error)}
 
 
-def _score_ranking(collection: Collection, ranking: np.ndarray, bm25: bool) -> dict:
-    def measured(ranking: np.ndarray) -> dict[str, dict]:
-        scores = collection.scores(ranking[:, :DEPTH])
-        means = {name: float(values.mean()) for name, values in scores.items()}
-        return {"measures": means, "queries": {name: scores[name].round(6).tolist() for name in TESTED}}
-
-    entry = collection.counts | measured(ranking)
+def _score_search(
+    collection: Collection, queries: np.ndarray, documents: np.ndarray, similarity: Similarity | None, fuse: bool
+) -> dict:
+    """Return the scores of the vectors, and those of smoothed vectors, of vectors and words, and of words alone."""
+    words = Words.build(collection.documents, "english")
+    rank = partial(collection.rank, queries, similarity=similarity)
+    ranking = rank(documents, depth=FUSION_DEPTH if fuse else DEPTH)
+    by_words, ranks = bm25_search(collection, words, FUSION_DEPTH)
+    smooth = smooth_rows(unit_rows(torch.from_numpy(documents)).numpy())
+    found = {"smoothed": rank(smooth), "with_words": rank(documents, words=words), "bm25": by_words}
+    if fuse:
+        found["fused"] = fused_ranking(ranking, by_words, len(collection.documents), ranks)
+    entry = collection.counts | _measured(collection, ranking)
     entry["score"] = entry["measures"]["mrr_10"]
-    if bm25:
-        words, ranks = bm25_search(collection, FUSION_DEPTH)
-        fused = fused_ranking(ranking, words, len(collection.documents), ranks)
-        entry |= {"bm25": measured(words), "fused": measured(fused)}
-    return entry
+    return entry | {name: _measured(collection, other) for name, other in found.items()}
+
+
+def _measured(collection: Collection, ranking: np.ndarray) -> dict[str, dict]:
+    scores = collection.scores(ranking[:, :DEPTH])
+    means = {name: float(values.mean()) for name, values in scores.items()}
+    return {"measures": means, "queries": {name: scores[name].round(6).tolist() for name in TESTED}}

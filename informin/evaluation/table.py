@@ -99,7 +99,12 @@ def _sample_line(results: Results, name: str, baseline: dict) -> Row:
     scores = entry.get("measures", {})
     measures = KINDS[baseline["kind"]]
     values: dict[str, Any] = {measure.title: scores.get(key) for key, measure in measures.items()}
-    if entry is not baseline and "queries" in entry and "queries" in baseline and entry["data"] == baseline["data"]:
+    if (
+        entry.get("queries") != baseline.get("queries")
+        and "queries" in entry
+        and "queries" in baseline
+        and entry["data"] == baseline["data"]
+    ):
         for key in entry["queries"]:
             p = randomization_test(np.array(entry["queries"][key]), np.array(baseline["queries"][key]))
             values[f"p, {measures[key].title}"] = f"{p:.4f}"
@@ -107,16 +112,18 @@ def _sample_line(results: Results, name: str, baseline: dict) -> Row:
 
 
 def _baseline(name: str, rows: Sequence[Results], others: Sequence[Results]) -> dict:
-    """Return the entry of a task that others are tested against: the first one."""
-    return next(results.tasks[name] for results in (*others, *rows) if name in results.tasks)
+    """Return the entry of a task that others are tested against: the first one, for retrieval with its words."""
+    first = next(results.tasks[name] for results in (*others, *rows) if name in results.tasks)
+    return first | first.get("with_words", {})
 
 
 def _word_search(name: str, rows: Sequence[Results], line: Callable[[Results], Row]) -> list[Row]:
-    """Return the rows of BM25 and of its fusion with each model, if they were scored."""
+    """Return the rows of smoothed vectors, of vectors and words, of BM25, and of its rank fusion with each model."""
     lines: list[Row] = []
     for results in rows:
-        entry = results.tasks.get(name, {})
-        for key, label in (("bm25", "BM25"), ("fused", f"BM25 + {model_label(results)}")):
+        entry, model = results.tasks.get(name, {}), model_label(results)
+        labels = {"smoothed": f"{model}, smoothed", "with_words": f"{model} + words", "bm25": "BM25"}
+        for key, label in (labels | {"fused": f"rank fusion of BM25 + {model}"}).items():
             if key in entry and label not in [row.label for row in lines]:
                 lines.append(replace(line(replace(results, tasks={name: entry | entry[key]})), label=label))
     return lines
@@ -153,7 +160,8 @@ def footnotes(rows: Sequence[Results], others: Sequence[Results] = ()) -> list[s
             notes.append(f"Similarity in STS and retrieval: {what}, as declared by {label}.")
     tested = [results for results in (*others, *rows) if any("queries" in task for task in results.tasks.values())]
     if len(tested) > 1 or any("bm25" in task for results in tested for task in results.tasks.values()):
-        against = f"against {model_label(tested[0])}, two-sided, {TRIALS:,} sign flips over queries"
+        words = " + words" if any("with_words" in task for task in tested[0].tasks.values()) else ""
+        against = f"against {model_label(tested[0])}{words}, two-sided, {TRIALS:,} sign flips over queries"
         notes.append(f"p: paired randomization test {against}.")
     return notes
 

@@ -109,7 +109,7 @@ def evaluate(
         label_column: Column of `labels` with the labels. Default: label.
         retrieval: Test collections, one task each: folders in BEIR's layout or with corpus.tsv, queries.tsv and
             qrels.tsv; or files with the columns query, document and optionally relevance (or score) and negative.
-        bm25: In retrieval, add BM25 and its rank fusion with each model.
+        bm25: In retrieval, also score the rank fusion of BM25 and each model.
         query_prompt: Text before queries of `retrieval`. Default: `prompt`, or the stored prompt of queries.
         document_prompt: The same for documents.
         senteval_dir: SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.

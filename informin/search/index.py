@@ -29,17 +29,16 @@ from informin.adapters.rows import smooth_rows, unit_rows
 from informin.adapters.scores import UnrelatedScores, unrelated_scores
 from informin.errors import UsageError
 from informin.evaluation.ranking import top
+from informin.evaluation.words import WORD_WEIGHT, Words, spread, z_scores
 from informin.files import read_json, write_json
 from informin.models.checksums import model_sha256
 from informin.models.embedding import embed
 from informin.models.opening import load_model, name_of
 from informin.outputs import PREFIX, only_writer
-from informin.search.vectors import Vectors, spread
-from informin.search.words import Words
+from informin.search.vectors import Vectors
 from informin.texts import as_texts
 
 RECORD, DATA = "index.json", "index-data-"
-WORD_WEIGHT = 0.25  # selected in experiments/search_system.py
 QUERIES = 32  # scored at a time
 KEPT = ("pooler", "max_length", "revision", "bf16")  # options of loading that the index keeps
 
@@ -259,7 +258,7 @@ class Index:
     def _search(self, queries: list[str], vectors: np.ndarray, k: int) -> list[list[Hit]]:
         words = self.words.scores(queries)
         mean, deviation = self._compared.moments(vectors)
-        weighted = self.record.word_weight * (words - words.mean(1, keepdims=True)) / spread(words)
+        weighted = self.record.word_weight * z_scores(words)
         hits = []
         for query, (places, similarities) in enumerate(self._compared.candidates(vectors, words)):
             scores = (similarities - mean[query]) / deviation[query] + weighted[query, places]

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from informin.evaluation.ranking import top
+from informin.evaluation.words import spread
 
 IN_MEMORY = 2**28  # numbers of a float32 copy: 1 GiB
 BLOCK = 16_384  # rows converted to float32 at a time
@@ -58,12 +59,6 @@ class Vectors:
             block = torch.from_numpy(np.array(self.documents[start : start + BLOCK]))  # faster than NumPy's conversion
             parts.append(x @ block.float().T)
         return torch.cat(parts, dim=1).numpy()
-
-
-def spread(scores: np.ndarray) -> np.ndarray:
-    """Return the standard deviation (Q, 1) of scores (Q, N), or 1 where they are all equal."""
-    deviation = scores.std(1, keepdims=True)
-    return np.where(deviation > 0, deviation, 1)
 
 
 def _faiss_index(documents: np.ndarray):

@@ -10,10 +10,15 @@ import pytest
 from informin.evaluation.collections import Collection, load_collection, make_collection
 from informin.evaluation.fusion import bm25_search, fused_ranking
 from informin.evaluation.significance import randomization_test
+from informin.evaluation.words import Words
 from tests.conftest import SHARED, make_sentences, raises_usage
 
 DOCUMENTS, QUERIES = make_sentences(40, 1), make_sentences(6, 2)
 JUDGED = [(0, 3, 2), (0, 4, 1), (1, 7, 1), (2, 9, 0), (3, 9, 3), (3, 10, 1), (3, 11, 2)]  # query 2 has no relevant one
+
+
+def words_of(collection: Collection) -> Words:
+    return Words.build(collection.documents, "english")
 
 
 @pytest.fixture
@@ -49,7 +54,7 @@ def test_a_query_does_not_find_itself():
     assert with_itself[:, 0].tolist() == [1, 5]
     assert [row[:-1].tolist() for row in found] == [row[1:].tolist() for row in with_itself]
     assert found[:, -1].tolist() == [-1, -1]
-    words = [bm25_search(collection, 3)[0] for collection in (one, other)]
+    words = [bm25_search(collection, words_of(collection), 3)[0] for collection in (one, other)]
     assert words[1][:, 0].tolist() == [1, 5] and words[0][:, :2].tolist() == words[1][:, 1:].tolist()
 
 
@@ -121,12 +126,12 @@ def test_a_folder_without_a_collection_is_rejected(tmp_path):
 
 
 def test_bm25_finds_no_document_without_a_query_word(tsv):
-    pytest.importorskip("bm25s", reason="bm25s is not installed")
     (tsv / "queries.tsv").write_text("id\ttext\n0\tnonsense\n1\tanother zzz\n2\tx\n3\tdog\n")
     (tsv / "corpus.tsv").write_text(
         "id\ttext\n" + "".join(f"{i}\t{'a dog' if i == 9 else 'cats'}\n" for i in range(40))
     )
-    found = bm25_search(load_collection(tsv), depth=5)[0]
+    collection = load_collection(tsv)
+    found = bm25_search(collection, words_of(collection), depth=5)[0]
     assert found.tolist() == [[-1] * 5, [-1] * 5, [9, -1, -1, -1, -1]]
 
 

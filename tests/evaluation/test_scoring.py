@@ -8,14 +8,17 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Router
 
+from informin.adapters.rows import smooth_rows
 from informin.errors import UndefinedScoreError
 from informin.evaluation import scoring
+from informin.evaluation.collections import DEPTH
 from informin.evaluation.labels import score_labels
 from informin.evaluation.results import load_results
 from informin.evaluation.scoring import load_tasks, pooler_of, score_model
 from informin.evaluation.senteval import load_task
 from informin.evaluation.sts import score_sts
 from informin.evaluation.whitening import whiten, whitened
+from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.models.opening import load_model
 from tests.conftest import make_sentences, raises_usage, save_sentence_transformer
 from tests.senteval_data import small_counts, write_senteval
@@ -104,14 +107,21 @@ def test_sample_is_scored_like_a_task(tmp_path, model):
 
 
 def test_a_collection_is_scored_with_word_search(collection, model, tmp_path):
-    pytest.importorskip("bm25s", reason="bm25s is not installed")
     tasks = load_tasks(None, [], retrieval=[collection])
     output = tmp_path / "a.json"
     entry = score_model(model, tasks, output=output).tasks["mine"]
     scores = tasks.data["mine"].score(lambda texts: model.encode(list(texts)))
     assert entry["measures"] == pytest.approx(scores) and entry["score"] == pytest.approx(scores["mrr_10"])
     assert np.mean(entry["queries"]["ndcg_10"]) == pytest.approx(scores["ndcg_10"], abs=1e-5)
-    assert (entry["n"], entry["documents"], "bm25" in entry) == (12, 40, False)
+    assert (entry["n"], entry["documents"], "fused" in entry) == (12, 40, False)
+    documents, queries = (model.encode(texts) for texts in (tasks.data["mine"].documents, tasks.data["mine"].queries))
+    words = Words.build(tasks.data["mine"].documents, "english").scores(tasks.data["mine"].queries)
+    sums = z_scores(queries @ documents.T) + WORD_WEIGHT * z_scores(words)
+    ranking = np.argsort(-sums, axis=1, kind="stable")[:, :DEPTH]
+    by_hand = tasks.data["mine"].scores(ranking)["ndcg_10"].mean()
+    assert entry["with_words"]["measures"]["ndcg_10"] == pytest.approx(by_hand)
+    smooth = tasks.data["mine"].rank(queries, smooth_rows(documents))
+    assert entry["smoothed"]["measures"]["ndcg_10"] == tasks.data["mine"].scores(smooth)["ndcg_10"].mean()
     again = score_model(model, tasks, bm25=True, output=output).tasks["mine"]
     assert again["measures"] == entry["measures"]
     assert len({again[key]["measures"]["ndcg_10"] for key in ("bm25", "fused")} | {scores["ndcg_10"]}) == 3

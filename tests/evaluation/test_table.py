@@ -220,11 +220,14 @@ def test_rows_of_word_search():
     words, fused = (
         {"measures": search(1.0, x)["measures"], "queries": {"ndcg_10": x}} for x in ([5.0] * 30, [9.0] * 30)
     )
-    rows = [searched(name, 1, bm25=words, fused=fused) for name in "ab"]
+    rows = [searched(name, 1, bm25=words, with_words=fused, fused=fused) for name in "ab"]
     (table,) = score_tables(rows)
-    assert [row.label for row in table.rows] == ["a, cls", "b, cls", "BM25", "BM25 + a, cls", "BM25 + b, cls"]
-    assert [row.cell("nDCG@10") for row in table.rows[2:]] == ["5.00", "9.00", "9.00"]
-    assert table.rows[1].cell("p, nDCG@10") == "1.0000" and table.rows[2].cell("p, nDCG@10") < "0.01"
+    fusions = [f"rank fusion of BM25 + {name}, cls" for name in "ab"]
+    added = ["a, cls + words", "BM25", fusions[0], "b, cls + words", fusions[1]]
+    assert [row.label for row in table.rows] == ["a, cls", "b, cls", *added]
+    assert [row.cell("nDCG@10") for row in table.rows[2:]] == ["9.00", "5.00", "9.00", "9.00", "9.00"]
+    assert [row.cell("p, nDCG@10") for row in table.rows[2:4]] == ["-", f"{1 / 10_001:.4f}"]
+    assert "against a, cls + words" in footnotes(rows)[-1]
 
 
 def test_results_to_compare_with(tmp_path):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from informin.search.words import LANGUAGES, OTHER, Words
+from informin.evaluation.words import LANGUAGES, OTHER, Words
 from tests.conftest import raises_usage
 
 TEXTS = ["cats see dogs", "a dog sees the dog and a bird", "birds", "the", ""]

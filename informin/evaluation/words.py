@@ -16,6 +16,7 @@ from informin.errors import UsageError
 LANGUAGES = tuple(
     "danish dutch english french german italian norwegian portuguese russian spanish swedish turkish".split()
 )
+WORD_WEIGHT = 0.25  # of words beside vectors; selected in experiments/search_system.py
 OTHER = "other"  # a language without stop words and stems
 logging.getLogger("bm25s").setLevel(logging.WARNING)
 
@@ -86,3 +87,14 @@ class Words:
         columns = [column for count in counted for column in count]
         values = np.array([number for count in counted for number in count.values()], np.float32)
         return csr_array((values, columns, ends), shape=(len(queries), len(self.bm25.scores["indptr"]) - 1))
+
+
+def z_scores(scores: np.ndarray) -> np.ndarray:
+    """Return scores (Q, N) minus their mean over the N texts, in standard deviations."""
+    return (scores - scores.mean(1, keepdims=True)) / spread(scores)
+
+
+def spread(scores: np.ndarray) -> np.ndarray:
+    """Return the standard deviation (Q, 1) of scores (Q, N), or 1 where they are all equal."""
+    deviation = scores.std(1, keepdims=True)
+    return np.where(deviation > 0, deviation, 1)
