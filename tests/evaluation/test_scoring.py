@@ -116,11 +116,12 @@ def test_a_collection_is_scored_with_word_search(collection, model, tmp_path):
     assert (entry["n"], entry["documents"], "fused" in entry) == (12, 40, False)
     documents, queries = (model.encode(texts) for texts in (tasks.data["mine"].documents, tasks.data["mine"].queries))
     words = Words.build(tasks.data["mine"].documents, "english").scores(tasks.data["mine"].queries)
-    sums = z_scores(queries @ documents.T) + WORD_WEIGHT * z_scores(words)
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries, documents)]
+    sums = z_scores(unit[0] @ unit[1].T) + WORD_WEIGHT * z_scores(words)
     ranking = np.argsort(-sums, axis=1, kind="stable")[:, :DEPTH]
     by_hand = tasks.data["mine"].scores(ranking)["ndcg_10"].mean()
     assert entry["with_words"]["measures"]["ndcg_10"] == pytest.approx(by_hand)
-    smooth = tasks.data["mine"].rank(queries, smooth_rows(documents))
+    smooth = tasks.data["mine"].rank(queries, smooth_rows(unit[1]))
     assert entry["smoothed"]["measures"]["ndcg_10"] == tasks.data["mine"].scores(smooth)["ndcg_10"].mean()
     again = score_model(model, tasks, bm25=True, output=output).tasks["mine"]
     assert again["measures"] == entry["measures"]
