@@ -7,7 +7,7 @@ from scipy.sparse import csr_array, diags_array
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
-from informin.adapters.linear import LinearAdapter
+from informin.adapters.linear import TASKS, LinearAdapter
 from informin.adapters.rows import read_rows
 from informin.models.embedding import embed
 
@@ -54,6 +54,21 @@ def embed_tokens(
     alone = np.zeros((size, vectors.shape[1]), np.float32)
     alone[used] = vectors
     return alone
+
+
+def distill_vectors(
+    vectors: np.ndarray, counts: csr_array, alone: np.ndarray, task: str
+) -> tuple[LinearAdapter, np.ndarray]:
+    """Return the fitted adapter of a task, and the table (V, d) of the adapted and smoothed embeddings.
+
+    Args:
+        vectors: (N, d) embeddings of N texts, such as a memory map.
+        counts: (N, V) from `count_tokens`.
+        alone: (V, d) from `embed_tokens`.
+        task: clustering or search.
+    """
+    adapter = LinearAdapter(**TASKS[task]).fit(vectors)
+    return adapter, fit_table(counts, smoothed_targets(adapter, vectors), adapter.transform(alone), SHRINKAGE[task])
 
 
 def smoothed_targets(adapter: LinearAdapter, vectors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

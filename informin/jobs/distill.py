@@ -11,17 +11,9 @@ from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 
-from informin.adapters.linear import TASKS, LinearAdapter
+from informin.adapters.linear import TASKS
 from informin.adapters.rows import read_rows
-from informin.adapters.table import (
-    SHRINKAGE,
-    TEXTS,
-    count_tokens,
-    embed_tokens,
-    fit_table,
-    smoothed_targets,
-    tokenizer_of,
-)
+from informin.adapters.table import TEXTS, count_tokens, distill_vectors, embed_tokens, tokenizer_of
 from informin.adapters.vectors import load_vectors
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
@@ -136,8 +128,14 @@ def distill(
         raise UsageError("is missing or empty", option="train_file", fix="A table needs the texts.")
     if len(texts) < FEW:
         logger.warning(f"Found {counted(len(texts), 'text')}. With fewer than {FEW:,}, the model itself is better.")
-    how = {"device": device, "revision": revision, "trust_remote_code": trust_remote_code, "bf16": bf16}
-    st = load_model(model, max_length=max_length, **how)
+    st = load_model(
+        model,
+        max_length=max_length,
+        device=device,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+        bf16=bf16,
+    )
     st = st if prompt is None else with_document_prompt(st, prompt)
     side = "document" if task == "search" else None
     given = None if embeddings is None else load_vectors(embeddings)
@@ -149,8 +147,7 @@ def distill(
     def static(rows: np.ndarray) -> SentenceTransformer:
         """Return the static model of some of the texts."""
         x = vectors if len(rows) == len(texts) else read_rows(vectors, rows)
-        adapter = LinearAdapter(**TASKS[task]).fit(x)
-        table = fit_table(counts[rows], smoothed_targets(adapter, x), adapter.transform(alone), SHRINKAGE[task])
+        _, table = distill_vectors(x, counts[rows], alone, task)
         modules = [StaticEmbedding(tokenizer, embedding_weights=table), Normalize()]
         return SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="cosine")
 
@@ -158,15 +155,18 @@ def distill(
     whole = static(np.arange(len(texts)))
     seconds = time.monotonic() - start
     order = np.random.default_rng(0).permutation(len(texts))
-    held = order[: min(SAMPLE, len(texts) // 10)]
-    vector_of = {texts[row]: vectors[row] for row in held}
+    held, others = np.split(order, [min(SAMPLE, len(texts) // 10)])
     drift = None
+    vector_of = {texts[row]: vectors[row] for row in held}
     if len(vector_of) >= FEWEST:
-        part = static(np.sort(order[len(held) :][:TEXTS]))
-        drift = measure_drift(lambda some: np.stack([vector_of[text] for text in some]), part.encode, list(vector_of))
+        part = static(np.sort(others[:TEXTS]))
+        measured = measure_drift(
+            lambda some: np.stack([vector_of[text] for text in some]), part.encode, list(vector_of)
+        )
+        drift = measured.record()
     sample = [texts[row] for row in held] or texts
     speeds = speed(st, sample[:TIMED], side, batch_size), speed(whole, sample, None, batch_size)
-    return DistillResult(whole, st, task, len(texts), seconds, drift and drift.record(), speeds)
+    return DistillResult(whole, st, task, len(texts), seconds, drift, speeds)
 
 
 def speed(model: SentenceTransformer, texts: list[str], side: str | None, batch_size: int) -> float:
