@@ -6,7 +6,7 @@ from importlib import import_module
 import torch
 
 for name in (
-    *("informin.cli.train", "informin.cli.eval", "informin.cli.study", "trainer_informin", "tests.conftest"),
+    *("informin.cli.train", "informin.cli.eval", "trainer_informin", "tests.conftest"),
     *("transformers.models.bert.modeling_bert", "transformers.models.bert.tokenization_bert"),
     *("sklearn.cluster", "sklearn.linear_model"),
 ):
