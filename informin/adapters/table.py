@@ -13,7 +13,7 @@ from informin.models.embedding import embed
 
 SHRINKAGE = {"clustering": 32, "search": 8}  # k by task. Selected in experiments/distill.py.
 TOLERANCE, STEPS = 1e-3, 200  # of the conjugate gradients: the residual, relative to the right side, and their number
-TEXTS = 50_000  # smoothed among each other
+TEXTS = 20_000  # smoothed among each other: the time is proportional to this number
 ROWS = 16_384  # texts tokenized or multiplied at once
 VOCABULARY = 2**16  # tokens: of a larger vocabulary, only those in the texts get vectors
 
@@ -28,12 +28,12 @@ def tokenizer_of(model: SentenceTransformer) -> Tokenizer:
 
 def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> csr_array:
     """Return how often each of V tokens is in each of N texts, (N, V) float32, without special tokens."""
-    ends, columns = [0], []
+    lengths, columns = [0], []
     for start in range(0, len(texts), ROWS):
-        for encoding in tokenizer.encode_batch_fast(list(texts[start : start + ROWS]), add_special_tokens=False):
-            columns.append(np.asarray(encoding.ids, np.int32))
-            ends.append(ends[-1] + len(columns[-1]))
-    ids = np.concatenate(columns)
+        encodings = tokenizer.encode_batch_fast(list(texts[start : start + ROWS]), add_special_tokens=False)
+        lengths += [len(encoding.ids) for encoding in encodings]
+        columns.append(np.concatenate([np.asarray(encoding.ids, np.int32) for encoding in encodings]))
+    ids, ends = np.concatenate(columns), np.cumsum(lengths)
     counts = csr_array((np.ones(len(ids), np.float32), ids, ends), shape=(len(texts), tokenizer.get_vocab_size()))
     counts.sum_duplicates()
     return counts
@@ -74,7 +74,7 @@ def distill_vectors(
 def smoothed_targets(adapter: LinearAdapter, vectors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield row numbers (n,) and the adapted vectors (n, d) of these texts, smoothed over their nearest neighbors.
 
-    Neighbors of more than 50,000 texts are searched within random parts of about that size.
+    Neighbors of more than 20,000 texts are searched within random parts of about that size.
     """
     order = np.random.default_rng(0).permutation(len(vectors))
     for part in np.array_split(order, -(-len(order) // TEXTS)):

@@ -23,7 +23,8 @@ from informin.jobs.fit import vectors_of, with_document_prompt
 from informin.models.embedding import encode
 from informin.models.opening import load_model, name_of
 from informin.outputs import only_writer
-from informin.publishing.adapted import save_static
+from informin.publishing.adapted import fit_record, save_fitted
+from informin.publishing.card.page import STATIC
 from informin.texts import as_texts
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,9 @@ class DistillResult:
         """
         with first_only(only_writer(output_dir, "output_dir")):
             if rank() == 0:
-                save_static(self.static, self.model, output_dir, texts=self.texts, task=self.task, drift=self.drift)
+                how = {"kind": STATIC, "task": self.task, "texts": self.texts, "drift": self.drift}
+                width = self.static.get_embedding_dimension()
+                save_fitted(self.static, fit_record(self.model, dimensions=width, **how), output_dir)
         self.folder = Path(output_dir)
 
     def __repr__(self) -> str:

@@ -1,7 +1,6 @@
 """Save what was fitted on a model, with a model card: the encoder with a linear adapter, or a static model."""
 
 from collections import OrderedDict
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from informin.files import last_name
 from informin.models.opening import source_of
 from informin.outputs import new_folder
 from informin.publishing.card import write_card
-from informin.publishing.card.page import STATIC
 from informin.publishing.export import save_model
 from informin.publishing.fit_record import FitRecord
 from informin.publishing.origin import is_hub_id
@@ -46,31 +44,10 @@ def save_adapted(
     Raises:
         UsageError: The folder is in use or cannot be written.
     """
-    record = fit_record(
-        model, task=task, texts=texts, dimensions=len(adapter.coef_), options=adapter.get_params(), drift=drift
-    )
-    _save(with_adapter(model, adapter), record, folder)
-
-
-def save_static(
-    static: SentenceTransformer,
-    model: SentenceTransformer,
-    folder: str | Path,
-    *,
-    texts: int,
-    task: str,
-    drift: dict | None = None,
-) -> None:
-    """Save a static model that was distilled from a model; see `save_adapted`.
-
-    Args:
-        static: A StaticEmbedding and a Normalize module.
-        model: The model that it replaces.
-        folder, texts, task, drift: See `save_adapted`.
-    """
-    dimensions = static.get_embedding_dimension()
-    record = fit_record(model, task=task, texts=texts, dimensions=dimensions, drift=drift, kind=STATIC)
-    _save(static, replace(record, remote_code=False), folder)
+    code = any(type(module).__module__.startswith("transformers_modules") for module in model.modules())
+    options, width = adapter.get_params(), len(adapter.coef_)
+    how = {"task": task, "texts": texts, "dimensions": width, "options": options, "drift": drift, "remote_code": code}
+    save_fitted(with_adapter(model, adapter), fit_record(model, **how), folder)
 
 
 def fit_record(model: SentenceTransformer, **entries: Any) -> FitRecord:
@@ -78,24 +55,25 @@ def fit_record(model: SentenceTransformer, **entries: Any) -> FitRecord:
 
     Args:
         model: The model.
-        entries: Entries of the record that do not concern the model.
+        entries: Entries of the record besides the model's name and license.
     """
     source = source_of(model)
     hub_id = source.name if source.folder is None and is_hub_id(source.name) else None
+    name = hub_id or last_name(source.folder or source.name)
     return FitRecord(
         informin=__version__,
-        base_model={
-            "name": hub_id or last_name(source.folder or source.name),
-            "hub_id": hub_id,
-            "revision": source.revision,
-        },
-        remote_code=any(type(module).__module__.startswith("transformers_modules") for module in model.modules()),
+        base_model={"name": name, "hub_id": hub_id, "revision": source.revision},
         **license_of(source),
         **entries,
     )
 
 
-def _save(model: SentenceTransformer, record: FitRecord, folder: str | Path) -> None:
+def save_fitted(model: SentenceTransformer, record: FitRecord, folder: str | Path) -> None:
+    """Write a model with its record and card to a new folder, which appears once it is complete.
+
+    Raises:
+        UsageError: The folder is in use or cannot be written.
+    """
     with new_folder(folder, "output_dir") as new:
         save_model(model, new)
         record.save(new)
