@@ -33,6 +33,11 @@ GUIDED = dict(objective="guided", guided_weight=1, max_seq_length=32)
 ST = dict(backend="st", max_seq_length=32)
 CLOSE, POINTS = 1e-6, 0.01
 Commands = list[list[str]]
+RENAMED = [  # option, its value here, its value in the older tree
+    ("reconstruction_form", "unit", "_".join(("unit", "squared", "l2"))),
+    ("reconstruction_form", "code", "reference"),
+    ("attention_mi_form", "code", "reference"),
+]
 
 
 def native_trainings() -> dict[str, dict]:
@@ -41,11 +46,11 @@ def native_trainings() -> dict[str, dict]:
     every |= dict(decorrelation_weight=0.005, projector_size=32)
     return {
         "simcse": dict(objective="simcse"),
-        "informin": dict(objective="informin", reconstruction_form="unit_squared_l2"),
+        "informin": dict(objective="informin", reconstruction_form="unit"),
         "informin, mlm": dict(objective="informin", mlm_weight=0.1),
         "scd, mlm": dict(objective="scd", mlm_weight=0.1, projector_size=64),
         "micse": dict(objective="micse", queue_size=32),
-        "every term": every | dict(reconstruction_form="reference", attention_mi_form="reference"),
+        "every term": every | dict(reconstruction_form="code", attention_mi_form="code"),
         "masked views": dict(objective="informin", mlm_weight=0.1, masked_views="true", projection_head="none"),
         "guided": GUIDED
         | dict(guided_neighbors=4, replay_weight=1, replay_size=8, distillation_weight=1, pooler="mean"),
@@ -66,6 +71,12 @@ def st_trainings() -> dict[str, dict]:
     }
 
 
+def older(commands: Commands) -> Commands:
+    """Return commands with the forms by the names that they had in the older tree."""
+    names = {f"--{option}={new}": f"--{option}={old}" for option, new, old in RENAMED}
+    return [[names.get(word, word) for word in words] for words in commands]
+
+
 def training(model: str, options: dict, output: str = "out") -> list[str]:
     """Return the command of a training."""
     values = SHARED | dict(model_name=model, output_dir=output) | options
@@ -77,7 +88,7 @@ def runs() -> dict[str, tuple[Commands, Commands]]:
     found: dict[str, tuple[Commands, Commands]] = {}
 
     def same(name: str, commands: Commands) -> None:
-        found[name] = (commands, commands)
+        found[name] = (older(commands), commands)
 
     for model in ("bert", "roberta"):
         for name, options in native_trainings().items():

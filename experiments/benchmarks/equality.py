@@ -32,8 +32,8 @@ OBJECTIVES = {
     "simcse": dict(objective="simcse"),
     "simcse, mlm": dict(objective="simcse", mlm_weight=0.1),
     "informin": dict(objective="informin", reconstruction_weight=0.4),
-    "informin, squared l2": dict(
-        objective="informin", reconstruction_weight=0.1, reconstruction_form="squared_l2", mlm_weight=0.1
+    "informin, paper form": dict(
+        objective="informin", reconstruction_weight=0.1, reconstruction_form="paper", mlm_weight=0.1
     ),
     "scd": dict(objective="scd"),
     "micse": dict(
