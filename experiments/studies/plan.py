@@ -37,7 +37,7 @@ GROUPS = {
 }
 SAMPLES = ("labels", "retrieval")
 KEYS = ("title", "base", "recipes", "grid", "seeds", "baseline", "tasks", *SAMPLES, "before", "published")
-CARD = {"base_model", "license", "language", "data_description"}  # options that do not affect the weights
+CARD = {"base_model", "license", "language"}  # options that do not affect the weights
 SHORT = {"per_device_train_batch_size": "batch", "learning_rate": "lr", "max_train_samples": "sentences"}
 COMPARED = {"labels": ("v_measure", "nearest_neighbor"), "retrieval": ("mrr_10", "ndcg_10")}  # measures of samples
 DEVELOPMENT, BEFORE = "dev", "before training"

@@ -156,4 +156,4 @@ def hub_destination(args: Any, token: str | None = None, private: bool | None = 
     """Return the repository that the options name, after the checks of `informin.publishing.hub.prepare`."""
     name = args.hub_model_id or Path(args.output_dir).absolute().name
     private = args.hub_private_repo if private is None else private
-    return prepare(name, private, token or args.hub_token, args.hub_revision, args.hub_overwrite)
+    return prepare(name, private, token or args.hub_token, args.hub_revision)

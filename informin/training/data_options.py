@@ -61,6 +61,3 @@ class CardArguments:
     language: Optional[str] = option(
         None, "ISO 639 code of the training sentences' language. Default: en for the default training sentences."
     )
-    data_description: Optional[str] = option(
-        None, "Short description of the training sentences. Default: the names of the files."
-    )

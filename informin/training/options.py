@@ -130,7 +130,6 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         "Encode a batch in chunks of this many rows (two per sentence) and recompute them in the backward pass "
         "(gradient caching). Memory depends on the chunk size only; training takes about a third longer.",
     )
-    hub_overwrite: bool = option(False, "Overwrite files in the Hub repository that this project did not write.")
     measure_drift: Optional[bool] = option(
         None,
         "Measure after training how much the embeddings changed. Encodes several thousand sentences. Default: true for "

@@ -121,7 +121,7 @@ def describe_sentences(sentences: Sentences) -> dict[str, Any]:
             for sentence in batch["text"].to_pylist():
                 digest.update(sentence.encode().replace(b"\0", b"\xff") + b"\0")  # 0xff never occurs in UTF-8
         number = {"sentences": len(sentences), "sha256": digest.hexdigest()}
-    return {"sources": ["sentences"], "hub_id": None, "description": None, **number}
+    return {"sources": ["sentences"], "hub_id": None, **number}
 
 
 def provenance(data: DataArguments, card: CardArguments) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def provenance(data: DataArguments, card: CardArguments) -> dict[str, Any]:
         named = [data.dataset_name, data.dataset_config, data.dataset_split]
         parts = named if data.dataset_name else [HUB_DATA, HUB_SENTENCES]
         hub_id, sources = parts[0], ["/".join(part for part in parts if part)]
-    entry = {"sources": sources, "hub_id": hub_id, "description": card.data_description}
+    entry = {"sources": sources, "hub_id": hub_id}
     language = card.language or ("en" if hub_id == HUB_DATA else None)
     facts = {"hub_id": card.base_model, "data": entry, "language": language}
     return facts | ({"license": card.license} if card.license else {})
