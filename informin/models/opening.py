@@ -115,7 +115,8 @@ def load_model(
     if max_length is not None:
         opened.max_seq_length = max_length
     folder = Path(name) if Path(name).is_dir() else None
-    commit = None if folder else getattr(opened[0].config, "_commit_hash", None) if len(opened) else None
+    cached = file_of(name, MODULES if has_modules else "config.json", revision)
+    commit = Path(cached).parent.name if cached and folder is None else None  # snapshots/COMMIT/FILE
     opened.informin_source = Source(name, folder, commit, bf16)
     return speed_up(opened.to(device or ("cuda" if torch.cuda.is_available() else "cpu")))
 

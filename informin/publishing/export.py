@@ -160,7 +160,8 @@ def _write(
             stale += [path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)]
     for path in stale:  # results of other weights; whole weights next to low-rank ones, or the reverse
         path.unlink(missing_ok=True)
-    write_card(folder)
+    if record:
+        write_card(folder)
 
 
 def _weights(folder: Path) -> dict[str, str]:

@@ -43,7 +43,7 @@ def test_an_array_without_embeddings_is_refused(tmp_path, array):
 
 def test_pickles_are_not_loaded(tmp_path):
     np.save(tmp_path / "x.npy", np.array([[1, None]], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="dtype object"):
+    with pytest.raises(ValueError, match="objects"):
         load_vectors(tmp_path / "x.npy")
     with raises_usage(option="embeddings"):
         load_vectors(tmp_path / "x.pkl")
