@@ -68,7 +68,10 @@ def distill_vectors(
         task: clustering or search.
     """
     adapter = LinearAdapter(**TASKS[task]).fit(vectors)
-    return adapter, fit_table(counts, smoothed_targets(adapter, vectors), adapter.transform(alone), SHRINKAGE[task])
+    embedded = alone.any(1)
+    mapped = np.zeros((len(alone), len(adapter.coef_)), np.float32)
+    mapped[embedded] = adapter.transform(alone[embedded])
+    return adapter, fit_table(counts, smoothed_targets(adapter, vectors), mapped, SHRINKAGE[task])
 
 
 def smoothed_targets(adapter: LinearAdapter, vectors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
