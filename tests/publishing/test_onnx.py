@@ -19,14 +19,23 @@ def embed(folder, file: str, texts=TEXTS) -> np.ndarray:
     return session.run(["sentence_embedding"], inputs)[0]
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_the_file_gives_the_embeddings_of_the_model(encoder, tmp_path, pooling):
-    folder = export_of(encoder, tmp_path / "export", pooling=pooling)
+@pytest.mark.parametrize(("name", "pooling"), [("bert", "cls"), ("roberta", "mean")])
+def test_the_file_gives_the_embeddings_of_the_model(request, tmp_path, name, pooling):
+    """Also after quantization, and it replaces a quantized file of other weights."""
+    folder = export_of(request.getfixturevalue(name), tmp_path / "export", pooling=pooling)
+    (folder / "onnx").mkdir()
+    (folder / onnx.QUANTIZED).write_text("of other weights")
     path = onnx.export_onnx(folder)
+    assert not (folder / onnx.QUANTIZED).exists()
     expected = load_model(folder, device="cpu").encode(TEXTS)
     assert np.abs(embed(folder, onnx.MODEL) - expected).max() < 1e-5
     assert np.abs(embed(folder, onnx.MODEL, TEXTS[:1]) - expected[:1]).max() < 1e-5
     assert str(tmp_path).encode() not in path.read_bytes()
+    quantized = onnx.quantize_onnx(folder)
+    cosines = (embed(folder, onnx.QUANTIZED) * expected).sum(1)
+    lengths = np.linalg.norm(embed(folder, onnx.QUANTIZED), axis=1) * np.linalg.norm(expected, axis=1)
+    assert (cosines / lengths).min() > 0.95
+    assert quantized.stat().st_size < path.stat().st_size
 
 
 def test_the_adapter_is_in_the_file(st_mean, tmp_path):
@@ -38,24 +47,9 @@ def test_the_adapter_is_in_the_file(st_mean, tmp_path):
     assert np.abs(difference).max() < 1e-5
 
 
-def test_the_quantized_file_is_close_and_smaller(folder):
-    onnx.export_onnx(folder)
-    path = onnx.quantize_onnx(folder)
-    cosines = (embed(folder, onnx.QUANTIZED) * load_model(folder, device="cpu").encode(TEXTS)).sum(1)
-    assert cosines.min() > 0.95
-    assert path.stat().st_size < (folder / onnx.MODEL).stat().st_size
-
-
 def test_a_file_with_other_embeddings_is_not_written(folder, monkeypatch):
     before = contents(folder)
     monkeypatch.setattr(onnx, "TOLERANCE", -1.0)
     with pytest.raises(SaveError):
         onnx.export_onnx(folder)
     assert contents(folder) == before
-
-
-def test_a_new_file_removes_the_quantized_one(folder):
-    (folder / "onnx").mkdir()
-    (folder / onnx.QUANTIZED).write_text("of other weights")
-    onnx.export_onnx(folder)
-    assert not (folder / onnx.QUANTIZED).exists()

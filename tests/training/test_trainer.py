@@ -246,4 +246,4 @@ def test_model_revision_selects_the_weights_and_is_recorded(bert, arguments, log
         args = arguments(eval_strategy="no", model_revision=revision)
         pinned, expected = (InforMinTrainer(str(name), args, make_sentences(64)) for name in ("alice/encoder", weights))
         assert np.array_equal(pinned.encode(["a dog"]), expected.encode(["a dog"])), revision
-        assert (pinned.record()["base_model"]["revision"] == first) is (revision == first)
+        assert (pinned.record().base_model["revision"] == first) is (revision == first)
