@@ -122,8 +122,8 @@ def _word_search(name: str, rows: Sequence[Results], line: Callable[[Results], R
     lines: list[Row] = []
     for results in rows:
         entry, model = results.tasks.get(name, {}), model_label(results)
-        labels = {"smoothed": f"{model}, smoothed", "with_words": f"{model} + words", "bm25": "BM25"}
-        for key, label in (labels | {"fused": f"rank fusion of BM25 + {model}"}).items():
+        labels = {"smoothed": f"smoothed: {model}", "with_words": f"with words: {model}", "bm25": "BM25"}
+        for key, label in (labels | {"fused": f"rank fusion: BM25 + {model}"}).items():
             if key in entry and label not in [row.label for row in lines]:
                 lines.append(replace(line(replace(results, tasks={name: entry | entry[key]})), label=label))
     return lines
@@ -160,8 +160,8 @@ def footnotes(rows: Sequence[Results], others: Sequence[Results] = ()) -> list[s
             notes.append(f"Similarity in STS and retrieval: {what}, as declared by {label}.")
     tested = [results for results in (*others, *rows) if any("queries" in task for task in results.tasks.values())]
     if len(tested) > 1 or any("bm25" in task for results in tested for task in results.tasks.values()):
-        words = " + words" if any("with_words" in task for task in tested[0].tasks.values()) else ""
-        against = f"against {model_label(tested[0])}{words}, two-sided, {TRIALS:,} sign flips over queries"
+        words = "with words: " if any("with_words" in task for task in tested[0].tasks.values()) else ""
+        against = f"against {words}{model_label(tested[0])}, two-sided, {TRIALS:,} sign flips over queries"
         notes.append(f"p: paired randomization test {against}.")
     return notes
 

@@ -222,12 +222,12 @@ def test_rows_of_word_search():
     )
     rows = [searched(name, 1, bm25=words, with_words=fused, fused=fused) for name in "ab"]
     (table,) = score_tables(rows)
-    fusions = [f"rank fusion of BM25 + {name}, cls" for name in "ab"]
-    added = ["a, cls + words", "BM25", fusions[0], "b, cls + words", fusions[1]]
+    fusions = [f"rank fusion: BM25 + {name}, cls" for name in "ab"]
+    added = ["with words: a, cls", "BM25", fusions[0], "with words: b, cls", fusions[1]]
     assert [row.label for row in table.rows] == ["a, cls", "b, cls", *added]
     assert [row.cell("nDCG@10") for row in table.rows[2:]] == ["9.00", "5.00", "9.00", "9.00", "9.00"]
     assert [row.cell("p, nDCG@10") for row in table.rows[2:4]] == ["-", f"{1 / 10_001:.4f}"]
-    assert "against a, cls + words" in footnotes(rows)[-1]
+    assert "against with words: a, cls" in footnotes(rows)[-1]
 
 
 def test_results_to_compare_with(tmp_path):
