@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
+import torch
 from scipy.sparse import csr_array, diags_array
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from informin.adapters.linear import TASKS, LinearAdapter
-from informin.adapters.rows import read_rows
+from informin.adapters.rows import read_rows, unit_rows
 from informin.models.embedding import embed
 
 SHRINKAGE = {"clustering": 32, "search": 8}  # k by task. Selected in experiments/distill.py.
@@ -70,7 +71,7 @@ def distill_vectors(
     adapter = LinearAdapter(**TASKS[task]).fit(vectors)
     embedded = alone.any(1)
     mapped = np.zeros((len(alone), len(adapter.coef_)), np.float32)
-    mapped[embedded] = adapter.transform(alone[embedded])
+    mapped[embedded] = unit_rows(torch.from_numpy(alone[embedded] @ adapter.coef_.T.astype(np.float32))).numpy()
     return adapter, fit_table(counts, smoothed_targets(adapter, vectors), mapped, SHRINKAGE[task])
 
 
