@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 class ResumableTrainer(Trainer):
     """A Trainer whose checkpoints can be verified, and whose resumed runs give the same weights as uninterrupted ones.
 
-    It overrides private methods of transformers' Trainer; tests/training/test_private.py checks their signatures.
+    It overrides private methods of transformers' Trainer, so its version is pinned.
 
     Attributes:
         trained: The model in training.
