@@ -14,26 +14,31 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, TrainerCallback
 
-from informin.distributed import first_of_machine_first, gather_with_gradient
+from informin.distributed import first_of_machine_first, gather_with_gradient, join, own_share
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.models.embedding import count_truncated, encode, note_truncated
 from informin.models.trained import TrainedModel, open_to_train
 from informin.objectives.terms import fill_heads
 from informin.publishing.card import write_card
-from informin.publishing.sharded import join, own_share
 from informin.publishing.trainer import PublishingTrainer
 from informin.report.page import write_training_report
 from informin.texts import as_texts
-from informin.training.callbacks import AfterStep, EpochStart, LogShortRuns, SeedProcesses, Throughput
+from informin.training.callbacks import (
+    AfterStep,
+    EpochStart,
+    LogShortRuns,
+    Progress,
+    SeedProcesses,
+    Throughput,
+    replace_progress,
+)
 from informin.training.guided_data import GuidedData, add_guide
-from informin.training.losses import TERM, Losses
+from informin.training.losses import CONTRAST, TERM, Losses, shares, shares_line
 from informin.training.option_checks import FIRST, check_evaluation, check_sentences
 from informin.training.options import InforMinTrainingArguments
-from informin.training.progress import Progress, replace_progress
 from informin.training.record import describe_sentences, license_of
 from informin.training.resuming import ResumableTrainer
-from informin.training.shares import CONTRAST, shares, shares_line
 from informin.training.summary import drift_of_run, headline, summary
 from informin.training.tokens import training_rows
 from informin.views.stacking import StackedViews, step_seed, two_views

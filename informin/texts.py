@@ -11,6 +11,7 @@ import glob
 import gzip
 import json
 import logging
+import math
 import os
 import re
 import zlib
@@ -35,6 +36,7 @@ DIALECTS: dict[str, dict[str, Any]] = {
     ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
 }
 csv.field_size_limit(2**24)  # another column can hold a long page
+Cell = str | float | None
 
 
 def read_texts(paths: str | Path | Sequence[str | Path], text_column: str | None = None) -> Iterator[str]:
@@ -280,3 +282,21 @@ def _lines(path: Path) -> Iterator[str]:
         raise UsageError(f"{path}, line {number}: {error}", needed="text in UTF-8") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(f"{path} is damaged after line {number} ({error})") from None
+
+
+def as_sentence(cell: Cell, path: Path, column: str) -> str:
+    """Return a cell that contains text. Raises UsageError if it does not."""
+    if not isinstance(cell, str):
+        raise UsageError(f"{path}: a cell of {column} is {cell!r}", needed="text in every row")
+    return cell
+
+
+def as_number(cell: Cell, path: Path, column: str) -> float:
+    """Return a cell as a finite number. Raises UsageError if it is not one."""
+    try:
+        value = float(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"{path}: a cell of {column} is {cell!r}", needed="a number in every row")
+    return value

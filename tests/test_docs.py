@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from informin.training.data_options import CardArguments, DataArguments
-from informin.training.options import InforMinTrainingArguments
+from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments
 from tests.conftest import ROOT
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "results/README.md")]

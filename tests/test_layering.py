@@ -19,7 +19,7 @@ LAYERS = [  # a layer may import itself and those above it
         "informin.program",
     ),
     ("modeling_informin",),
-    ("informin.objectives", "informin.views", "informin.guide.protocol"),  # what terms need from a guide
+    ("informin.objectives", "informin.views"),
     ("informin.models",),
     ("informin.guide", "informin.adapters", "informin.evaluation"),
     ("informin.training",),

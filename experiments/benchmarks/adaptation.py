@@ -20,8 +20,7 @@ from experiments.benchmarks.adaptation_peers import BEFORE, PEERS, train
 from experiments.benchmarks.adaptation_table import save_tables
 from informin.evaluation.pairs import score_pairs
 from informin.evaluation.scoring import Tasks, load_tasks, score_model
-from informin.evaluation.senteval import STS_TASKS, load_stsb_dev
-from informin.evaluation.senteval_files import senteval_folder
+from informin.evaluation.senteval import STS_TASKS, load_stsb_dev, senteval_folder
 from informin.files import read_json, write_json
 from informin.models.embedding import embed
 from informin.models.opening import load_model

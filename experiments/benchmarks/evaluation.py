@@ -16,8 +16,7 @@ import numpy as np
 
 from experiments.benchmarks.report import report, spread
 from informin.evaluation.scoring import Tasks, load_tasks, score_model
-from informin.evaluation.senteval import chosen_tasks
-from informin.evaluation.senteval_files import senteval_folder
+from informin.evaluation.senteval import chosen_tasks, senteval_folder
 from informin.models.opening import load_model
 
 SIDES = ("sentence-transformers", "here")

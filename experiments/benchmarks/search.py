@@ -31,7 +31,7 @@ from informin.adapters.linear import TASKS, LinearAdapter
 from informin.evaluation.collections import load_collection
 from informin.evaluation.fusion import bm25_search
 from informin.evaluation.geometry import unit
-from informin.evaluation.significance import randomization_test
+from informin.evaluation.ranking import randomization_test
 from informin.evaluation.words import Words
 
 COLLECTIONS = ("cisi", "npl", "xquad_en")

@@ -25,8 +25,7 @@ from informin.evaluation.drift import draw, measure_drift, stsb_dev
 from informin.evaluation.labels import load_labels
 from informin.evaluation.pairs import cosine, score_pairs
 from informin.evaluation.scoring import load_tasks, score_model
-from informin.evaluation.senteval import STS_TASKS, load_stsb
-from informin.evaluation.senteval_files import senteval_folder
+from informin.evaluation.senteval import STS_TASKS, load_stsb, senteval_folder
 from informin.models.embedding import embed
 from informin.models.opening import load_model
 from informin.texts import read_texts

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from informin.errors import UsageError
-from informin.evaluation.embedding_cache import Encode
+from informin.evaluation.encode import Encode
 from informin.evaluation.geometry import unit
 
 # Closed word classes of English, as far as the rules need them.

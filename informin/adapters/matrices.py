@@ -7,8 +7,17 @@ import torch
 from sklearn.utils.validation import check_random_state
 from torch import Tensor
 
-from informin.adapters.copies import GRIDS, copy_keys, distinct_rows
-from informin.adapters.rows import CHUNK, finite_rows, local_blocks, nearest_rows, neighbor_means, unit_rows
+from informin.adapters.rows import (
+    CHUNK,
+    GRIDS,
+    copy_keys,
+    distinct_rows,
+    finite_rows,
+    local_blocks,
+    nearest_rows,
+    neighbor_means,
+    unit_rows,
+)
 from informin.distributed import rank, sum_over_processes, world_size
 from informin.errors import UsageError
 

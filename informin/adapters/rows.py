@@ -1,19 +1,65 @@
-"""Blocks of embedding rows: reading, unit length, exact nearest neighbors, and smoothing."""
+"""Blocks of embedding rows: reading, unit length, copies, exact nearest neighbors, and smoothing."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from informin.adapters.copies import copy_keys, first_copies
 from informin.distributed import rank, world_size
 from informin.errors import UsageError
 
+WIDTH = 1e-4  # of a cell: far above the rounding of float32, far below the distance between different texts
+PROJECTIONS, GRIDS = 16, 3
 ROWS_AT_ONCE = 4_096  # rows per block. Fixed, so that the rounding does not depend on the number of processes.
 CHUNK = 65_536  # rows read at once from a memory map
 MOST_COSINES = 2**27  # cosines in memory at once: 512 MiB
 SMOOTH_NEIGHBORS, SMOOTH_WEIGHT = 10, 0.5  # of `smooth_rows`: neighbors, and the weight of a row in its own average
+
+
+def copy_keys(x: Tensor) -> Tensor:
+    """Return keys (n, 3) int64 of unit rows (n, d) float64. Copies share at least one of the three; zero rows have 0.
+
+    A key is the hash of the cell of a grid that contains 16 random projections of the row. Rounding can push a copy
+    over the border of a cell. The three grids are shifted against each other, so that one of them has both in one cell.
+    """
+    directions, factors = _draws(x.shape[1])
+    places = (x @ directions / WIDTH).numpy()  # (n, 16)
+    cells = [np.floor(places + grid / GRIDS).astype(np.int64) @ factors for grid in range(GRIDS)]
+    return torch.from_numpy(np.stack(cells, axis=1))
+
+
+@lru_cache(maxsize=4)
+def _draws(width: int) -> tuple[Tensor, np.ndarray]:
+    """Return directions (d, 16), and the factors (16,) of the hash, which wraps around at 64 bits."""
+    source = np.random.default_rng(0)
+    directions = torch.from_numpy(source.normal(size=(width, PROJECTIONS)))
+    return directions, source.integers(-(2**63), 2**63, PROJECTIONS) | 1
+
+
+def distinct_rows(keys: np.ndarray) -> np.ndarray:
+    """Return the indices, in order, of rows without the copies of earlier rows.
+
+    Args:
+        keys: (n, 3) from `copy_keys`.
+    """
+    return np.unique(first_copies(keys))
+
+
+def first_copies(keys: np.ndarray) -> np.ndarray:
+    """Return for each row the index (n,) of the first row that it is a copy of, its own index if it is the first.
+
+    Args:
+        keys: (n, 3) from `copy_keys`.
+    """
+    kept = first = np.arange(len(keys))
+    for grid in keys.T:
+        _, index, inverse = np.unique(grid[kept], return_index=True, return_inverse=True)
+        earlier = np.arange(len(keys))
+        earlier[kept] = kept[index][inverse]
+        first, kept = earlier[first], np.sort(kept[index])
+    return first
 
 
 def unit_rows(x: Tensor) -> Tensor:

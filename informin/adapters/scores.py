@@ -10,8 +10,15 @@ from scipy.spatial.distance import squareform
 from sklearn.metrics import silhouette_score
 from torch import Tensor
 
-from informin.adapters.copies import copy_keys, distinct_rows
-from informin.adapters.rows import nearest_rows, neighbor_means, raise_if_not_finite, read_rows, unit_rows
+from informin.adapters.rows import (
+    copy_keys,
+    distinct_rows,
+    nearest_rows,
+    neighbor_means,
+    raise_if_not_finite,
+    read_rows,
+    unit_rows,
+)
 from informin.errors import UsageError
 
 FEWEST, SAMPLE = 100, 3_000  # texts: with fewer there are no scores, of more a sample is compared

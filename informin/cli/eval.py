@@ -80,8 +80,8 @@ def work(args: argparse.Namespace) -> int:
 
 def report(args: argparse.Namespace) -> None:
     """Print the tables of saved results, and save them in a folder."""
-    from informin.evaluation.result_tables import load_others
     from informin.evaluation.results import load_all_results
+    from informin.evaluation.table import load_others
     from informin.jobs.evaluate import Evaluation
 
     rows = load_all_results(args.report)

@@ -32,9 +32,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Add results to the folder, check the repository, list the files and upload them."""
-    from informin.publishing.added_results import add_results
     from informin.publishing.card import write_card
-    from informin.publishing.hub import prepare, push_folder
+    from informin.publishing.hub import add_results, prepare, push_folder
     from informin.publishing.published import check_export
 
     folder, repo = args.model_name, args.hub_model_id

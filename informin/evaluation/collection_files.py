@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from informin.errors import UsageError, counted
-from informin.evaluation.cells import Cell, as_number
-from informin.texts import is_blank, read_rows
+from informin.texts import Cell, as_number, is_blank, read_rows
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from informin.errors import UndefinedScoreError, UsageError, counted
-from informin.evaluation.cells import as_sentence
 from informin.evaluation.collection_files import (
     LIKE_GRADES,
     Judgments,
@@ -21,12 +20,12 @@ from informin.evaluation.collection_files import (
     read_by_id,
     read_judgments,
 )
-from informin.evaluation.embedding_cache import Encode, embed_once
+from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.geometry import unit
 from informin.evaluation.measures import SEARCH, Measure
 from informin.evaluation.ranking import per_query_scores, top
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
-from informin.texts import read_rows
+from informin.texts import as_sentence, read_rows
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.collections import Collection
-from informin.evaluation.embedding_cache import EmbeddingCache, Encode
+from informin.evaluation.encode import EmbeddingCache, Encode
 from informin.evaluation.labels import LabeledSentences
 from informin.evaluation.measures import KINDS, Measure
 from informin.evaluation.own import OwnEvaluation, own_evaluation

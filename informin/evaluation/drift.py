@@ -1,7 +1,7 @@
 """Measure how training changed an encoder, without labels, on a sample of sentences from the domain.
 
 A drift record, such as the one in training.json, has `sentences`, the number of sentences; `old` and `new`, each with
-all of `MEASURES` (None if undefined); and `warnings`, a list of messages.
+all of `MEASURES` (None if undefined); and `warnings`, a list of messages. The report of a run also shows examples.
 """
 
 import os
@@ -14,7 +14,7 @@ import numpy as np
 
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation import geometry
-from informin.evaluation.embedding_cache import Encode, embed_once
+from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.geometry import nearest, occurrences, unit
 from informin.evaluation.measures import Measure
 from informin.evaluation.pairs import GradedPairs, score_pairs
@@ -56,6 +56,9 @@ MAIN = {
     "neighbor_distance": "squared distance between texts that were each other's nearest, compared with all pairs",
     "stsb_dev": "agreement with people on how similar two general English sentences are; higher is better",
 }
+EXAMPLES, SHOWN = 20, 5
+LONGEST = 240  # characters of a sentence
+SEED = 42
 
 
 @dataclass(frozen=True)
@@ -256,3 +259,47 @@ def drift_warnings(old: Mapping[str, Any], new: Mapping[str, Any], trained: bool
         rise = f"the skewness of neighbor counts rose to {change('hubness')}"
         warnings.append(f"created hubs: {rise}, so a few sentences appear in the results of most searches.")
     return warnings
+
+
+def neighbor_examples(sentences: Sequence[str], old: Encode, new: Encode) -> list[dict]:
+    """Return up to 20 sentences with neighbors that they lost and gained: the most changed ones, then random ones.
+
+    Args:
+        sentences: N distinct sentences, more than 10.
+        old: Function from N sentences to embeddings (N, d) before the run.
+        new: Function from N sentences to embeddings (N, e) after it.
+
+    Returns:
+        For each: `sentence`; `kept`, the number of its 10 nearest neighbors that it kept; `lost` and `gained`, up to 5
+        neighbors, each with `sentence` and its cosines `old` and `new`.
+    """
+    x, y = (unit(encode(sentences)) for encode in (old, new))
+    before, after = (nearest(z, NEIGHBORS)[0] for z in (x, y))  # (N, 10)
+    kept = shared_neighbors(before, after)
+    order, half = np.argsort(kept, kind="stable"), min(EXAMPLES, len(kept)) // 2
+    rows = [*order[:half], *np.random.default_rng(SEED).permutation(order[half:])[:half]]
+
+    def listed(row: int, neighbors: np.ndarray) -> list[dict]:
+        return [
+            {
+                "sentence": shortened(sentences[i]),
+                "old": round(float(x[row] @ x[i]), 3),
+                "new": round(float(y[row] @ y[i]), 3),
+            }
+            for i in neighbors[:SHOWN]
+        ]
+
+    return [
+        {
+            "sentence": shortened(sentences[row]),
+            "kept": int(kept[row]),
+            "lost": listed(row, before[row][~np.isin(before[row], after[row])]),
+            "gained": listed(row, after[row][~np.isin(after[row], before[row])]),
+        }
+        for row in rows
+    ]
+
+
+def shortened(text: str) -> str:
+    """Return the first 240 characters of a text."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -18,11 +18,10 @@ from sklearn.metrics import v_measure_score
 from threadpoolctl import threadpool_limits
 
 from informin.errors import UndefinedScoreError, UsageError, counted
-from informin.evaluation.cells import as_sentence
-from informin.evaluation.embedding_cache import Encode, embed_once
+from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.geometry import nearest, unit
 from informin.evaluation.measures import LABELS, Measure
-from informin.texts import read_rows
+from informin.texts import as_sentence, read_rows
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from sentence_transformers.util import cos_sim, pairwise_cos_sim
 from torch.nn.functional import normalize
 
 from informin.errors import UndefinedScoreError, UsageError
-from informin.evaluation.embedding_cache import Encode
+from informin.evaluation.encode import Encode
 from informin.evaluation.measures import Measure
 
 

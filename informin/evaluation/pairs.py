@@ -9,12 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from informin.errors import UndefinedScoreError, UsageError, counted
-from informin.evaluation.cells import as_number, as_sentence
-from informin.evaluation.embedding_cache import Encode, embed_once
+from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.geometry import alignment, uniformity, unit
 from informin.evaluation.measures import PAIRS, Measure
 from informin.evaluation.metrics.sts_correlation.formula import spearman_and_pearson, why_undefined
-from informin.texts import read_rows
+from informin.texts import as_number, as_sentence, read_rows
 
 COLUMNS = ("sentence1", "sentence2", "score")
 

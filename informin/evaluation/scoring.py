@@ -3,10 +3,11 @@
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,15 +18,13 @@ from informin.adapters.rows import smooth_rows, unit_rows
 from informin.distributed import gather_objects, rank
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.collections import DEPTH, Collection, Similarity, load_retrieval
-from informin.evaluation.embedding_cache import EmbeddingCache, Encode
+from informin.evaluation.encode import EmbeddingCache, Encode, embed_once, whiten, whitened
 from informin.evaluation.fusion import FUSION_DEPTH, bm25_search, fused_ranking
 from informin.evaluation.labels import LABEL_COLUMNS, LabeledSentences, load_labels
-from informin.evaluation.pairs import cosine
+from informin.evaluation.pairs import correlations, cosine
 from informin.evaluation.results import COSINE, Results, checksums, environment
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
-from informin.evaluation.sts import score_sts
 from informin.evaluation.transfer import score_transfer
-from informin.evaluation.whitening import whiten, whitened
 from informin.evaluation.words import Words
 from informin.models.checksums import weights_sha256
 from informin.models.embedding import embed, side_prompt, width_of
@@ -33,10 +32,40 @@ from informin.models.opening import name_of, source_of
 from informin.models.pooling import MODES
 
 logger = logging.getLogger(__name__)
-
 TESTED = ("ndcg_10", "recall_100")  # measures of retrieval that are saved for each query
 FITTED_ON = "the sentences of each task"
 Task = StsTask | TransferTask | LabeledSentences | Collection
+
+
+def score_sts(encode: Encode, task: StsTask, similarity: Callable[..., Any] = cosine) -> dict:
+    """Return Spearman x 100 of one STS task, with the aggregations that papers use.
+
+    Args:
+        encode: Function from N sentences to embeddings (N, d); called once, with the distinct sentences.
+        similarity: Function from embeddings (N, d) and (N, d) to the similarities (N,) of the pairs, such as the
+            `similarity_pairwise` of a SentenceTransformer.
+
+    Returns:
+        `score`: over the pairs of all subsets together ("all", reported by SimCSE and InforMin-CL). `mean`, `wmean`:
+        mean of the subsets' correlations, unweighted and weighted by number of pairs. `pearson`: x 100, over all
+        pairs. `n`: number of pairs. `subsets`: `score` and `n` of each subset.
+
+    Raises:
+        UndefinedScoreError: An embedding is not finite, or all similarities of a subset are equal.
+    """
+    embedding = embed_once(encode, task.texts())
+    sides = ((embedding(pairs.sentences1), embedding(pairs.sentences2)) for pairs in task.subsets)
+    predicted = [np.asarray(similarity(x, y)) for x, y in sides]
+    overall = correlations(np.concatenate(predicted), np.concatenate([pairs.scores for pairs in task.subsets]))
+    scores = [correlations(values, pairs.scores)["spearman"] for values, pairs in zip(predicted, task.subsets)]
+    return {
+        "score": overall["spearman"],
+        "mean": float(np.mean(scores)),
+        "wmean": float(np.average(scores, weights=list(map(len, task.subsets)))),
+        "pearson": overall["pearson"],
+        **task.counts,
+        "subsets": {pairs.name: {"score": s, "n": len(pairs)} for pairs, s in zip(task.subsets, scores)},
+    }
 
 
 @dataclass(frozen=True)

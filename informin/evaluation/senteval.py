@@ -1,5 +1,7 @@
-"""Load evaluation data in SentEval's layout (its `data/downstream` folder), and check the number of examples."""
+"""Find SentEval's data in a folder or on the Hub, load it, and check the number of examples."""
 
+import os
+import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -7,9 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from huggingface_hub import constants, hf_hub_download
 
-from informin.errors import UsageError, counted
+from informin.errors import UsageError, counted, error_line
 from informin.evaluation.pairs import GradedPairs
+from informin.outputs import new_folder
 
 # Number of graded pairs in each subset. STS13 lacks SMT, whose license forbids redistribution. The files of STS15 and
 # STS16 also contain pairs without a grade, marked by a blank line.
@@ -42,6 +46,9 @@ TRANSFER_TASKS = (*BINARY, "SST2", "TREC", "MRPC")
 GROUPS = {"sts": STS_TASKS, "transfer": TRANSFER_TASKS}
 TASKS = STS_TASKS + TRANSFER_TASKS
 Protocol = Literal["nested", "dev", "folds"]
+HUB_DATA = "princeton-nlp/datasets-for-simcse"
+HUB_SENTEVAL = "senteval.tar"
+SENTEVAL_INSTEAD = "`senteval_dir` FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
 
 
 @dataclass(frozen=True)
@@ -251,3 +258,54 @@ def _fields(line: str, needed: int, path: Path) -> list[str]:
 def _check(path: Path, count: int, needed: int, what: str) -> None:
     if count != needed:
         raise UsageError(f"{path}: found {count} {what}", needed=str(needed), fix=AGAIN)
+
+
+def senteval_folder(folder: str | Path | None, instead: str = SENTEVAL_INSTEAD) -> Path:
+    """Return SentEval's `data/downstream`: the folder, $SENTEVAL_DATA, or a download from the Hub.
+
+    Args:
+        instead: What to do without the Hub. Completes the error message "Without the Hub, give ...".
+
+    Raises:
+        UsageError: The data cannot be downloaded.
+    """
+    named = folder or os.environ.get("SENTEVAL_DATA")
+    if named:
+        return Path(named)
+    archive = hub_file(HUB_SENTEVAL, instead)
+    unpacked = Path(constants.HF_HOME) / "informin-cl" / archive.resolve().name
+    if not unpacked.is_dir():
+        unpack(archive, unpacked)
+    dev = next((p for p in unpacked.rglob("sts-dev.csv") if p.as_posix().endswith(STSB_DEV)), None)
+    if dev is None:
+        raise UsageError(f"{archive} does not contain {STSB_DEV}", fix="Delete it to download a new copy.")
+    return dev.parents[2]
+
+
+def hub_file(name: str, instead: str) -> Path:
+    """Download a file of the Hub data set with SentEval and the papers' sentences, and return its path in the cache.
+
+    Args:
+        instead: As in `senteval_folder`.
+
+    Raises:
+        UsageError: The file cannot be downloaded.
+    """
+    try:
+        return Path(hf_hub_download(HUB_DATA, name, repo_type="dataset"))
+    except OSError as error:
+        raise UsageError(
+            f"{name} cannot be downloaded from the Hub data set {HUB_DATA}: {error_line(error)}",
+            fix=f"Without the Hub, give {instead}.",
+        ) from None
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a tar file into a new folder, which appears once it is complete. No member is written outside of it.
+
+    Raises:
+        tarfile.TarError: The archive is damaged, or a member points outside.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with new_folder(folder) as new, tarfile.open(archive) as tar:
+        tar.extractall(new, filter="data")

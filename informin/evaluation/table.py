@@ -1,19 +1,20 @@
 """Format results as tables like those in papers, in text, Markdown or LaTeX."""
 
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from informin.errors import counted, one_line
+from informin.errors import UsageError, counted, one_line
 from informin.evaluation.measures import KINDS
-from informin.evaluation.results import COSINE, Results
+from informin.evaluation.ranking import TRIALS, randomization_test
+from informin.evaluation.results import COSINE, Results, load_all_results
 from informin.evaluation.senteval import GROUPS
-from informin.evaluation.significance import TRIALS, randomization_test
 
 FORMATS = ("text", "markdown", "latex", "json")
 TITLES = {"sts": "STS, Spearman x 100", "transfer": "Transfer, accuracy x 100"}
@@ -220,3 +221,46 @@ def _with_mean(rows: list[Row]) -> list[Row]:
     means = {name: float(np.mean(values)) for name, values in complete.items()}
     spread = {name: float(np.std(values, ddof=1)) for name, values in complete.items()}
     return [*rows, Row(f"mean ± sd of these {len(rows)}", means, spread, rows[0].signed, rows[0].digits)]
+
+
+def load_others(paths: Iterable[str | Path], rows: int, split: str) -> list[Results]:
+    """Load the results to compare with.
+
+    Args:
+        paths: Files or folders.
+        rows: Number of results that are compared with them.
+        split: Split of these results, test or dev.
+
+    Raises:
+        UsageError: Their number is neither 1 nor `rows`, or they have another split.
+    """
+    others = load_all_results(paths)
+    if len(others) not in (0, 1, rows):
+        raise UsageError(f"has {len(others)} results", option="compare", needed=f"1, or one for each row ({rows})")
+    for other in others:
+        if other.split != split:
+            raise UsageError(f"{other.model} was scored on the {other.split} split", option="compare", needed=split)
+    return others
+
+
+def check_same_files(others: Sequence[Results], sums: dict[str, dict[str, str]]) -> None:
+    """Raise UsageError if results to compare with were computed on another file of the same name.
+
+    Args:
+        sums: SHA-256 of the files of each task; see `informin.evaluation.scoring.Tasks`.
+    """
+    for other in others:
+        for name, entry in other.samples().items():
+            if name in sums and [*entry["data"].values()] != [*sums[name].values()]:
+                raise UsageError(f"{other.model} was scored on another {name}", option="compare")
+
+
+def tables_text(
+    rows: Sequence[Results], others: Sequence[Results] = (), seeds: bool = False, form: str = "text"
+) -> str:
+    """Return tables and notes as text, Markdown or LaTeX, or the results as JSON."""
+    if form == "json":
+        return json.dumps([asdict(results) for results in rows], indent=1, ensure_ascii=False)
+    tables = [render(table, form) for table in score_tables(rows, others, seeds)]
+    notes = map(one_line, footnotes(rows, others))
+    return "\n\n".join([*tables, *(f"% {note}" if form == "latex" else note for note in notes)])

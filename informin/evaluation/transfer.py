@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from sklearn.model_selection import StratifiedKFold
 
-from informin.evaluation.embedding_cache import Encode, embed_once
+from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.logistic import LogisticPath
 from informin.evaluation.senteval import TransferTask
 

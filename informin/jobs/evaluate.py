@@ -12,12 +12,10 @@ from sentence_transformers import SentenceTransformer
 from informin.distributed import first_only
 from informin.errors import UsageError
 from informin.evaluation.labels import LABEL_COLUMNS
-from informin.evaluation.result_tables import check_same_files, load_others, tables_text
 from informin.evaluation.results import Results
 from informin.evaluation.scoring import load_tasks, pooler_of, score_model
-from informin.evaluation.senteval import chosen_tasks
-from informin.evaluation.senteval_files import senteval_folder
-from informin.evaluation.table import model_label, score_tables
+from informin.evaluation.senteval import chosen_tasks, senteval_folder
+from informin.evaluation.table import check_same_files, load_others, model_label, score_tables, tables_text
 from informin.models.opening import load_model, name_of
 from informin.outputs import only_writer, save_text
 from informin.report.html import tables_html

@@ -15,8 +15,7 @@ from informin.adapters.rows import read_rows
 from informin.adapters.vectors import check_rows, check_vectors, load_vectors
 from informin.distributed import first_only, rank
 from informin.errors import UsageError
-from informin.evaluation.drift import FEWEST, SAMPLE, SEED, drift_warnings, measure_drift
-from informin.evaluation.examples import neighbor_examples
+from informin.evaluation.drift import FEWEST, SAMPLE, SEED, drift_warnings, measure_drift, neighbor_examples
 from informin.files import last_name
 from informin.models.embedding import embed
 from informin.models.opening import load_model, name_of

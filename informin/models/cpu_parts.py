@@ -1,12 +1,13 @@
-"""Train on a CPU with several workers, each with its own part of a packed batch.
+"""Workers on a CPU that process separate batches, or, in training, separate parts of a packed batch.
 
-By default, PyTorch splits each operation across threads and synchronizes them afterward. Workers that process separate
-sentences synchronize twice per step: after the forward pass of the layers, and after their backward pass.
+By default, PyTorch splits each operation across threads and synchronizes them afterward. Workers do not, and the
+activations of a batch stay in the cache of one core. In training they synchronize twice per step: after the forward
+pass of the layers, and after their backward pass.
 Each part has a gradient of its own for every weight, so there are at most `MOST_PARTS`, and a worker can have several
 threads.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -20,11 +21,50 @@ from torch.overrides import TorchFunctionMode
 from transformers import BertModel
 from transformers.models.bert.modeling_bert import BertLayer
 
-from informin.models.cpu_threads import use_threads
 from informin.models.packing import Packed, packed_forward, run_layers
 
+Batch = TypeVar("Batch")
+# With fewer batches per core, some cores would be idle for too long at the end.
+BATCHES_PER_CORE = 4
 Result = TypeVar("Result")
 MOST_PARTS = 4
+
+
+@contextmanager
+def parallel_map(number: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """Provide a parallel `map` with one worker thread per PyTorch thread.
+
+    Workers run in inference mode and use the caller's autocast settings. When the context exits, batches that have not
+    started are canceled.
+
+    Args:
+        number: Number of batches. With fewer than `BATCHES_PER_CORE` batches per core, the built-in `map` is used.
+    """
+    cores = torch.get_num_threads()
+    if cores == 1 or number < BATCHES_PER_CORE * cores:
+        yield map
+        return
+    dtype, enabled = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
+
+    def run_all(function: Callable[[Batch], Result], batches: Iterable[Batch]) -> Iterable[Result]:
+        def run(batch: Batch) -> Result:
+            with torch.inference_mode(), torch.autocast("cpu", dtype, enabled):  # thread-local
+                return function(batch)
+
+        return pool.map(run, batches)
+
+    pool = ThreadPoolExecutor(cores, initializer=use_threads, initargs=(1,))
+    try:
+        yield run_all
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(cores)  # workers changed the default for new threads
+
+
+def use_threads(number: int) -> None:
+    """Set how many threads an operation in this thread uses."""
+    torch.get_num_threads()  # the first call in a thread resets the thread's setting to the default
+    torch.set_num_threads(number)
 
 
 def packed_forward_in_parts(

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
-from informin.models.cpu_threads import parallel_map
+from informin.models.cpu_parts import parallel_map
 from informin.models.packing import OFFSET_POSITIONS, can_pack, packed_forward
 
 __all__ = ["OFFSET_POSITIONS", "speed_up"]

@@ -9,9 +9,8 @@ from torch.nn.functional import cross_entropy, normalize
 
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError
-from informin.objectives.blocks import mean_over_anchors
 from informin.objectives.false_negatives import copies
-from informin.objectives.precision import in_float32
+from informin.objectives.numerics import in_float32, mean_over_anchors
 from informin.objectives.terms import PaperRow, Term, Views, check_value, needed, option
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm, cosine_similarity
 
 from informin.errors import UsageError
-from informin.objectives.precision import in_float32
+from informin.objectives.numerics import in_float32
 from informin.objectives.terms import Head, PaperRow, Term, Views, check_value, option
 
 FORMS = ("paper", "code")

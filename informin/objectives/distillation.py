@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from informin.guide.protocol import Guide, GuideNeeds
-from informin.objectives.terms import Term, Views, check_value, needed, option
+from informin.objectives.terms import Guide, GuideNeeds, Term, Views, check_value, needed, option
 
 
 def cosine_distance(x: Tensor, y: Tensor) -> Tensor:

@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from informin.distributed import gather_with_gradient
-from informin.guide.protocol import Guide, GuideNeeds
-from informin.objectives.precision import in_float32
-from informin.objectives.terms import Term, Views, check_value, needed, option
+from informin.objectives.numerics import in_float32
+from informin.objectives.terms import Guide, GuideNeeds, Term, Views, check_value, needed, option
 
 SIMILARITIES = ("guide", "model")
 

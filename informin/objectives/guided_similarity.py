@@ -9,10 +9,8 @@ from torch.nn.functional import normalize
 
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError, counted
-from informin.guide.protocol import Guide, GuideNeeds
-from informin.objectives.blocks import mean_over_anchors
-from informin.objectives.precision import in_float32
-from informin.objectives.terms import Term, Views, check_value, needed, option
+from informin.objectives.numerics import in_float32, mean_over_anchors
+from informin.objectives.terms import Guide, GuideNeeds, Term, Views, check_value, needed, option
 
 
 @in_float32

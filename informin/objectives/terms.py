@@ -1,15 +1,45 @@
-"""Base classes of the objectives: an objective is a weighted sum of terms, computed from two views of a batch."""
+"""Base classes of the objectives, weighted sums of terms computed from two views of a batch, and their guides."""
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor, nn
 
 from informin.errors import UsageError
-from informin.guide.protocol import Guide, GuideNeeds
+
+
+@dataclass(frozen=True)
+class GuideNeeds:
+    """What a term needs from a guide.
+
+    Attributes:
+        sentences: The sentences whose embeddings it uses: those of the training data, or the general sentences of the
+            replay.
+        same_dimension: Whether the guide's embeddings must have the dimension of the trained encoder's.
+        neighbors: Number of nearest neighbors per sentence.
+        neighbors_option: Name of the option that sets this number.
+    """
+
+    sentences: Literal["training", "general"] = "training"
+    same_dimension: bool = False
+    neighbors: int = 0
+    neighbors_option: str | None = None
+
+
+class Guide(Protocol):
+    """A frozen encoder's embeddings of N sentences. `informin.guide.cache.CachedGuide` is the implementation."""
+
+    def lookup(self, indices: Tensor) -> Tensor:
+        """Return the unit vectors (B, d) float32 of the sentences with these indices (B,), on the same device."""
+
+    def quantile(self, fraction: float) -> float:
+        """Return the cosine that this fraction of all pairs of different sentences exceeds."""
+
+    def neighborhood_means(self, k: int) -> "Guide":
+        """Return a guide whose embeddings are means over each sentence and its k nearest neighbors."""
 
 
 @dataclass

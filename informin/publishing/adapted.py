@@ -17,9 +17,8 @@ from informin.models.opening import source_of
 from informin.outputs import new_folder
 from informin.publishing.card import write_card
 from informin.publishing.export import save_model
-from informin.publishing.fit_record import FitRecord
 from informin.publishing.origin import is_hub_id
-from informin.training.record import license_of
+from informin.training.record import FitRecord, license_of
 
 
 def save_adapted(

@@ -8,7 +8,7 @@ modules.json, 1_Pooling/config.json,
 sentence_bert_config.json,
 config_sentence_transformers.json       in the older, verbose format of sentence-transformers, which all versions read
 training.json, fit.json                 record of the run or of the fit: see `RunRecord` and `FitRecord`
-results/                                evaluation results: see `informin.publishing.added_results`
+results/                                evaluation results: see `informin.publishing.hub`
 onnx/                                   see `informin.publishing.onnx`
 README.md                               the model card, generated from the files above
 """
@@ -37,10 +37,9 @@ from informin.models.opening import load_model
 from informin.models.trained import NATIVE, TrainedModel
 from informin.outputs import new_files, new_folder
 from informin.publishing.card import write_card
-from informin.publishing.fit_record import FitRecord
 from informin.publishing.origin import remove_origins
 from informin.publishing.published import ADAPTER_WEIGHTS, MADE_FROM_WEIGHTS, raise_if_linked, raise_if_not_finite
-from informin.training.record import RunRecord
+from informin.training.record import FitRecord, RunRecord
 from modeling_informin import HEAD_FILE, has_pooler, sentence_transformers_files
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}

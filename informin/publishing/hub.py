@@ -5,9 +5,9 @@ puts the SHA of the first into the examples of the model card.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,13 @@ from typing import Any
 from huggingface_hub import CommitInfo, HfApi, get_token
 
 from informin.errors import PushError, UsageError, error_line
+from informin.evaluation.results import Results, load_all_results
+from informin.evaluation.scoring import pooler_of
+from informin.models.checksums import weights_sha256
+from informin.models.opening import load_model
 from informin.publishing.card import CARD, is_edited, write_card
-from informin.publishing.fit_record import FITTED
-from informin.publishing.published import REPLACED, check_export, published_files
-from informin.training.record import TRAINING
+from informin.publishing.published import REPLACED, check_export, published_files, raise_if_linked
+from informin.training.record import FITTED, TRAINING, RunRecord
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +30,7 @@ MODEL, SPACE = "model", "space"  # kinds of repositories
 SPACE_TAG = "informin-cl-search"  # in the metadata of the Spaces of this project
 TOKEN_HELP = "Create a token with write access in your Hub settings, then run `hf auth login` or set HF_TOKEN."
 OLD = ("report.json",)  # with sentences; earlier versions published it
+TESTED = {"whitening": None, "split": "test", "precision": "fp32"}
 
 
 @dataclass(frozen=True)
@@ -176,3 +180,59 @@ def _as_push_errors(folder: str | Path, to: Destination) -> Iterator[None]:
             f"The push to {to.repo} failed: {error_line(error)}. The model is saved in {folder}.",
             finish,
         ) from error
+
+
+def add_results(folder: str | Path, files: Sequence[str | Path], *, trust_remote_code: bool = False) -> None:
+    """Copy results of `informin eval` into the results/ of an exported folder.
+
+    The checksum of the weights tells whether a file belongs to this model or to its source model. Results of a model
+    in another folder count as another seed, if its training.json differs only in the seed. Nothing is copied if one of
+    the files does not belong here.
+
+    Args:
+        folder: An exported folder.
+        files: Results files, or folders of them.
+        trust_remote_code: Run the model's own code, if it needs it to be loaded.
+
+    Raises:
+        UsageError: The folder is no output of training, or results belong to another model or were computed with other
+            settings.
+    """
+    folder = Path(folder)
+    raise_if_linked(folder)
+    record = RunRecord.load(folder)
+    if record is None:
+        raise UsageError("is set, but only the card of a trained model has a table of scores", option="results")
+    model = load_model(folder, device="cpu", trust_remote_code=trust_remote_code)
+    ours, base = weights_sha256(model), (record.base_model or {}).get("weights_sha256")
+    default = model.prompts.get(model.default_prompt_name or "", "")
+    usual = {"max_length": model.max_seq_length, "prompt": record.options.get("prompt", default) or None}
+    usual["pooler"] = pooler_of(model)
+    placed = {}
+    for results in load_all_results(files):
+        seed = _other_seed(results, record)
+        if results.weights_sha256 == ours:
+            place, name = "model.json", "this model"
+        elif results.weights_sha256 == base:
+            place, name = f"base-{results.pooler}.json", "before training"
+        elif seed is not None:
+            place, name = f"other_seeds/seed{seed}.json", f"seed {seed}"
+        else:
+            needed = f"the weights of {folder}, of its source model or of another seed of the run"
+            raise UsageError(f"has results of another model ({results.model})", option="results", needed=needed)
+        for setting, value in (TESTED if name == "before training" else TESTED | usual).items():
+            if getattr(results, setting) != value:
+                found = f"has results of {results.model} with {setting} {getattr(results, setting)!r}"
+                raise UsageError(found, option="results", needed=repr(value))
+        placed[place] = replace(results, model=name)  # the name may be a local path
+    for place, results in placed.items():
+        results.save(folder / "results" / place)
+
+
+def _other_seed(results: Results, record: RunRecord) -> int | None:
+    """Return the seed of a run that differs from this one only in the seed, if its weights gave these results."""
+    other = RunRecord.load(results.model)
+    if other is None or other.seed == record.seed:
+        return None
+    same = (other.base_model, other.data, other.options) == (record.base_model, record.data, record.options)
+    return other.seed if same and weights_sha256(load_model(results.model)) == results.weights_sha256 else None

@@ -21,9 +21,8 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from informin.errors import UsageError
 from informin.files import read_json
 from informin.publishing.card import CARD
-from informin.publishing.fit_record import FITTED
 from informin.publishing.origin import LORA_CONFIG, TOKENIZER_CONFIG, raise_if_local_path
-from informin.training.record import TRAINING
+from informin.training.record import FITTED, TRAINING
 from modeling_informin import HEAD_FILE
 
 ADAPTER_WEIGHTS = (LORA_CONFIG, "adapter_model.safetensors")
@@ -47,7 +46,7 @@ MODULE = (
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 # What an upload deletes from the repository if the folder does not have it.
 REPLACED = (*ROOT, *MODULE, "model-?????-of-?????.safetensors", *(f"[0-9]*_*/{name}" for name in MODULE), *RESULTS)
-# `model` in results that `informin.publishing.added_results` added.
+# `model` in results that `informin.publishing.hub` added.
 ADDED = re.compile(r"this model|before training|seed [0-9]+")
 EXPORTED = "a folder that `informin train`, `fit` or `export` wrote"
 

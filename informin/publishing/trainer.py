@@ -12,13 +12,13 @@ from transformers import Trainer
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import HubStrategy
 
+from informin.distributed import skeleton, with_weights
 from informin.errors import PushError, SaveError, UsageError, error_line
 from informin.files import set_usual_modes
 from informin.models.checksums import forget_truncation
 from informin.models.trained import TrainedModel
 from informin.publishing.export import export_folder
 from informin.publishing.hub import Destination, prepare, push_folder
-from informin.publishing.sharded import skeleton, with_weights
 from informin.training.record import RunRecord
 
 logger = logging.getLogger(__name__)

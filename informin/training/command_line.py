@@ -12,9 +12,8 @@ from transformers import HfArgumentParser
 from informin import program
 from informin.errors import UsageError, error_line
 from informin.objectives.terms import option
-from informin.training.data_options import CardArguments, DataArguments
-from informin.training.options import InforMinTrainingArguments, recipe_options
-from informin.training.term_options import option_defaults
+from informin.training.defaults import option_defaults
+from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments, recipe_options
 
 # Options of transformers that are often used; `--help` shows them and ours.
 OFTEN_USED = (

@@ -12,10 +12,10 @@ from informin.distributed import first_of_machine_first
 from informin.errors import UsageError
 from informin.guide.cache import CachedGuide, load_guide
 from informin.guide.neighbors import check_neighbors
-from informin.guide.protocol import GuideNeeds
 from informin.guide.replay import GeneralSentences, load_general_sentences
 from informin.models.opening import load_model
 from informin.models.trained import TrainedModel
+from informin.objectives.terms import GuideNeeds
 from informin.training.options import InforMinTrainingArguments
 from informin.training.sentences import Sentences
 from informin.training.tokens import TRUNCATED, tokenize

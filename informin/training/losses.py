@@ -1,14 +1,17 @@
-"""The losses of a run: a stop at the first NaN, the means of the terms, and their names in the log."""
+"""The losses of a run: a stop at the first NaN, the means of the terms, their names in the log, and their strength."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
 from informin.errors import NonFiniteLossError
+from informin.models.cpu_parts import retained_graphs
 
 TERM = "terms/"  # prefix of the objective's terms in the log
+CONTRAST = "contrast"
 
 
 class Losses:
@@ -72,3 +75,55 @@ def logged_scores(entry: Mapping) -> dict[str, float]:
 def loss_text(value: float) -> str:
     """Return a loss with four decimals, or, if it is small, with two digits: not 0.0000 for a contrast near 0."""
     return f"{value:.1e}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"
+
+
+def shares(
+    losses: Mapping[str, Tensor], projection: Tensor, size: int, weights: Sequence[Tensor]
+) -> dict[str, tuple[float, bool]]:
+    """Return the strength of each weighted term divided by that of the contrast. Changes no gradient and no weight.
+
+    Of a term that reads the projections, such as reconstruction, it is the pull on the positive pairs: the derivative
+    of the term along the gradient of the pairs' cosines. If the negatives are at right angles to the pairs, the
+    contrast has (1 - p) / temperature, with p the softmax probability of the pair, and reconstruction in the form
+    `code` has 4 lambda / d. It is negative for a term that pushes the two views apart. Of another term, such as masked
+    language modeling and attention mutual information, it is the norm of the gradient by the weights that both terms
+    train.
+
+    Args:
+        losses: Weighted terms by name, including the contrast.
+        projection: Projections from which the terms were computed, (N, d): view 1, view 2, and maybe further rows.
+        size: Number of sentences B, at most N / 2.
+        weights: Weights to train. Empty leaves out the terms that do not read the projections.
+
+    Returns:
+        By name, the ratio, and whether it is that of the pull on the positive pairs.
+    """
+    cosines = cosine_similarity(projection[:size].float(), projection[size : 2 * size].float())
+    (toward,) = torch.autograd.grad(cosines.sum(), projection)
+    pulls: dict[str, float] = {}
+    found: dict[str, tuple[float, bool]] = {}
+    for name, loss in losses.items():
+        if (gradient := gradients(loss, [projection])[0]) is not None:
+            pulls[name] = -(gradient.float() * toward.float()).sum().item()
+    if pulls.get(CONTRAST, 0) > 0:
+        found = {name: (pull / pulls[CONTRAST], True) for name, pull in pulls.items() if name != CONTRAST}
+    if weights and (others := losses.keys() - pulls.keys()):
+        base = gradients(losses[CONTRAST], weights)
+        for name in (name for name in losses if name in others):
+            both = [(x, y) for x, y in zip(gradients(losses[name], weights), base) if x is not None and y is not None]
+            if both:
+                mine, its = (torch.stack([x.float().norm() for x in side]).norm() for side in zip(*both))
+                found[name] = ((mine / its).item(), False)
+    return found
+
+
+def gradients(loss: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    """Return the gradients by the inputs, None for inputs that the loss does not depend on, and keep the graph."""
+    with retained_graphs():
+        return torch.autograd.grad(loss, inputs, retain_graph=True, allow_unused=True)
+
+
+def shares_line(found: Mapping[str, tuple[float, bool]]) -> str:
+    """Return the shares as text, such as "reconstruction 0.8% of the contrast's pull on the positive pairs"."""
+    of = {True: "of the contrast's pull on the positive pairs", False: "of the contrast's gradient"}
+    return ", ".join(f"{name} {100 * value:.2g}% {of[pull]}" for name, (value, pull) in found.items())

@@ -9,8 +9,7 @@ from informin.evaluation.development import Development
 from informin.evaluation.measures import ALL
 from informin.objectives import OBJECTIVES
 from informin.objectives.terms import check_value
-from informin.training.defaults import used_options
-from informin.training.term_options import option_defaults
+from informin.training.defaults import option_defaults, used_options
 from informin.views import VIEWS
 
 FIRST = "eval_first_score"  # `metric_for_best_model` until the first score is known

@@ -1,6 +1,6 @@
-"""The record of a training run, stored as training.json next to the weights. The model card is generated from it.
+"""The records from which model cards are generated: of a run (training.json), and of a fit (fit.json).
 
-It contains no path, user name or host name: of files and folders, only the last part of the path.
+They contain no path, user name or host name: of files and folders, only the last part of the path.
 """
 
 import hashlib
@@ -19,14 +19,13 @@ from transformers.trainer_pt_utils import AcceleratorConfig
 
 from informin import __version__
 from informin.evaluation.results import environment
-from informin.evaluation.senteval_files import HUB_DATA
+from informin.evaluation.senteval import HUB_DATA
 from informin.files import last_name, read_json, write_json
 from informin.models.cpu_parts import parts_in_training
 from informin.models.opening import Source
 from informin.objectives import OBJECTIVES
-from informin.training.data_options import CardArguments, DataArguments
 from informin.training.losses import logged_scores
-from informin.training.options import InforMinTrainingArguments
+from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments
 from informin.training.sentences import HUB_SENTENCES, Sentences
 
 logger = logging.getLogger(__name__)
@@ -46,6 +45,7 @@ RARE = """
 DEFAULTS = {field.name: field.default for field in fields(InforMinTrainingArguments)}
 # The resolved values.
 DEFAULTS |= {"pooler": "cls", "prompt": "", "metric_for_best_model": "eval_spearman", "backend": "native"}
+FITTED = "fit.json"
 
 
 @dataclass
@@ -229,3 +229,44 @@ def options_of(args: InforMinTrainingArguments, rows: Any) -> dict[str, Any]:
     if (parts := parts_in_training(args)) > 1:
         packed["cpu_parts"] = parts
     return options | packed | {"precision": precision(args), "processes": args.world_size}
+
+
+@dataclass
+class FitRecord:
+    """What `informin fit` or `distill` did. It contains no path, user name or host name.
+
+    Attributes:
+        informin: Version of this package.
+        base_model: name; hub_id (null for a folder); revision, a commit.
+        task: clustering or search.
+        texts: Number of texts that it was fitted on.
+        dimensions: Of the new embeddings.
+        options: Options of the adapter; none for a static model.
+        drift: Changes to the embeddings, as in training.json; null if not measured.
+        kind: adapter, or static for a table of token vectors.
+        remote_code: Whether the model needs code from its repository.
+        license: License of the source model, with its name and link if the Hub does not list it.
+    """
+
+    informin: str
+    base_model: dict[str, Any]
+    task: str
+    texts: int
+    dimensions: int
+    options: dict[str, Any] = field(default_factory=dict)
+    drift: dict[str, Any] | None = None
+    remote_code: bool = False
+    kind: str = "adapter"
+    license: Any = None
+    license_name: str | None = None
+    license_link: str | None = None
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "FitRecord | None":
+        """Load the record of a folder; None if there is none."""
+        path = Path(folder, FITTED)
+        return cls(**read_json(path)) if path.is_file() else None
+
+    def save(self, folder: str | Path) -> None:
+        """Write fit.json."""
+        write_json(Path(folder, FITTED), asdict(self))

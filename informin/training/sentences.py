@@ -16,9 +16,9 @@ from informin.evaluation.collections import load_retrieval_pairs
 from informin.evaluation.development import Development, DevelopmentSet
 from informin.evaluation.drift import stsb_dev
 from informin.evaluation.labels import load_labels
-from informin.evaluation.senteval_files import hub_file, senteval_folder
+from informin.evaluation.senteval import hub_file, senteval_folder
 from informin.texts import as_texts, find_files, is_blank, read_texts
-from informin.training.data_options import DataArguments
+from informin.training.options import DataArguments
 
 logger = logging.getLogger(__name__)
 

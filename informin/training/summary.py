@@ -9,9 +9,16 @@ import torch
 from datasets import IterableDataset
 
 from informin.errors import InforMinError, counted, error_line
-from informin.evaluation.drift import FEWEST, MEASURES, distinct, measure_drift, rows_to_read, stsb_dev
-from informin.evaluation.embedding_cache import embed_once
-from informin.evaluation.examples import neighbor_examples
+from informin.evaluation.drift import (
+    FEWEST,
+    MEASURES,
+    distinct,
+    measure_drift,
+    neighbor_examples,
+    rows_to_read,
+    stsb_dev,
+)
+from informin.evaluation.encode import embed_once
 from informin.objectives import OBJECTIVES
 from informin.training.losses import logged_scores, logged_terms, loss_text
 from informin.training.record import evaluations, precision

@@ -17,9 +17,9 @@ from informin.evaluation.drift import (
     mean_squared_distance,
     measure_drift,
     mutual_pairs,
+    neighbor_examples,
     stsb_dev,
 )
-from informin.evaluation.examples import neighbor_examples
 from informin.evaluation.geometry import effective_rank, hubness, nearest, occurrences, rotated_cosine, uniformity, unit
 from informin.evaluation.table import render
 from tests.conftest import raises_usage

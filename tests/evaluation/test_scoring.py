@@ -12,12 +12,11 @@ from informin.adapters.rows import smooth_rows
 from informin.errors import UndefinedScoreError
 from informin.evaluation import scoring
 from informin.evaluation.collections import DEPTH
+from informin.evaluation.encode import whiten, whitened
 from informin.evaluation.labels import score_labels
 from informin.evaluation.results import load_results
-from informin.evaluation.scoring import load_tasks, pooler_of, score_model
+from informin.evaluation.scoring import load_tasks, pooler_of, score_model, score_sts
 from informin.evaluation.senteval import load_task
-from informin.evaluation.sts import score_sts
-from informin.evaluation.whitening import whiten, whitened
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.models.opening import load_model
 from tests.conftest import make_sentences, raises_usage, save_sentence_transformer

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from informin.evaluation import load_stsb_dev, senteval_files
-from informin.evaluation.senteval import STSB_DEV
-from informin.evaluation.senteval_files import senteval_folder, unpack
+from informin.evaluation import load_stsb_dev, senteval
+from informin.evaluation.senteval import STSB_DEV, senteval_folder, unpack
 from tests.conftest import raises_usage
 from tests.senteval_data import stsb_dev
 
@@ -30,8 +29,8 @@ def make_tar(path: Path, members: dict[str, bytes | str], mode="w"):
 @pytest.fixture
 def no_hub(tmp_path, monkeypatch):
     """An empty Hub cache (the tests are offline), and no SentEval folder in the environment."""
-    monkeypatch.setattr(senteval_files.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(senteval_files.constants, "HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(senteval.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(senteval.constants, "HF_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("SENTEVAL_DATA", raising=False)
 
 
@@ -39,7 +38,7 @@ def no_hub(tmp_path, monkeypatch):
 def hub_archive(tmp_path, monkeypatch, no_hub):
     """A Hub with senteval.tar."""
     path = make_tar(tmp_path / "senteval.tar", {f"data/downstream/{STSB_DEV}": stsb_dev("hub")})
-    monkeypatch.setattr(senteval_files, "hf_hub_download", lambda *args, **kwargs: str(path))
+    monkeypatch.setattr(senteval, "hf_hub_download", lambda *args, **kwargs: str(path))
     return path
 
 
@@ -61,7 +60,7 @@ def test_precedence_of_senteval_folders(tmp_path, monkeypatch, hub_archive):
 
 def test_hub_archive_is_unpacked_once(monkeypatch, hub_archive):
     unpacked = []
-    monkeypatch.setattr(senteval_files, "unpack", lambda *paths: unpacked.append(paths) or unpack(*paths))
+    monkeypatch.setattr(senteval, "unpack", lambda *paths: unpacked.append(paths) or unpack(*paths))
     assert senteval_folder(None) == senteval_folder(None)
     assert len(unpacked) == 1
 

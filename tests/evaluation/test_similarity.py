@@ -7,12 +7,12 @@ import pytest
 from scipy.stats import spearmanr
 from sentence_transformers import SimilarityFunction
 
-from informin.evaluation import significance
+from informin.evaluation import ranking
 from informin.evaluation.collections import make_collection
 from informin.evaluation.pairs import GradedPairs
+from informin.evaluation.ranking import randomization_test
+from informin.evaluation.scoring import score_sts
 from informin.evaluation.senteval import StsTask
-from informin.evaluation.significance import randomization_test
-from informin.evaluation.sts import score_sts
 
 SOURCE = np.random.default_rng(3)
 VECTORS = SOURCE.normal(size=(40, 6)) * SOURCE.uniform(0.1, 30, size=(40, 1))
@@ -63,15 +63,15 @@ def test_equal_texts_are_tied_at_any_length(name, scale):
 @pytest.mark.parametrize("block", [1, 51 * 7, 2**30])
 def test_the_p_value_does_not_depend_on_the_block(monkeypatch, block):
     one, other = np.random.default_rng(1).normal(size=(2, 51))
-    monkeypatch.setattr(significance, "TRIALS", 500)
+    monkeypatch.setattr(ranking, "TRIALS", 500)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(500, 51))
     expected = (1 + (np.abs(signs @ (one - other)) >= abs((one - other).sum()) - 1e-9).sum()) / 501
-    monkeypatch.setattr(significance, "SIGNS", block)
+    monkeypatch.setattr(ranking, "SIGNS", block)
     assert randomization_test(one, other) == expected
 
 
 def test_a_randomization_test_of_many_queries_fits_in_memory(monkeypatch):
-    monkeypatch.setattr(significance, "TRIALS", 500)
+    monkeypatch.setattr(ranking, "TRIALS", 500)
     tracemalloc.start()
     randomization_test(*np.random.default_rng(1).normal(size=(2, 40_000)))
     _, peak = tracemalloc.get_traced_memory()

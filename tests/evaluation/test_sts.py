@@ -8,11 +8,10 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from informin.errors import UndefinedScoreError
-from informin.evaluation.embedding_cache import EmbeddingCache
+from informin.evaluation.encode import EmbeddingCache, Whitening, whitened
 from informin.evaluation.pairs import GradedPairs
+from informin.evaluation.scoring import score_sts
 from informin.evaluation.senteval import StsTask
-from informin.evaluation.sts import score_sts
-from informin.evaluation.whitening import Whitening, whitened
 from tests.conftest import make_sentences
 
 SENTENCES = make_sentences(40, seed=5)

@@ -5,10 +5,19 @@ import copy
 import numpy as np
 import pytest
 
-from informin.evaluation.result_tables import check_same_files, load_others, tables_text
+from informin.evaluation.ranking import randomization_test
 from informin.evaluation.results import Results
-from informin.evaluation.significance import randomization_test
-from informin.evaluation.table import Row, Table, footnotes, model_label, render, score_tables
+from informin.evaluation.table import (
+    Row,
+    Table,
+    check_same_files,
+    footnotes,
+    load_others,
+    model_label,
+    render,
+    score_tables,
+    tables_text,
+)
 from tests.conftest import raises_usage
 from tests.evaluation.results_helpers import STS, results, sample, search
 

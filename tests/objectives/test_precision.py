@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from informin.objectives import blocks
+from informin.objectives import numerics
 from informin.objectives.contrast import contrast
 from informin.objectives.decorrelation import decorrelation, self_contrast
 from informin.objectives.distillation import cosine_distance
@@ -27,7 +27,7 @@ LOSSES = {
 @pytest.mark.parametrize("anchors", [512, 4], ids=["at once", "by blocks"])
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_value_and_gradient_are_the_same_under_autocast(views, loss, anchors, monkeypatch):
-    monkeypatch.setattr(blocks, "ANCHORS", anchors)
+    monkeypatch.setattr(numerics, "ANCHORS", anchors)
     found = []
     for enabled in (False, True):
         x, y = (view.clone().requires_grad_() for view in views)

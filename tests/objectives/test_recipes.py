@@ -8,9 +8,8 @@ from experiments.studies.plan import read_study
 from informin.objectives import OBJECTIVES
 from informin.objectives.attention_mi import attention_layers
 from informin.objectives.reconstruction import FORMS
-from informin.training.defaults import filled_in, paper_row
+from informin.training.defaults import filled_in, option_defaults, paper_row
 from informin.training.options import InforMinTrainingArguments
-from informin.training.term_options import option_defaults
 from tests.conftest import ROOT
 
 LARGE = dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)

@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 from informin.guide.replay import GeneralSentences
 from informin.objectives.terms import Masking
 from informin.training.checkpoints import complete_checkpoints, step_of
-from informin.training.data_options import DataArguments
+from informin.training.options import DataArguments
 from informin.training.sentences import load_sentences
 from informin.training.signals import StopOnSignal
 from informin.views.attention import ViewDropout

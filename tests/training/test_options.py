@@ -10,9 +10,8 @@ from transformers import HfArgumentParser, TrainingArguments
 
 from informin.objectives import OBJECTIVES
 from informin.training.command_line import OFTEN_USED, Parser, ours, parse
-from informin.training.defaults import filled_in, mixed_precision
+from informin.training.defaults import filled_in, mixed_precision, option_defaults
 from informin.training.options import RECIPES, InforMinTrainingArguments
-from informin.training.term_options import option_defaults
 from tests.conftest import raises_usage, resolve_for, save_bert, save_roberta
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from informin.training.data_options import DataArguments
+from informin.training.options import DataArguments
 from informin.training.sentences import load_sentences
 from tests import forked
 from tests.conftest import make_sentences, save_bert

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from informin.objectives import blocks
+from informin.objectives import numerics
 from informin.objectives.contrast import contrast
 from informin.objectives.guided_similarity import guided_similarity
 
@@ -33,7 +33,7 @@ def of(loss) -> tuple[torch.Tensor, ...]:
 @pytest.mark.parametrize("name", LOSSES)
 def test_blocks_give_the_value_and_gradient_of_the_full_batch(monkeypatch, name):
     whole = of(LOSSES[name])
-    monkeypatch.setattr(blocks, "ANCHORS", 4)  # 4, 4 and 3
+    monkeypatch.setattr(numerics, "ANCHORS", 4)  # 4, 4 and 3
     for one, other in zip(of(LOSSES[name]), whole):
         torch.testing.assert_close(one, other)
 
@@ -45,6 +45,6 @@ def test_blocks_store_no_full_similarity_matrix(monkeypatch):
         contrast(*views)
         assert (N, N) in shapes
         shapes.clear()
-        monkeypatch.setattr(blocks, "ANCHORS", 4)
+        monkeypatch.setattr(numerics, "ANCHORS", 4)
         contrast(*views)
     assert shapes and not {(4, N), (3, N)} & shapes

@@ -1,12 +1,30 @@
-"""Losses over large batches in blocks of anchors, so that memory grows linearly with the batch size."""
+"""Numerics of losses: float32 under autocast, and blocks of anchors, so that memory grows linearly with the batch."""
 
+import functools
 from collections.abc import Callable
 from itertools import repeat
 
+import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 ANCHORS = 512  # per block
+
+
+def in_float32(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Decorate a function of tensors so that it runs without autocast.
+
+    Under autocast its matrix products would run in bfloat16. The function itself must convert its inputs with
+    `x.float()`.
+    """
+
+    @functools.wraps(loss)
+    def full(*args, **kwargs) -> Tensor:
+        device = next(x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)).device
+        with torch.autocast(device.type, enabled=False):
+            return loss(*args, **kwargs)
+
+    return full
 
 
 def mean_over_anchors(loss_of: Callable[..., Tensor], anchors: Tensor, *rows: Tensor | None) -> Tensor:
