@@ -148,7 +148,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         masking = next((term.masking for term in self.terms if term.masking), None)
         compared = any(term.views_differ for term in self.terms)
         view = args.second_view
-        single = view.same_tokens and not (compared or args.view_dropout)
+        single = view.same_tokens and not (compared or args.view_rates)
         self._stack_views = StackedViews(tokens.tokenizer, masking, view, single, tokens)
         fill_heads(model, self.terms)
         trained.prepare(args, self._map_layers, self._stack_views.copies, compared and view.same_tokens)

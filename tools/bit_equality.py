@@ -56,7 +56,7 @@ def native_trainings() -> dict[str, dict]:
         | dict(guided_neighbors=4, replay_weight=1, replay_size=8, distillation_weight=1, pooler="mean"),
         "false negatives": dict(objective="simcse", false_negative_fraction=0.1, padding_free="false"),
         "crop": dict(objective="simcse", view="crop"),
-        "view dropout, chunks": dict(objective="simcse", view_dropout_rate=0.2, gradient_cache_chunk_size=8),
+        "view dropout, chunks": dict(objective="simcse", view_dropout=0.2, gradient_cache_chunk_size=8),
         "prompt": dict(objective="informin", prompt="the dog ", pooler="last"),
     }
 
@@ -72,8 +72,9 @@ def st_trainings() -> dict[str, dict]:
 
 
 def older(commands: Commands) -> Commands:
-    """Return commands with the forms by the names that they had in the older tree."""
+    """Return commands with the names that options and forms had in the older tree."""
     names = {f"--{option}={new}": f"--{option}={old}" for option, new, old in RENAMED}
+    names["--view_dropout=0.2"] = "--view_dropout_rate=0.2"
     return [[names.get(word, word) for word in words] for words in commands]
 
 

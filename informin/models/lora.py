@@ -10,20 +10,22 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
+ALPHA = 32  # the update is multiplied by 32 / r, as twice the usual rank of 16
+
 
 def add_lora(model: SentenceTransformer, args: Any) -> None:
     """Add low-rank matrices to the transformer of a model, and freeze the transformer's own weights.
 
     Args:
         model: The model, which is changed.
-        args: Training arguments with `lora_r`, `lora_alpha`, `lora_dropout` and `lora_target_modules`.
+        args: Training arguments with `lora_r` and `lora_dropout`.
     """
     from peft import LoraConfig  # an optional package
 
     transformer: Any = model[0].auto_model
     linear = (name for name, module in transformer.named_modules() if isinstance(module, nn.Linear))
-    names = args.lora_target_modules or sorted({name.rpartition(".")[2] for name in linear})
-    config = LoraConfig(r=args.lora_r, lora_alpha=args.lora_alpha, lora_dropout=args.lora_dropout, target_modules=names)
+    names = sorted({name.rpartition(".")[2] for name in linear})
+    config = LoraConfig(r=args.lora_r, lora_alpha=ALPHA, lora_dropout=args.lora_dropout, target_modules=names)
     model.add_adapter(config)
     for settings in transformer.peft_config.values():
         settings.target_modules = sorted(settings.target_modules)  # a set is saved in any order

@@ -72,9 +72,9 @@ class NativeModel(TrainedModel):
         config.update(before.get("dropouts", {}))  # the encoder's own rates, if this is a checkpoint
         config.informin = {name: value for name, value in settings.items() if name != "prompt"}
         config.informin |= {"pooling": self.pooling} | self.prompt_settings(args) | self._file_settings()
-        if args.view_dropout_rate is not None:
+        if args.view_dropout and not args.view_rates:
             config.informin["dropouts"] = {name: getattr(config, name) for name in DROPOUTS}
-            config.update(dict.fromkeys(DROPOUTS, args.view_dropout_rate))
+            config.update(dict.fromkeys(DROPOUTS, args.view_dropout[0]))
         kind: Any = BertForInforMinCL if config.model_type == "bert" else RobertaForInforMinCL
         model, report = kind.from_pretrained(
             self.name,
@@ -112,13 +112,13 @@ class NativeModel(TrainedModel):
         forward = packed_forward if parts_in_training(args) == 1 else packed_forward_in_parts
         module.packed_forward = forward if args.padding_free else None
         # None: a masked copy has the encoder's own dropout.
-        rates = args.view_dropout and [*args.view_dropout, None][:copies]
+        rates = args.view_rates and [*args.view_rates, None][:copies]
         encoder = module.base_model
         prepare_encoder(encoder, [layer.attention.self for layer in encoder.encoder.layer], rates, map_layers)
         if dropout_only and not any(part.p > 0 for part in encoder.modules() if isinstance(part, nn.Dropout)):
             raise UsageError(
                 "Every dropout rate of this model is 0, so the two views of a sentence would be identical",
-                fix="Set `view_dropout_rate`, for example to 0.1.",
+                fix="Set `view_dropout`, for example to 0.1.",
             )
 
     def save(self, folder: str | Path, usual: Callable[[], None], module: nn.Module | None = None) -> None:
@@ -140,7 +140,7 @@ class NativeModel(TrainedModel):
 def unpackable(args: Any) -> list[str]:
     """Return the options that require padded batches."""
     reasons = {
-        "`view_dropout`": args.view_dropout is not None,
+        "`view_dropout`": args.view_rates is not None,
         "attention maps": any(term.reads_maps for term in args.terms),
         "`gradient_checkpointing`": args.gradient_checkpointing,
         "`torch_compile`": args.torch_compile,

@@ -168,8 +168,7 @@ class WrappedModel(TrainedModel):
         unsupported: dict[str, Any] = {term.weight or "objective": self.unsupported(term) for term in args.terms}
         unsupported |= {
             "projection_head": args.projection_head != "none" and "a projection head",
-            "view_dropout": args.view_dropout is not None and "a dropout rate per view",
-            "view_dropout_rate": args.view_dropout_rate is not None and "another dropout rate",
+            "view_dropout": args.view_dropout is not None and "another dropout rate",
             "padding_free": args.padding_free and "packing",
         }
         for name, what in unsupported.items():

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from informin.distributed import sum_over_processes, world_size
-from informin.objectives.terms import Masking, Term, Views, check_value, needed, option
+from informin.objectives.terms import Masking, Term, Views, needed, option
+
+MASKED = 0.15  # fraction of the tokens, as in BERT
 
 
 def masked_lm(losses: Tensor) -> Tensor:
@@ -51,17 +53,13 @@ class MaskedLM(Term):
     views_differ = False
 
     mlm_weight: float = option(0, "Weight of masked language modeling, InforMin-CL's beta.")
-    mlm_probability: float = option(0.15, "Fraction of tokens to mask.")
     masked_views: bool = option(
         False, "Mask the two views themselves instead of a third copy, as in InforMin-CL's released code."
     )
 
-    def check(self) -> None:
-        check_value(0 < self.mlm_probability < 1, "mlm_probability", self.mlm_probability, "a fraction between 0 and 1")
-
     @property
     def masking(self) -> Masking:
-        return Masking(self.mlm_probability, self.masked_views)
+        return Masking(MASKED, self.masked_views)
 
     def loss(self, views: Views) -> dict[str, Tensor]:
         return {"mlm": masked_lm(needed(views.lm_losses))}

@@ -3,10 +3,8 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Optional
 
-import yaml
 from transformers import HfArgumentParser
 
 from informin import program
@@ -25,10 +23,9 @@ OFTEN_USED = (
 
 @dataclass
 class ModelArguments:
-    """The encoder to train, and the file with options."""
+    """The encoder to train."""
 
     model_name: Optional[str] = option(None, "Encoder to train: Hub id or local folder. Required.")
-    config: Optional[str] = option(None, "YAML file with options. The command line overrides it.")
 
 
 class Formatter(argparse.HelpFormatter):
@@ -43,11 +40,11 @@ class Formatter(argparse.HelpFormatter):
 
 
 class Parser(program.Parser, HfArgumentParser):
-    """HfArgumentParser with a short `--help`, and the values of `--config` or `--recipe` as defaults."""
+    """HfArgumentParser with a short `--help`, and the values of `--recipe` as defaults."""
 
     def __init__(self):
         kinds: Any = [ModelArguments, DataArguments, CardArguments, InforMinTrainingArguments]
-        usage = "informin train --model_name MODEL [--config FILE.yaml | --recipe NAME] [options]"
+        usage = "informin train --model_name MODEL [--recipe NAME | FILE.yaml] [options]"
         about = (
             "Train sentence embeddings on unlabeled text. All options of transformers' TrainingArguments are accepted."
         )
@@ -60,9 +57,9 @@ class Parser(program.Parser, HfArgumentParser):
 
     def set_file(self, values: dict[str, Any], name: str) -> None:
         """Use the values of a file as defaults. Raise UsageError for one that is not an option."""
-        known = {action.dest for action in self._actions} - {"config", "recipe", "help"}
+        known = {action.dest for action in self._actions} - {"recipe", "help"}
         if unknown := sorted(map(str, set(values) - known)):
-            raise UsageError(f"{name}: no such option: {', '.join(unknown)}", option="config")
+            raise UsageError(f"{name}: no such option: {', '.join(unknown)}", option="recipe")
         for option_name, value in values.items():
             if value is False and option_name.endswith("_strategy"):  # YAML reads a bare `no` as false
                 values[option_name] = "no"
@@ -81,7 +78,7 @@ def parse(
 ) -> tuple[str, DataArguments, CardArguments, InforMinTrainingArguments]:
     """Return the model's name and the options of a run.
 
-    Precedence, highest first: the command line, the file that `recipe` or `config` names, `options`, the paper's values
+    Precedence, highest first: the command line, the file that `recipe` names, `options`, the paper's values
     for the model, the default.
 
     Args:
@@ -95,15 +92,10 @@ def parse(
     parser = Parser()
     parser.set_file(dict(options or {}), "options")
     first = program.Parser(add_help=False)
-    for name in ("config", "recipe"):
-        first.add_argument(f"--{name}")
-    files, rest = first.parse_known_args(argv)
-    if files.config and files.recipe:
-        raise UsageError("is given together with `config`", option="recipe", fix="Both name options: use one.")
-    if files.recipe:
-        parser.set_file(recipe_options(files.recipe), files.recipe)
-    if files.config:
-        parser.set_file(_read_yaml(files.config), files.config)
+    first.add_argument("--recipe")
+    given, rest = first.parse_known_args(argv)
+    if given.recipe:
+        parser.set_file(recipe_options(given.recipe), given.recipe)
     try:
         model, data, card, args = parser.parse_args_into_dataclasses(rest, look_for_args_file=False)
     except UsageError:
@@ -113,13 +105,3 @@ def parse(
     if not model.model_name:
         raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
     return model.model_name, data, card, args
-
-
-def _read_yaml(path: str) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"{path} cannot be read: {error_line(error)}", option="config") from error
-    if not isinstance(values, dict):
-        raise UsageError(f"is {path}", option="config", needed="a file with lines of `option: value`")
-    return values

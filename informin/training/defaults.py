@@ -96,8 +96,6 @@ def published(args: Any, config: PreTrainedConfig | None = None) -> dict[str, An
         return {}
     values = {name: getattr(args, name) for name in option_defaults() if getattr(args, name) is not None}
     unused = set(option_defaults()) - used_options(args.objective, row.options | values)
-    if args.view_dropout_rate is not None:  # replaces the two rates
-        unused.add("view_dropout")
     batch = max(1, row.batch_size // number_of_processes())
     wanted = {"per_device_train_batch_size": batch, "learning_rate": row.learning_rate} | row.options
     return {name: v for name, v in wanted.items() if name not in unused and getattr(args, name) is None}

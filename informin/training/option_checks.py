@@ -89,13 +89,10 @@ def check_terms(args: Any) -> None:
     """Raise UsageError for terms that learn nothing or that exclude other options."""
     if not any(term.summand for term in args.terms):
         raise UsageError(f"{args.objective} has no term with a weight above 0", option="objective")
-    rates, rate = args.view_dropout, args.view_dropout_rate
-    rates_fit = rates is None or (len(rates) == 2 and 0 <= rates[0] < rates[1] < 1)
-    check_value(rates_fit, "view_dropout", rates, "two increasing rates, at least 0 and below 1, such as 0.05 0.15")
-    check_value(
-        rate is None or (rates is None and 0 < rate < 1), "view_dropout_rate", rate, "one rate, or view_dropout"
-    )
-    if rates and args.replay_weight:
+    rates = args.view_dropout or [0.1]
+    rates_fit = len(rates) in (1, 2) and rates == sorted({*rates}) and 0 <= rates[0] and 0 < rates[-1] < 1
+    check_value(rates_fit, "view_dropout", rates, "one rate, or two increasing ones, below 1, such as 0.05 0.15")
+    if args.view_rates and args.replay_weight:
         raise UsageError("sets rates for two views, and replayed sentences are not a view", option="view_dropout")
     view, settings = args.second_view, args.gradient_checkpointing_kwargs or {}
     for term in args.terms:

@@ -120,13 +120,11 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
     )
     export_prompt: bool = option(False, "Make the prompt the default prompt of the exported model.")
     lora_r: Optional[int] = option(
-        None, "Train low-rank matrices of this rank (LoRA) instead of the encoder's weights, such as 16. Needs peft."
+        None,
+        "Train low-rank matrices of this rank (LoRA), such as 16, in all linear layers, instead of the encoder's "
+        "weights. Needs peft.",
     )
-    lora_alpha: int = option(32, "With LoRA: scale of the low-rank update, which is multiplied by alpha / r.")
     lora_dropout: float = option(0.05, "With LoRA: dropout rate of the inputs of the adapted layers.")
-    lora_target_modules: Optional[list[str]] = option(
-        None, "With LoRA: names of the linear layers to adapt, such as q_proj v_proj. Default: all of them."
-    )
     lora_merge: bool = option(
         True, "With LoRA: export a complete model with merged weights. False exports the low-rank matrices alone."
     )
@@ -135,8 +133,8 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
     objective: str = option("informin", "Training objective.", choices=OBJECTIVES)
     recipe: Optional[str] = option(
         None,
-        "Name of a recipe in informin/recipes, such as adapt. Options that you set override it. In Python, an option "
-        "set to its default counts as not set.",
+        "YAML file of options, or the name of one in informin/recipes, such as adapt. Options that you set override "
+        "it. In Python, an option set to its default counts as not set.",
     )
     projection_head: Optional[Literal["mlp", "none"]] = option(
         None,
@@ -151,11 +149,8 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
     )
     view_dropout: Optional[list[float]] = option(
         None,
-        "Two dropout rates, for view 1 and view 2, applied to hidden states and attention. "
+        "Dropout rate of hidden states and attention: one for both views, or one for each, such as 0.05 0.15. "
         "Default: 0.05 0.15 for scd, else the encoder's own rates.",
-    )
-    view_dropout_rate: Optional[float] = option(
-        None, "One dropout rate for both views, applied to hidden states and attention. Default: the encoder's own."
     )
     guide_model: Optional[str] = option(
         None, "Frozen encoder that guides the training. Default: the encoder before training."
@@ -346,6 +341,11 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         return tuple(term for term in built if term.strength > 0)
 
     @property
+    def view_rates(self) -> list[float] | None:
+        """The dropout rates of view 1 and view 2; None if both views have the same rate."""
+        return self.view_dropout if len(self.view_dropout or []) > 1 else None
+
+    @property
     def second_view(self) -> View:
         """How the second view of a sentence is made, with its options."""
         values, kind = self._values, VIEWS[self.view]
@@ -357,7 +357,7 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         values = self._values
         of_terms = [field.name for term in self.terms for field in fields(term)]
         of_view = [] if self.view == "dropout" else ["view", *(field.name for field in fields(self.second_view))]
-        names = ("objective", "view_dropout", "view_dropout_rate", *of_view, *of_terms)
+        names = ("objective", "view_dropout", *of_view, *of_terms)
         return {name: values[name] for name in names if values[name] is not None}
 
     @property
@@ -375,8 +375,17 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
 
 
 def recipe_options(name: str) -> dict[str, Any]:
-    """Return the options of a recipe in informin/recipes. Raise UsageError for an unknown name."""
+    """Return the options of a recipe: a YAML file, or the name of one in informin/recipes.
+
+    Raises:
+        UsageError: There is no such recipe, or the file has no options.
+    """
     paths = {path.stem: path for path in sorted(RECIPES.glob("*.yaml"))}
-    if name not in paths:
-        raise UsageError(f"is {name}", option="recipe", needed=f"one of: {', '.join(paths)}")
-    return yaml.safe_load(paths[name].read_text(encoding="utf-8"))
+    path = paths.get(name, Path(name))
+    if path.suffix not in (".yaml", ".yml"):
+        raise UsageError(f"is {name}", option="recipe", needed=f"a .yaml file, or one of: {', '.join(paths)}")
+    with path.open(encoding="utf-8") as file:
+        values = yaml.safe_load(file)
+    if not isinstance(values, dict):
+        raise UsageError(f"is {path}", option="recipe", needed="a file with lines of `option: value`")
+    return values

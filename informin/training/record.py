@@ -40,7 +40,7 @@ SHAPING = """
 RARE = """
     data_seed dataloader_drop_last train_sampling_strategy ignore_data_skip neftune_noise_alpha optim_target_modules
     full_determinism tf32 torch_compile metric_for_best_model pooler prompt gradient_cache_chunk_size backend lora_r
-    lora_alpha lora_dropout lora_target_modules
+    lora_dropout
 """.split()  # recorded only if they differ from the default
 DEFAULTS = {field.name: field.default for field in fields(InforMinTrainingArguments)}
 # The resolved values.

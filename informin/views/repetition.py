@@ -32,14 +32,11 @@ class Repetition(View):
     """
 
     title = "word repetition"
+    keeps_tokens = True
 
     repetition_rate: float = option(
         0.32, "Maximum fraction of the tokens that the second view repeats, at least two tokens."
     )
-
-    @property
-    def keeps_tokens(self) -> bool:
-        return True
 
     def check(self) -> None:
         rate = self.repetition_rate

@@ -75,10 +75,7 @@ class View(ABC):
 
     title: ClassVar[str]
     same_tokens: ClassVar[bool] = False
-
-    @property
-    def keeps_tokens(self) -> bool:
-        return False
+    keeps_tokens: ClassVar[bool] = False
 
     def __post_init__(self):
         self.check()

@@ -22,7 +22,7 @@ OBJECTIVES = {
     "simcse on masked views": dict(objective="simcse", mlm_weight=0.1, masked_views=True),
     "simcse with a queue": dict(objective="simcse", queue_size=16),
     "simcse of crops": dict(objective="simcse", false_negative_fraction=0.2, view="crop"),
-    "decorrelation": dict(objective="scd", projector_size=32, view_dropout_rate=0.1),
+    "decorrelation": dict(objective="scd", projector_size=32, view_dropout=[0.1]),
     "guided": dict(objective="guided", guided_weight=1, replay_weight=1, replay_size=4),
 }
 

@@ -154,7 +154,7 @@ def test_native_and_wrapped_training_agree_on_the_first_embeddings(train, st_mea
         (dict(attention_mi_weight=0.1), "attention_mi_weight"),
         (dict(queue_size=16), "queue_size"),
         (dict(projection_head="mlp"), "projection_head"),
-        (dict(view_dropout_rate=0.2), "view_dropout_rate"),
+        (dict(view_dropout=[0.2]), "view_dropout"),
         (dict(pooler="cls"), "pooler"),
     ],
 )

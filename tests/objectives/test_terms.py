@@ -10,7 +10,6 @@ from informin.objectives import OBJECTIVES, Term
 from informin.objectives.attention_mi import AttentionMI
 from informin.objectives.contrast import Contrast
 from informin.objectives.decorrelation import Decorrelation, SelfContrast
-from informin.objectives.masked_lm import MaskedLM
 from informin.objectives.queue import Queue
 from informin.objectives.reconstruction import Reconstruction
 from informin.objectives.terms import Objective, PaperRow, check_value, fill_heads, option
@@ -35,7 +34,6 @@ HEADS = (Queue(queue_size=7), Reconstruction(reconstruction_weight=1.0), Decorre
         (AttentionMI, "attention_mi_form", "unit"),
         (Decorrelation, "off_diagonal_weight", INFINITE),
         (Decorrelation, "projector_size", 0),
-        *((MaskedLM, "mlm_probability", value) for value in (0, 1)),
         *((Queue, "momentum_decay", value) for value in (0, 1)),
         *((Queue, "momentum_dropout", value) for value in (1, -0.1)),
     ],

@@ -20,7 +20,7 @@ def options(bert, tmp_path):
     def options(*argv: str, yaml: str | None = None, name=None) -> dict:
         if yaml is not None:
             (tmp_path / "run.yaml").write_text(yaml)
-            argv = (f"--config={tmp_path / 'run.yaml'}", *argv)
+            argv = (f"--recipe={tmp_path / 'run.yaml'}", *argv)
         model_name, data, card, args = parse([f"--model_name={name or bert}", "--use_cpu=true", *argv])
         return vars(data) | vars(card) | vars(resolve_for(args, model_name))
 

@@ -52,7 +52,7 @@ def test_published_values(options, roberta_base, bert_large):
     assert (scd["self_contrast_weight"], scd["decorrelation_weight"], scd["off_diagonal_weight"]) == (1, 0.005, 0.013)
     assert scd["view_dropout"] == [0.05, 0.15] and scd["per_device_train_batch_size"] == 192
     assert options("--objective=scd", name=roberta_base)["view_dropout"] == [0.065, 0.24]
-    assert options("--objective=scd", "--view_dropout_rate=0.2")["view_dropout"] is None
+    assert options("--objective=scd", "--view_dropout=0.2")["view_dropout"] == [0.2]
     micse = options("--objective=micse", "--attention_mi_layers", "0", "1")
     assert (micse["queue_size"], micse["momentum_decay"], micse["warmup_steps"]) == (384, 0.995, 250)
     assert options("--objective=simcse", name=bert_large)["learning_rate"] == 1e-5
@@ -61,8 +61,8 @@ def test_published_values(options, roberta_base, bert_large):
 def test_options_may_come_from_python_a_recipe_and_the_command_line(bert, options):
     model_name, *_, args = parse([f"--model_name={bert}", "--seed=3"], {"seed": 1, "temperature": 0.1, "use_cpu": True})
     assert (model_name, args.seed, args.temperature) == (str(bert), 3, 0.1)
-    recipe = options("--recipe=informin-released", "--temperature=0.05", "--mlm_probability=0.2")
-    assert recipe["mlm_weight"] == 0.1 and recipe["mlm_probability"] == 0.2
+    recipe = options("--recipe=informin-released", "--temperature=0.05", "--mlm_weight=0.2")
+    assert recipe["mlm_weight"] == 0.2 and recipe["masked_views"] is True
     args = InforMinTrainingArguments(recipe="adapt", use_cpu=True)
     assert args.max_steps == 80 and args.recipe is None
     assert dataclasses.replace(args, max_steps=-1).max_steps == -1
@@ -90,9 +90,9 @@ def test_yaml_values_are_converted(options, yaml, expected):
     assert {name: values[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize("yaml", ["learning_rat: 1", "- a", "", "a: [", "config: other.yaml"])
+@pytest.mark.parametrize("yaml", ["learning_rat: 1", "- a", "", "recipe: other.yaml"])
 def test_files_that_are_not_options_are_errors(options, yaml):
-    with raises_usage(option="config"):
+    with raises_usage(option="recipe"):
         options(yaml=yaml)
 
 
@@ -113,11 +113,9 @@ def test_help_shows_our_options_and_the_often_used_ones(capsys):
     assert ours() <= shown and "TrainingArguments are accepted" in " ".join(text.split())
 
 
-def test_model_name_is_required_and_recipe_and_config_exclude_each_other():
+def test_wrong_options_are_errors():
     with raises_usage(option="model_name"):
         parse([])
-    with raises_usage(option="recipe"):
-        parse(["--recipe=adapt", "--config=x.yaml"])
     with raises_usage(option="recipe"):
         parse(["--recipe=nonsense"])
     with raises_usage():  # of TrainingArguments
@@ -149,10 +147,10 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
     [
         ("reconstruction_weight", dict(reconstruction_weight=-1.0)),
         ("temperature", dict(temperature=0.0)),
-        ("mlm_probability", dict(mlm_weight=0.1, mlm_probability=15.0)),
         ("per_device_train_batch_size", dict(per_device_train_batch_size=1)),
         ("view_dropout", dict(view_dropout=[0.2, 0.1])),
-        ("view_dropout_rate", dict(view_dropout=[0.0, 0.1], view_dropout_rate=0.2)),
+        ("view_dropout", dict(view_dropout=[0.0])),
+        ("view_dropout", dict(view_dropout=[0.1, 0.2, 0.3])),
         ("objective", dict(objective="other")),
         ("view", dict(view="other")),
         ("objective", dict(objective="noncontrastive", reconstruction_weight=0.0)),
@@ -160,10 +158,9 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
         ("greater_is_better", dict(metric_for_best_model="alignment", greater_is_better=True)),
         ("save_strategy", dict(eval_strategy="epoch", save_strategy="steps", save_steps=1)),
         ("recipe", dict(recipe="other")),
-        ("attention_mi_weight", dict(objective="micse", view="crop", crop_words=[3, 9])),
         # Options of terms and views that are off.
         ("reconstruction_weight", dict(objective="simcse", reconstruction_weight=4.0)),
-        ("mlm_probability", dict(mlm_probability=0.3)),
+        ("masked_views", dict(masked_views=True)),
         ("queue_size", dict(objective="scd", queue_size=8)),
         ("crop_min_fraction", dict(crop_min_fraction=0.3)),
     ],
@@ -173,7 +170,7 @@ def test_invalid_options_are_rejected(option, given):
         InforMinTrainingArguments(use_cpu=True, **given)
 
 
-@pytest.mark.parametrize("given", [dict(objective="simcse", reconstruction_weight=0.0), dict(mlm_probability=0.15)])
+@pytest.mark.parametrize("given", [dict(objective="simcse", reconstruction_weight=0.0), dict(masked_views=False)])
 def test_zeros_and_defaults_of_other_terms_are_accepted(given):
     InforMinTrainingArguments(use_cpu=True, **given)
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from informin.views import Crop, Repetition, View
-from informin.views.crop import crop_span, crop_words
+from informin.views.crop import crop_span
 from informin.views.repetition import repeat_tokens
 from informin.views.view import SentenceTokens
 from tests.conftest import make_sentences, raises_usage, tokenizer_of
@@ -56,33 +56,6 @@ def test_crop_is_a_contiguous_span_of_allowed_length():
 def test_crop_of_short_sentence_keeps_a_token(length):
     for seed in range(20):
         assert 1 <= len(crop_span(torch.arange(length), 0.01, 1.0, generator(seed))) <= length
-
-
-def test_crop_of_words_has_a_number_of_words_at_any_length(tokenizer):
-    """The words are consecutive; a text with fewer words stays whole."""
-    words = " ".join(make_sentences(40)).split()
-    for length in (3, 30, 200):
-        ids, numbers, starts = torch.tensor(tokenizer(" ".join(words[:length]))["input_ids"]), set(), set()
-        batch, whole = {"input_ids": ids[None], "attention_mask": torch.ones_like(ids)[None]}, ids[1:-1].tolist()
-        for seed in range(100):
-            (row,) = Crop(crop_words=[5, 9]).second_views(batch, SentenceTokens(tokenizer), seed).tokens
-            span, text = row[1:-1], tokenizer.decode(row[1:-1])
-            start = next(i for i in range(len(whole)) if whole[i : i + len(span)] == span)
-            assert (row[0], row[-1]) == (int(ids[0]), int(ids[-1]))
-            numbers.add(len(text.split()))
-            starts.add(start)
-        assert numbers == ({3} if length == 3 else set(range(5, 10)))
-        assert (len(starts) > 10) == (length > 3)
-
-
-def test_crop_of_words_keeps_whole_words():
-    vocabulary = ["[UNK]", "un", "##ab", "##le", "dog"]
-    backend = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(vocabulary)}, unk_token="[UNK]"))
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Whitespace(), decoders.WordPiece()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]")
-    ids = torch.tensor(tokenizer("unable dog " * 20)["input_ids"])
-    found = {tuple(crop_words(ids, 2, 2, tokenizer, generator(seed)).tolist()) for seed in range(20)}
-    assert found == {(1, 2, 3, 4), (4, 1, 2, 3)}
 
 
 @pytest.mark.parametrize("view", [Repetition(), Crop()], ids=["repetition", "crop"])
@@ -139,9 +112,6 @@ def test_unknown_words_are_not_special_tokens(tokenizer):
         (Crop, dict(crop_min_fraction=0), "crop_min_fraction"),
         (Crop, dict(crop_min_fraction=0.8, crop_max_fraction=0.7), "crop_min_fraction"),
         (Crop, dict(crop_max_fraction=1.2), "crop_max_fraction"),
-        (Crop, dict(crop_words=[5]), "crop_words"),
-        (Crop, dict(crop_words=[20, 5]), "crop_words"),
-        (Crop, dict(crop_words=[0, 5]), "crop_words"),
     ],
 )
 def test_options_out_of_range_are_refused(kind, options, option):
@@ -162,7 +132,6 @@ def test_places_are_those_of_the_tokens_in_the_first_view(batch, tokenizer, view
     second = view.second_views(batch, SentenceTokens(tokenizer, longest=8), seed=3)
     for before, after, places in zip(rows_of(batch), second.tokens, second.places, strict=True):
         assert [before[place] for place in places] == after and places == sorted(places)
-    assert Crop(crop_words=[2, 3]).second_views(batch, SentenceTokens(tokenizer), seed=3).places is None
 
 
 def test_the_token_that_a_tokenizer_appends_is_not_a_word():
