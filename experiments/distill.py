@@ -62,10 +62,9 @@ class Source:
 
     def tokens(self, name: str, texts: list[str], side: str | None = None) -> tuple:
         """Return the counts of the texts and the embeddings of single tokens."""
-        counts = count_tokens(self.tokenizer, texts)
-        return counts, self.cached(
-            f"{name}-tokens-{side}", lambda: embed_tokens(self.model, self.tokenizer, counts, side)
-        )
+        counts, encode = count_tokens(self.tokenizer, texts), partial(embed, self.model, side=side)
+        alone = self.cached(f"{name}-tokens-{side}", lambda: embed_tokens(encode, self.tokenizer, counts))
+        return counts, alone
 
 
 def tf_idf(fitted: list[str], scored: list[str], width: int) -> np.ndarray:
