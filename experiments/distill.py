@@ -1,16 +1,18 @@
 """Static models of a collection's own texts: `informin distill` beside its model, its map and other static models.
 
     python -m experiments.distill --model_name MODEL --labels NAME=FILE[,FILE] ... --retrieval FOLDER ... --output TABLE
-        [--peers NAME=FOLDER ...] [--texts 8000] [--cache FOLDER]
+        [--peers NAME=FOLDER ...] [--adapt] [--texts 8000] [--cache FOLDER]
 
 Titles: accuracy of the nearest neighbor x 100. Five eighths of a random sample of the titles are fitted, and the others
 are scored, in three splits. "own label": the titles that contain the word of their label, and the others. Search:
 nDCG@10, with the words of `informin.Index` added as z-scores. Peers are folders of static models for
 sentence-transformers, such as model2vec's distillation of the same model. A model that needs prompts has them in its
-config_sentence_transformers.json. --cache keeps embeddings for the next call with the same model.
+config_sentence_transformers.json. --adapt also trains the model with the adapt recipe on the fitted titles of each
+split, with its own seed. --cache keeps embeddings for the next call with the same model.
 """
 
 import argparse
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +29,7 @@ from experiments.tables import markdown
 from informin.adapters.linear import TASKS, LinearAdapter
 from informin.adapters.rows import smooth_rows
 from informin.adapters.table import VOCABULARY, count_tokens, distill_vectors, embed_tokens, tokenizer_of
+from informin.cli.train import main as train
 from informin.evaluation.collections import load_collection
 from informin.evaluation.geometry import unit
 from informin.evaluation.labels import load_labels, neighbor_accuracy
@@ -44,7 +47,7 @@ class Source:
     """A model with its tokenizer, and a cache of its embeddings."""
 
     def __init__(self, name: str, cache: str | None):
-        self.model, self.cache = load_model(name), cache and Path(cache)
+        self.model, self.cache, self.folder = load_model(name), cache and Path(cache), name
         self.tokenizer, self.name = tokenizer_of(self.model), last_name(name)
 
     def cached(self, name: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
@@ -62,10 +65,9 @@ class Source:
 
     def tokens(self, name: str, texts: list[str], side: str | None = None) -> tuple:
         """Return the counts of the texts and the embeddings of single tokens."""
-        counts = count_tokens(self.tokenizer, texts)
-        return counts, self.cached(
-            f"{name}-tokens-{side}", lambda: embed_tokens(self.model, self.tokenizer, counts, side)
-        )
+        counts, encode = count_tokens(self.tokenizer, texts), partial(embed, self.model, side=side)
+        alone = self.cached(f"{name}-tokens-{side}", lambda: embed_tokens(encode, self.tokenizer, counts))
+        return counts, alone
 
 
 def tf_idf(fitted: list[str], scored: list[str], width: int) -> np.ndarray:
@@ -75,7 +77,19 @@ def tf_idf(fitted: list[str], scored: list[str], width: int) -> np.ndarray:
     return svd.transform(words.transform(scored))
 
 
-def titles(source: Source, name: str, files: list[str], peers: dict[str, SentenceTransformer], limit: int) -> dict:
+def adapted(model: str, fitted: list[str], scored: list[str]) -> np.ndarray:
+    """Return embeddings of texts by a model that the adapt recipe trained on other texts."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "texts.txt").write_text("\n".join(fitted), encoding="utf-8")
+        options = ["--recipe", "adapt", "--model_name", model, "--train_file", f"{folder}/texts.txt"]
+        if train([*options, "--output_dir", f"{folder}/adapted"]):
+            raise RuntimeError("The training failed")
+        return embed(load_model(f"{folder}/adapted"), scored)
+
+
+def titles(
+    source: Source, name: str, files: list[str], peers: dict[str, SentenceTransformer], limit: int, adapt: bool
+) -> dict:
     """Return for each method the scores by split: all titles, those with their label, the others, and seconds."""
     sets = [load_labels(file) for file in files]
     texts = [text for one in sets for text in one.sentences]
@@ -89,7 +103,8 @@ def titles(source: Source, name: str, files: list[str], peers: dict[str, Sentenc
     for split in range(SPLITS):
         order = np.random.default_rng(split + 1).permutation(len(texts))
         fitted, scored = np.split(order, [len(order) * 5 // 8])
-        for method, vectors in methods(x, counts, alone, texts, fitted, scored, peers).items():
+        trained = source.folder if adapt else None
+        for method, vectors in methods(x, counts, alone, texts, fitted, scored, peers, trained).items():
             start = time.process_time()
             z = unit(vectors())
             spent = time.process_time() - start
@@ -107,6 +122,7 @@ def methods(
     fitted: np.ndarray,
     scored: np.ndarray,
     peers: dict[str, SentenceTransformer],
+    trained: str | None,
 ) -> dict[str, Callable[[], np.ndarray]]:
     """Return functions that fit each method on some texts, and return the vectors of the scored ones."""
     known, unknown = [texts[row] for row in fitted], [texts[row] for row in scored]
@@ -118,6 +134,7 @@ def methods(
         TABLE: lambda: counts[scored] @ distill_vectors(x[fitted], counts[fitted], alone, "clustering")[1],
         **{name: partial(peer.encode, unknown) for name, peer in peers.items()},
         "TF-IDF and SVD": lambda: tf_idf(known, unknown, x.shape[1]),
+        **({"the adapt recipe": partial(adapted, trained, known, unknown)} if trained else {}),
     }
 
 
@@ -164,6 +181,7 @@ def main(argv: list[str] | None = None) -> None:
     add("--labels", nargs="+", default=[], metavar="NAME=FILE[,FILE]", help="Labeled titles.")
     add("--retrieval", nargs="+", default=[], metavar="FOLDER", help="Folders of test collections.")
     add("--peers", nargs="+", default=[], metavar="NAME=FOLDER", help="Static models to compare with.")
+    add("--adapt", action="store_true", help="Also train with the adapt recipe.")
     add("--texts", type=int, default=8_000, help="Titles that are fitted and scored. Default: %(default)s.")
     add("--cache", metavar="FOLDER", help="Keep embeddings.")
     add("--output", required=True, help="Markdown file of the tables.")
@@ -172,7 +190,7 @@ def main(argv: list[str] | None = None) -> None:
     peers = {name: SentenceTransformer(folder, device="cpu") for name, folder in map(pair, args.peers)}
     parts = []
     for name, files in map(pair, args.labels):
-        results = titles(source, name, files.split(","), peers, args.texts)
+        results = titles(source, name, files.split(","), peers, args.texts, args.adapt)
         rows = [[method, *cells(np.array(scores))] for method, scores in results.items()]
         columns = ["", "mean", *(f"split {split + 1}" for split in range(SPLITS)), "own label", "other", "seconds"]
         parts.append(markdown(f"{name}, {source.name}: nearest neighbor x 100", columns, rows))

@@ -19,7 +19,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from experiments.tables import markdown
-from informin.search import index as index_module
+from informin.models import embedding
 from informin.search.index import Index
 from informin.texts import read_texts
 
@@ -41,12 +41,12 @@ def seconds(work) -> float:
 
 
 def build(texts: list[str], folder: Path) -> dict[str, float]:
-    index_module.embed = draw
+    embedding.embed = draw
     return {"build": seconds(lambda: Index.build(SentenceTransformer(modules=[nn.Identity()]), texts).save(folder))}
 
 
 def search(texts: list[str], folder: Path) -> dict[str, float]:
-    index_module.embed = draw
+    embedding.embed = draw
     times = {"load": seconds(lambda: Index.load(folder, SentenceTransformer(modules=[nn.Identity()])))}
     index = Index.load(folder, SentenceTransformer(modules=[nn.Identity()]))
     queries = queries_of(texts)

@@ -70,12 +70,9 @@ def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str 
             printed as a flag.
         kept: A sentence to print after a signal that says what is on disk.
     """
-    from transformers.utils import logging as transformers_logging
-
     logging.basicConfig(format="%(message)s")
     logging.getLogger("informin").setLevel(logging.INFO)
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    quiet_transformers()
     try:
         return work() or 0
     except InforMinError as error:
@@ -87,6 +84,16 @@ def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str 
         return 1
     except KeyboardInterrupt as error:
         return _interrupted(error, kept)
+
+
+def quiet_transformers() -> None:
+    """Show only errors of transformers, and no progress bars. It is not imported: that takes a second."""
+    if "transformers" in sys.modules:
+        from transformers.utils import logging as transformers_logging
+
+        transformers_logging.set_verbosity_error()
+        transformers_logging.disable_progress_bar()
+    os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
 def raise_on_signals() -> None:

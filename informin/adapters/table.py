@@ -10,7 +10,6 @@ from tokenizers import Tokenizer
 
 from informin.adapters.linear import TASKS, LinearAdapter
 from informin.adapters.rows import read_rows, unit_rows
-from informin.models.embedding import embed
 
 SHRINKAGE = {"clustering": 32, "search": 8}  # k by task. Selected in experiments/distill.py.
 TOLERANCE, STEPS = 1e-3, 200  # of the conjugate gradients: the residual, relative to the right side, and their number
@@ -41,18 +40,28 @@ def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> csr_array:
 
 
 def embed_tokens(
-    model: SentenceTransformer, tokenizer: Tokenizer, counts: csr_array, side: str | None, batch_size: int = 64
+    encode: Callable[[list[str]], np.ndarray], tokenizer: Tokenizer, counts: csr_array, known: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the model's embedding of each token alone, (V, d) float32.
+    """Return the model's embedding of each token alone, (V, d).
 
     Tokens that are not in the texts get one, too, so that the table knows the other words of new texts. In vocabularies
     of more than 65,536 tokens, which would take minutes, they get zeros and so do not count.
+
+    Args:
+        encode: Function from texts to embeddings.
+        tokenizer: From `tokenizer_of`.
+        counts: (N, V) from `count_tokens`.
+        known: (V, d) embeddings of tokens alone that were computed for other texts.
     """
     size = counts.shape[1]
     used = np.arange(size) if size <= VOCABULARY else np.unique(counts.indices)
+    if known is not None:
+        used = used[~known[used].any(1)] if size > VOCABULARY else used[:0]
+        if not len(used):
+            return known
     texts = [tokenizer.decode([token], skip_special_tokens=False).removeprefix("##") for token in used]
-    vectors = embed(model, texts, side=side, batch_size=batch_size, title="tokens")
-    alone = np.zeros((size, vectors.shape[1]), np.float32)
+    vectors = encode(texts)
+    alone = np.zeros((size, vectors.shape[1]), vectors.dtype) if known is None else np.array(known)
     alone[used] = vectors
     return alone
 

@@ -19,6 +19,9 @@ def main(argv: list[str] | None = None) -> int:
     add("--word_weight", type=float, default=0.25, metavar="W",
         help="Weight of the words beside the vectors. Default: %(default)s.")  # fmt: skip
     add("--smooth", action="store_true", help="Average each document vector with its nearest neighbors.")
+    add("--queries", choices=["model", "table"], default="model",
+        help="What embeds queries. table: token vectors fitted to the texts, so that search starts without the model "
+        "and torch. Default: %(default)s.")  # fmt: skip
     add("--query_prompt", metavar="TEXT", help="Text before every query. Default: the model's prompt for queries.")
     add("--pooler", default="auto", help="Pooling: cls, mean, last, ... Default: auto, as the model specifies.")
     add_model_options(parser)
@@ -37,7 +40,7 @@ def work(args: argparse.Namespace) -> None:
         texts = list(read_texts(args.train_file, args.text_column))
         loading = model_options(args)
         how = {name: loading.pop(name) for name in ("prompt", "batch_size")}
-        how |= {name: getattr(args, name) for name in ("language", "word_weight", "smooth", "query_prompt")}
+        how |= {name: getattr(args, name) for name in ("language", "word_weight", "smooth", "query_prompt", "queries")}
         index = Index.build(args.model_name, texts, loading=loading, **how)
         index.save(args.output_dir)
     print(f"{args.output_dir}: {counted(len(index), 'text')}")

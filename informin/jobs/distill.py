@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,9 @@ from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
 from informin.evaluation.drift import FEWEST, SAMPLE, measure_drift
 from informin.files import last_name
-from informin.jobs.fit import vectors_of, with_document_prompt
-from informin.models.embedding import encode
-from informin.models.opening import load_model, name_of
+from informin.jobs.fit import open_with_prompt, side_of, vectors_of
+from informin.models.embedding import embed, encode
+from informin.models.opening import name_of
 from informin.outputs import only_writer
 from informin.publishing.adapted import fit_record, save_fitted
 from informin.publishing.card.page import STATIC
@@ -131,21 +132,13 @@ def distill(
         raise UsageError("is missing or empty", option="train_file", fix="A table needs the texts.")
     if len(texts) < FEW:
         logger.warning(f"Found {counted(len(texts), 'text')}. With fewer than {FEW:,}, the model itself is better.")
-    st = load_model(
-        model,
-        max_length=max_length,
-        device=device,
-        revision=revision,
-        trust_remote_code=trust_remote_code,
-        bf16=bf16,
-    )
-    st = st if prompt is None else with_document_prompt(st, prompt)
-    side = "document" if task == "search" else None
-    given = None if embeddings is None else load_vectors(embeddings)
+    loading = dict(max_length=max_length, device=device, revision=revision, bf16=bf16)
+    st = open_with_prompt(model, prompt, trust_remote_code=trust_remote_code, **loading)
+    given, side = None if embeddings is None else load_vectors(embeddings), side_of(task)
     vectors = vectors_of(st, texts, given, side, batch_size)
     tokenizer = tokenizer_of(st)
     counts = count_tokens(tokenizer, texts)
-    alone = embed_tokens(st, tokenizer, counts, side, batch_size)
+    alone = embed_tokens(partial(embed, st, side=side, batch_size=batch_size, title="tokens"), tokenizer, counts)
 
     def static(rows: np.ndarray) -> SentenceTransformer:
         """Return the static model of some of the texts."""
@@ -159,17 +152,19 @@ def distill(
     seconds = time.monotonic() - start
     order = np.random.default_rng(0).permutation(len(texts))
     held, others = np.split(order, [min(SAMPLE, len(texts) // 10)])
-    drift = None
     vector_of = {texts[row]: vectors[row] for row in held}
-    if len(vector_of) >= FEWEST:
-        part = static(np.sort(others[:TEXTS]))
-        measured = measure_drift(
-            lambda some: np.stack([vector_of[text] for text in some]), part.encode, list(vector_of)
-        )
-        drift = measured.record()
+    drift = held_out_drift(vector_of, lambda: static(np.sort(others[:TEXTS])))
     sample = [texts[row] for row in held] or texts
     speeds = speed(st, sample[:TIMED], side, batch_size), speed(whole, sample, None, batch_size)
     return DistillResult(whole, st, task, len(texts), seconds, drift, speeds)
+
+
+def held_out_drift(vector_of: dict[str, np.ndarray], fit: Callable[[], SentenceTransformer]) -> dict | None:
+    """Return how a static model that `fit` fits to other texts differs from the vectors of held-out texts."""
+    if len(vector_of) < FEWEST:
+        return None
+    old = lambda some: np.stack([vector_of[text] for text in some])  # noqa: E731
+    return measure_drift(old, fit().encode, list(vector_of)).record()
 
 
 def speed(model: SentenceTransformer, texts: list[str], side: str | None, batch_size: int) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -179,16 +180,9 @@ def fit(
     elif not texts:
         raise UsageError("is missing or empty", option="train_file", fix="A model needs the texts.")
     else:
-        st = load_model(
-            model,
-            max_length=max_length,
-            device=device,
-            revision=revision,
-            trust_remote_code=trust_remote_code,
-            bf16=bf16,
-        )
-        st = st if prompt is None else with_document_prompt(st, prompt)
-        vectors = vectors_of(st, texts, vectors, "document" if task == "search" else None, batch_size)
+        loading = dict(max_length=max_length, device=device, revision=revision, bf16=bf16)
+        st = open_with_prompt(model, prompt, trust_remote_code=trust_remote_code, **loading)
+        vectors = vectors_of(st, texts, vectors, side_of(task), batch_size)
     if dimension is not None and not 1 <= dimension <= vectors.shape[1]:
         raise UsageError(f"is {dimension}", option="dimension", needed=f"1 to {vectors.shape[1]}")
     start = time.monotonic()
@@ -199,10 +193,20 @@ def fit(
     return FitResult(adapter, task, vectors, seconds, drift, st, examples)
 
 
-def with_document_prompt(model: SentenceTransformer, prompt: str) -> SentenceTransformer:
-    """Return a model, with the same modules, that puts a text before texts and documents; queries keep their prompt."""
-    prompted = copy(model)
-    prompted.prompts = model.prompts | {"document": prompt, "text": prompt}
+def side_of(task: str) -> str | None:
+    """Return the side of search whose prompt the texts of a task get."""
+    return "document" if task == "search" else None
+
+
+def open_with_prompt(
+    model: str | Path | SentenceTransformer, prompt: str | None, **loading: Any
+) -> SentenceTransformer:
+    """Open a model that puts a text before texts and documents, unless it is None; queries keep their prompt."""
+    opened = load_model(model, **loading)
+    if prompt is None:
+        return opened
+    prompted = copy(opened)
+    prompted.prompts = opened.prompts | {"document": prompt, "text": prompt}
     prompted.default_prompt_name = "text"
     return prompted
 

@@ -18,25 +18,24 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array, diags_array
-from sentence_transformers import SentenceTransformer
 
-from informin.adapters.rows import smooth_rows, unit_rows
-from informin.adapters.scores import UnrelatedScores, unrelated_scores
 from informin.errors import UsageError
 from informin.evaluation.ranking import top
 from informin.evaluation.words import WORD_WEIGHT, Words, spread, z_scores
 from informin.files import read_json, write_json
-from informin.models.checksums import model_sha256
-from informin.models.embedding import embed
-from informin.models.opening import load_model, name_of
 from informin.outputs import PREFIX, only_writer
+from informin.search.table import QueryTable
 from informin.search.vectors import Vectors
 from informin.texts import as_texts
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+# Functions that need the model import torch, so that an index with a table for queries starts without it.
 
 RECORD, DATA = "index.json", "index-data-"
 QUERIES = 32  # scored at a time
@@ -73,9 +72,10 @@ class IndexRecord:
         model: Name or folder of the model.
         model_sha256: Checksum of the model.
         loading: Options of `load_model`.
-        language, smooth, word_weight, prompt, query_prompt: See `Index.build`.
+        language, smooth, word_weight, prompt, query_prompt, queries: See `Index.build`.
         next_row: Number of the next text that is added.
         scores: `UnrelatedScores` of the texts; None for fewer than 100 texts, or if they form no topics.
+        threshold: Cosine that at most about one unrelated text per query exceeds; None without `scores`.
         data: Name of the folder of the data.
     """
 
@@ -87,8 +87,10 @@ class IndexRecord:
     word_weight: float = WORD_WEIGHT
     prompt: str | None = None
     query_prompt: str | None = None
+    queries: str = "model"
     next_row: int = 0
     scores: dict[str, Any] | None = None
+    threshold: float | None = None
     data: str = ""
 
 
@@ -96,25 +98,32 @@ class Index:
     """Texts to search, with the vectors of a model and words; see `build` and `load`.
 
     Attributes:
-        model: The model.
         record: Settings.
         texts, rows: The N texts and their numbers (N,).
         vectors: (N, d) float16: unit vectors, or those of the model as they are if it is compared by dot product.
         documents: (N, d) float16, the vectors that are searched: `vectors`, smoothed if the index is.
         words: BM25 weights.
         threshold: Cosine that at most about one unrelated text per query exceeds; None without `record.scores`.
+        table: Table that embeds queries; None if the model does.
     """
 
-    def __init__(self, model: SentenceTransformer, record: IndexRecord):
-        self.model, self.record = model, record
+    def __init__(self, model: "SentenceTransformer | None", record: IndexRecord, table: QueryTable | None = None):
+        self._model, self.record, self.table = model, record, table
 
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def model(self) -> "SentenceTransformer":
+        """The model. With a table for queries, it is opened when texts are added."""
+        if self._model is None:
+            self._open(None)
+        return self._model
+
     @classmethod
     def build(
         cls,
-        model: str | Path | SentenceTransformer,
+        model: "str | Path | SentenceTransformer",
         texts: Sequence[str],
         *,
         language: str = "english",
@@ -122,6 +131,7 @@ class Index:
         word_weight: float = WORD_WEIGHT,
         prompt: str | None = None,
         query_prompt: str | None = None,
+        queries: str = "model",
         batch_size: int = 64,
         loading: dict[str, Any] | None = None,
     ) -> "Index":
@@ -134,20 +144,29 @@ class Index:
             smooth: Average each document vector with its nearest neighbors.
             word_weight: Weight of the words. 0 searches by vectors alone.
             prompt, query_prompt: Text before each document and query, instead of the model's prompts.
+            queries: `model`, or `table`: queries are embedded by token vectors, without the model and torch, and
+                documents are adapted by the map of `fit --task search` and smoothed. See `informin.distill`.
             batch_size: Texts per forward pass.
             loading: Options of `load_model`.
 
         Raises:
-            UsageError: The model cannot be loaded, there are no texts, the language is unknown, or `smooth` is set for
-                a model that is compared by dot product.
+            UsageError: The model cannot be loaded, there are no texts, the language is unknown, or `smooth` or
+                `queries` is set for a model that is compared by dot product.
         """
-        loading = loading or {}
+        from informin.models.checksums import model_sha256
+        from informin.models.opening import load_model, name_of
+
+        if queries not in ("model", "table"):
+            raise UsageError(f"is {queries}", option="queries", needed="model or table")
+        loading, by_table = loading or {}, queries == "table"
         st = load_model(model, **loading)
-        if smooth and st.similarity_fn_name == "dot":
-            raise UsageError(f"needs cosines, and {name_of(st)} is compared by dot product", option="smooth")
+        if (smooth or by_table) and st.similarity_fn_name == "dot":
+            option = "queries" if by_table else "smooth"
+            raise UsageError(f"needs cosines, and {name_of(st)} is compared by dot product", option=option)
         name = str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st)
         kept = {option: loading[option] for option in KEPT if option in loading}
-        record = IndexRecord(name, model_sha256(st), kept, language, smooth, word_weight, prompt, query_prompt)
+        how = (language, smooth or by_table, word_weight, prompt, query_prompt, queries)
+        record = IndexRecord(name, model_sha256(st), kept, *how)
         index = cls(st, record)
         texts = as_texts(texts)
         words = Words.build(texts, language)  # before the long work, because the language may be unknown
@@ -156,8 +175,8 @@ class Index:
         return index
 
     @classmethod
-    def load(cls, folder: str | Path, model: str | Path | SentenceTransformer | None = None) -> "Index":
-        """Open an index, with its vectors and words memory-mapped.
+    def load(cls, folder: str | Path, model: "str | Path | SentenceTransformer | None" = None) -> "Index":
+        """Open an index, with its vectors and words memory-mapped. With a table for queries, the model stays closed.
 
         Args:
             folder: What `save` wrote.
@@ -169,11 +188,10 @@ class Index:
         if not Path(folder, RECORD).is_file():
             raise UsageError(f"is {folder}, which has no {RECORD}", option="index", needed="an index")
         record = IndexRecord(**read_json(Path(folder, RECORD)))
-        st = load_model(record.model, **record.loading) if model is None else load_model(model)
-        if model_sha256(st) != record.model_sha256:
-            found = f"{folder} was built with {record.model}, and {name_of(st)} is another model"
-            raise UsageError(found, fix="Use the model of the index, or build the index again.")
-        index, data = cls(st, record), Path(folder, record.data)
+        data, by_table = Path(folder, record.data), record.queries == "table"
+        index = cls(None, record, QueryTable.load(data) if by_table else None)
+        if model is not None or not by_table:
+            index._open(model)
         texts = [json.loads(line) for line in (data / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
         vectors = np.load(data / "vectors.npy", mmap_mode="r")
         documents = np.load(data / "smoothed.npy", mmap_mode="r") if record.smooth else vectors
@@ -201,6 +219,8 @@ class Index:
             np.save(data / "vectors.npy", self.vectors)
             if self.record.smooth:
                 np.save(data / "smoothed.npy", self.documents)
+            if self.table:
+                self.table.save(data)
             self.words.save(data / "words")
             write_json(folder / RECORD, asdict(replace(self.record, data=data.name)))
             for other in folder.glob(f"{DATA}*"):
@@ -208,7 +228,7 @@ class Index:
                     shutil.rmtree(other, ignore_errors=True)
 
     def add(self, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:
-        """Add texts, and return their row numbers. Words and smoothed vectors are computed again."""
+        """Add texts, and return their row numbers. Words, smoothed vectors and the table are computed again."""
         texts = as_texts(texts)
         added = self._embed(texts, "document", self.record.prompt, batch_size=batch_size).astype(np.float16)
         rows = np.arange(self.record.next_row, self.record.next_row + len(texts))
@@ -240,6 +260,8 @@ class Index:
 
     def embed_queries(self, queries: Sequence[str]) -> np.ndarray:
         """Return the vectors (Q, d) float32 of queries, to compare with `documents` by dot product."""
+        if self.table:
+            return self.table.encode(queries)
         return self._embed(queries, "query", self.record.query_prompt, title=None)
 
     def sparse_vectors(self) -> csr_array:
@@ -273,27 +295,65 @@ class Index:
         relevant = None if self.threshold is None else bool(similarity > self.threshold)
         return Hit(int(self.rows[place]), self.texts[place], *values, relevant)
 
+    def _open(self, model: "str | Path | SentenceTransformer | None") -> None:
+        from informin.models.checksums import model_sha256
+        from informin.models.opening import load_model, name_of
+
+        record = self.record
+        st = load_model(record.model, **record.loading) if model is None else load_model(model)
+        if model_sha256(st) != record.model_sha256:
+            found = f"The index was built with {record.model}, and {name_of(st)} is another model"
+            raise UsageError(found, fix="Use the model of the index, or build the index again.")
+        self._model = st
+
     def _embed(self, texts: Sequence[str], side: str, prompt: str | None, **options: Any) -> np.ndarray:
+        import torch
+
+        from informin.adapters.rows import unit_rows
+        from informin.models.embedding import embed
+
         vectors = embed(self.model, texts, side=side, prompt=prompt, **options)
         return vectors if self.model.similarity_fn_name == "dot" else unit_rows(torch.from_numpy(vectors)).numpy()
 
     def _derive(self, texts: list[str], rows: np.ndarray, vectors: np.ndarray, words: Words | None = None) -> None:
         """Set the texts and what is computed from them."""
+        from informin.adapters.rows import smooth_rows
+        from informin.adapters.scores import UnrelatedScores, unrelated_scores
+
         words = words or Words.build(texts, self.record.language)
-        documents = smooth_rows(vectors.astype(np.float32)).astype(np.float16) if self.record.smooth else vectors
+        documents = vectors
+        if self.record.queries == "table":
+            documents = self._fit_table(texts, vectors)
+        elif self.record.smooth:
+            documents = smooth_rows(vectors.astype(np.float32)).astype(np.float16)
         scores = self.record.scores
         has_grown = scores is None or len(texts) > 2 * scores["texts"]  # they are measured in seconds
-        if has_grown and self.model.similarity_fn_name != "dot":
-            measured = unrelated_scores(vectors, documents=documents)
+        if has_grown and (self.table or self.model.similarity_fn_name != "dot"):
+            asked = self.table.encode(texts) if self.table else None
+            measured = unrelated_scores(vectors, asked, documents)
             scores = asdict(measured) if measured else None
+        threshold = UnrelatedScores(**scores).threshold(texts=len(texts)) if scores else None
         next_row = max(self.record.next_row, int(rows[-1]) + 1)
-        self.record = replace(self.record, next_row=next_row, scores=scores)
+        self.record = replace(self.record, next_row=next_row, scores=scores, threshold=threshold)
         self._set(texts, rows, vectors, documents, words)
+
+    def _fit_table(self, texts: list[str], vectors: np.ndarray) -> np.ndarray:
+        """Fit the table for queries, and return the adapted and smoothed vectors (N, d) float16 of the documents."""
+        from informin.adapters.table import count_tokens, distill_vectors, embed_tokens, tokenizer_of
+
+        def encode(tokens: list[str]) -> np.ndarray:
+            return self._embed(tokens, "document", self.record.prompt, title="tokens").astype(np.float16)
+
+        old = self.table
+        tokenizer = old.tokenizer if old else tokenizer_of(self.model)
+        counts, x = count_tokens(tokenizer, texts), vectors.astype(np.float32)
+        alone = embed_tokens(encode, tokenizer, counts, old.alone if old else None)
+        adapter, table = distill_vectors(x, counts, alone, "search")
+        self.table = QueryTable(tokenizer, table.astype(np.float16), alone)
+        return adapter.transform(x, smooth=True).astype(np.float16)
 
     def _set(
         self, texts: list[str], rows: np.ndarray, vectors: np.ndarray, documents: np.ndarray, words: Words
     ) -> None:
         self.texts, self.rows, self.vectors, self.documents, self.words = texts, rows, vectors, documents, words
-        scores = self.record.scores
-        self.threshold = UnrelatedScores(**scores).threshold(texts=len(texts)) if scores else None
-        self._compared = Vectors(documents)
+        self._compared, self.threshold = Vectors(documents), self.record.threshold

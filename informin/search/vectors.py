@@ -3,7 +3,6 @@
 from importlib.util import find_spec
 
 import numpy as np
-import torch
 
 from informin.evaluation.ranking import top
 from informin.evaluation.words import spread
@@ -54,6 +53,8 @@ class Vectors:
         """Return the similarities (Q, N) to all documents."""
         if self.copy is not None:
             return queries @ self.copy.T
+        import torch
+
         x, parts = torch.from_numpy(queries), []
         for start in range(0, len(self.documents), BLOCK):
             block = torch.from_numpy(np.array(self.documents[start : start + BLOCK]))  # faster than NumPy's conversion

@@ -11,12 +11,12 @@ import torch
 from datasets.exceptions import DatasetGenerationError
 
 from informin.errors import UsageError, counted
-from informin.evaluation import load_pairs, load_stsb_dev
 from informin.evaluation.collections import load_retrieval_pairs
 from informin.evaluation.development import Development, DevelopmentSet
 from informin.evaluation.drift import stsb_dev
 from informin.evaluation.labels import load_labels
-from informin.evaluation.senteval import hub_file, senteval_folder
+from informin.evaluation.pairs import load_pairs
+from informin.evaluation.senteval import hub_file, load_stsb_dev, senteval_folder
 from informin.texts import as_texts, find_files, is_blank, read_texts
 from informin.training.options import DataArguments
 

@@ -95,11 +95,11 @@ def test_a_large_vocabulary_gets_vectors_for_the_tokens_of_the_texts_only(st_mea
     model = SentenceTransformer(str(st_mean), device="cpu")
     tokenizer = tokenizer_of(model)
     counts = count_tokens(tokenizer, ["the dog", "a cat"])
-    every = embed_tokens(model, tokenizer, counts, None)
+    every = embed_tokens(model.encode, tokenizer, counts)
     ids = [tokenizer.token_to_id(word) for word in WORDS]
     np.testing.assert_allclose(every[ids], model.encode(WORDS), atol=1e-5)
     monkeypatch.setattr(table, "VOCABULARY", 9)
-    some = embed_tokens(model, tokenizer, counts, None)
+    some = embed_tokens(model.encode, tokenizer, counts)
     seen = np.unique(counts.indices)
     np.testing.assert_allclose(some[seen], every[seen], atol=1e-5)
     assert not np.delete(some, seen, axis=0).any() and every.shape == some.shape

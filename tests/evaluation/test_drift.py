@@ -8,7 +8,6 @@ import pytest
 from scipy.stats import ortho_group
 
 from informin.errors import UndefinedScoreError
-from informin.evaluation import GradedPairs, load_stsb_dev
 from informin.evaluation.drift import (
     MEASURES,
     draw,
@@ -21,6 +20,8 @@ from informin.evaluation.drift import (
     stsb_dev,
 )
 from informin.evaluation.geometry import effective_rank, hubness, nearest, occurrences, rotated_cosine, uniformity, unit
+from informin.evaluation.pairs import GradedPairs
+from informin.evaluation.senteval import load_stsb_dev
 from informin.evaluation.table import render
 from tests.conftest import raises_usage
 from tests.senteval_data import small_counts, write_senteval

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from informin.errors import UndefinedScoreError
-from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev, score_pairs
 from informin.evaluation.geometry import alignment, uniformity
 from informin.evaluation.metrics.alignment_uniformity import formula
-from informin.evaluation.senteval import STSB_DEV
+from informin.evaluation.pairs import GradedPairs, load_pairs, score_pairs
+from informin.evaluation.senteval import STSB_DEV, load_stsb_dev
 from tests.conftest import make_sentences, raises_usage
 
 HEADER = "sentence1,sentence2,score\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from informin.evaluation import load_stsb_dev, senteval
-from informin.evaluation.senteval import STSB_DEV, senteval_folder, unpack
+from informin.evaluation import senteval
+from informin.evaluation.senteval import STSB_DEV, load_stsb_dev, senteval_folder, unpack
 from tests.conftest import raises_usage
 from tests.senteval_data import stsb_dev
 

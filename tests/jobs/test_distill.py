@@ -2,6 +2,7 @@
 
 import json
 import logging
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from informin.adapters.table import (
 from informin.cli.distill import main
 from informin.jobs.distill import FAILS, distill
 from informin.jobs.embed import embed
+from informin.models.embedding import encode
 from informin.publishing.published import check_export, published_files
 from informin.search.index import Index
 from tests.conftest import raises_usage
@@ -43,7 +45,7 @@ def test_the_folder_is_the_table_of_the_adapted_and_smoothed_embeddings(request,
     x = embed(folder, TEXTS, side=side, device="cpu")
     adapter, tokenizer = LinearAdapter(**TASKS[task]).fit(x), tokenizer_of(model)
     counts = count_tokens(tokenizer, TEXTS)
-    alone = adapter.transform(embed_tokens(model, tokenizer, counts, side))
+    alone = adapter.transform(embed_tokens(partial(encode, model, side=side), tokenizer, counts))
     rows = fit_table(counts, smoothed_targets(adapter, x), alone, SHRINKAGE[task])
     np.testing.assert_allclose(saved.encode(TEXTS), unit(counts @ rows), atol=1e-4)
     assert saved.similarity_fn_name == "cosine" and not any(saved.prompts.values())

@@ -39,7 +39,7 @@ def with_accelerator(self, *args, **kwargs):
 
 PartialState.__init__ = with_accelerator
 from transformers import TrainerCallback
-from informin.evaluation import load_pairs
+from informin.evaluation.pairs import load_pairs
 from informin.training.options import InforMinTrainingArguments
 from tests.conftest import make_sentences
 from tests.training.test_fsdp import BACKENDS, HOW

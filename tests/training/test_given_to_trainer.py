@@ -13,8 +13,8 @@ from sentence_transformers.sentence_transformer import evaluation as evaluators
 from torch.utils.data import IterableDataset
 from transformers import AutoModel, TrainerCallback
 
-from informin.evaluation import load_pairs
 from informin.evaluation.development import as_development
+from informin.evaluation.pairs import load_pairs
 from informin.training.record import RunRecord
 from tests.conftest import make_sentences, raises_usage, tokenizer_of
 from tests.training.helpers import assert_same, logged, stream_of, trained, weights_of

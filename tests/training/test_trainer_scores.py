@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from informin.errors import UndefinedScoreError
-from informin.evaluation import load_pairs
 from informin.evaluation import pairs as pairs_module
 from informin.evaluation.collections import Collection
 from informin.evaluation.labels import LabeledSentences, score_labels
 from informin.evaluation.measures import ALL, LABELS
+from informin.evaluation.pairs import load_pairs
 from informin.training.summary import summary
 from tests.conftest import make_sentences, raises_usage
 from tests.training.helpers import WeightsAtEvaluation
