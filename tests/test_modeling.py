@@ -146,77 +146,77 @@ def test_half_precision_checkpoint_trains_in_float32(tmp_path, bert):
 
 READ = """
 import json, logging, sys, torch, transformers
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Pooling, Transformer
 from transformers import AutoModel, AutoTokenizer
-folder, out = sys.argv[1:]
-messages = []
+
+messages, TEXTS = [], ["the old dog sleeps", "a red house on the river"]
 transformers.utils.logging.get_logger("transformers").addHandler(
     type("H", (logging.Handler,), {"emit": lambda self, r: messages.append(r.getMessage())})()
 )
-tokenizer = AutoTokenizer.from_pretrained(folder)
-batch = tokenizer(["the old dog sleeps", "a red house on the river"], padding=True, return_tensors="pt")
-plain, plain_report = AutoModel.from_pretrained(folder, output_loading_info=True)
-messages.clear()
-ours, report = AutoModel.from_pretrained(folder, trust_remote_code=True, output_loading_info=True)
-shown = "\\n".join(messages)
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Pooling, Transformer
-reader = Transformer(folder, model_kwargs={"trust_remote_code": True}, config_kwargs={"trust_remote_code": True})
-sentence = SentenceTransformer(modules=[reader, Pooling(ours.config.hidden_size, pooling_mode="cls")], device="cpu")
-whole = SentenceTransformer(folder, trust_remote_code=True, device="cpu")  # its default pooling is the mean
-with torch.no_grad():
-    cls = {
-        "ours": ours.eval()(**batch).pooler_output,
-        "plain": plain.eval()(**batch).last_hidden_state[:, 0],
-        "sentence_transformers": sentence.encode(
-            ["the old dog sleeps", "a red house on the river"], convert_to_tensor=True
-        ),
+
+def read(folder):
+    batch = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt")
+    plain, plain_report = AutoModel.from_pretrained(folder, output_loading_info=True)
+    messages.clear()
+    ours, report = AutoModel.from_pretrained(folder, trust_remote_code=True, output_loading_info=True)
+    shown = "\\n".join(messages)
+    reader = Transformer(folder, model_kwargs={"trust_remote_code": True}, config_kwargs={"trust_remote_code": True})
+    sentence = SentenceTransformer(modules=[reader, Pooling(ours.config.hidden_size, pooling_mode="cls")], device="cpu")
+    whole = SentenceTransformer(folder, trust_remote_code=True, device="cpu")  # its default pooling is the mean
+    with torch.no_grad():
+        cls = {
+            "ours": ours.eval()(**batch).pooler_output,
+            "plain": plain.eval()(**batch).last_hidden_state[:, 0],
+            "sentence_transformers": sentence.encode(TEXTS, convert_to_tensor=True),
+        }
+    ours.save_pretrained(folder + "-again")
+    models = {"ours": ours, "plain": plain, "st": reader.auto_model, "whole": whole[0].auto_model}
+    return {
+        "classes": {name: type(model).__name__ for name, model in models.items()},
+        "report": {k: sorted(v) for k, v in report.items() if k in ("missing_keys", "unexpected_keys")},
+        "shown": shown,
+        "cls": {name: x.tolist() for name, x in cls.items()},
+        "truncation": json.load(open(folder + "/tokenizer.json"))["truncation"],
     }
-ours.save_pretrained(out)
-result = {
-    "classes": {
-        "ours": type(ours).__name__, "plain": type(plain).__name__, "st": type(reader.auto_model).__name__,
-        "whole": type(whole[0].auto_model).__name__,
-    },
-    "report": {k: sorted(v) for k, v in report.items() if k in ("missing_keys", "unexpected_keys")},
-    "shown": shown,
-    "cls": {name: x.tolist() for name, x in cls.items()},
-    "truncation": json.load(open(folder + "/tokenizer.json"))["truncation"],
-}
-print("RESULT" + json.dumps(result))
+
+print("RESULT" + json.dumps([read(folder) for folder in sys.argv[1:]]))
 """
 
 
-def test_exported_folder_gives_equal_embeddings_in_other_libraries(tmp_path, encoder):
+def test_exported_folders_give_equal_embeddings_in_other_libraries(tmp_path, bert, roberta):
     """In another directory and process, with remote code, without it, and with sentence-transformers."""
-    trained = trained_of(encoder, lm_head=True)
-    model, tokenizer = trained.module, trained.tokenizer
-    tokenizer(["the dog"], truncation=True, max_length=3)  # sets the truncation of the tokenizer
-    folder = tmp_path / "export"
-    export_folder(trained, folder)
+    folders, expected, names = [tmp_path / "bert", tmp_path / "roberta"], [], []
+    for encoder, folder in zip((bert, roberta), folders):
+        trained = trained_of(encoder, lm_head=True)
+        model, tokenizer = trained.module, trained.tokenizer
+        tokenizer(["the dog"], truncation=True, max_length=3)  # sets the truncation of the tokenizer
+        export_folder(trained, folder)
+        batch = tokenizer(["the old dog sleeps", "a red house on the river"], padding=True, return_tensors="pt")
+        expected.append(model.eval()(**batch).pooler_output)
+        names.append((type(model).__name__, type(model.base_model).__name__))
     (tmp_path / "elsewhere").mkdir()
     run = subprocess.run(
-        [sys.executable, "-c", READ, str(folder), str(tmp_path / "again")],
+        [sys.executable, "-c", READ, *map(str, folders)],
         cwd=tmp_path / "elsewhere",
         env=os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")},
         capture_output=True,
         text=True,
     )
     assert run.returncode == 0, run.stderr
-    result = json.loads(run.stdout.rpartition("RESULT")[2])
-    ours, plain = type(model).__name__, type(model.base_model).__name__
-    assert result["classes"] == {"ours": ours, "plain": plain, "st": ours, "whole": ours}
-    assert result["report"] == {"missing_keys": [], "unexpected_keys": []}
-    assert "MISSING" not in result["shown"] and "UNEXPECTED" not in result["shown"]
-    batch = tokenizer(["the old dog sleeps", "a red house on the river"], padding=True, return_tensors="pt")
-    expected = model.eval()(**batch).pooler_output
-    for name, vectors in result["cls"].items():
-        torch.testing.assert_close(torch.tensor(vectors), expected, msg=name)
-    assert result["truncation"] is None
-    # A model loaded through remote code saves its code again.
-    assert (tmp_path / "again" / "modeling_informin.py").is_file()
-    config = AutoConfig.from_pretrained(folder)
-    assert config.auto_map == {"AutoModel": f"modeling_informin.{ours}"}
-    assert config.informin["lm_head"] is False and config.model_type in CLASSES
+    results = json.loads(run.stdout.rpartition("RESULT")[2])
+    for folder, result, embeddings, (ours, plain) in zip(folders, results, expected, names, strict=True):
+        assert result["classes"] == {"ours": ours, "plain": plain, "st": ours, "whole": ours}
+        assert result["report"] == {"missing_keys": [], "unexpected_keys": []}
+        assert "MISSING" not in result["shown"] and "UNEXPECTED" not in result["shown"]
+        for name, vectors in result["cls"].items():
+            torch.testing.assert_close(torch.tensor(vectors), embeddings, msg=name)
+        assert result["truncation"] is None
+        # A model loaded through remote code saves its code again.
+        assert (tmp_path / f"{folder.name}-again" / "modeling_informin.py").is_file()
+        config = AutoConfig.from_pretrained(folder)
+        assert config.auto_map == {"AutoModel": f"modeling_informin.{ours}"}
+        assert config.informin["lm_head"] is False and config.model_type in CLASSES
 
 
 def test_export_is_a_plain_encoder_with_a_separate_projection_head(tmp_path, encoder):

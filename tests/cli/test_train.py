@@ -43,11 +43,11 @@ def history(folder: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    "options", [dict(objective="simcse"), dict(objective="informin", mlm_weight=0.1)], ids=["simcse", "informin-mlm"]
+    "name, options", [("bert", dict(objective="simcse")), ("roberta", dict(objective="informin", mlm_weight=0.1))]
 )
-def test_complete_run(command, encoder, tmp_path, capsys, options):
+def test_complete_run(command, request, tmp_path, capsys, name, options):
     """Trains, selects the best checkpoint, exports, and prints two lines of code that load the model."""
-    assert run_unsup.main(command(model_name=encoder, **options)) == 0
+    assert run_unsup.main(command(model_name=request.getfixturevalue(name), **options)) == 0
     out, folder = capsys.readouterr().out, tmp_path / "run"
     scores = {
         entry["step"]: entry["eval_spearman"] for entry in history(folder / "checkpoint-4") if "eval_spearman" in entry
@@ -71,26 +71,25 @@ def test_weights_depend_only_on_the_seed(command, tmp_path):
         assert_same_weights(tmp_path / "a" / "checkpoint-4", tmp_path / "c" / "checkpoint-4")
 
 
-@pytest.mark.parametrize("mlm_weight", [0, 0.3], ids=["plain", "mlm"])
-def test_killed_and_resumed_run_has_the_same_weights(command, tmp_path, mlm_weight):
+def test_killed_and_resumed_run_has_the_same_weights(command, tmp_path):
     """SIGKILL at any point after a checkpoint, in a run of several epochs."""
-    options = dict(max_steps=None, num_train_epochs=10, eval_steps=5, mlm_weight=mlm_weight, save_total_limit=None)
+    options = dict(max_steps=None, num_train_epochs=5, eval_steps=5, mlm_weight=0.3, save_total_limit=None)
     killed, through, log = tmp_path / "killed", tmp_path / "through", tmp_path / "log.txt"
     arguments = command(output_dir=killed, **options)
     process = start(arguments, log)
-    wait_for_file(killed / "checkpoint-20" / "manifest.json", process, log)
+    wait_for_file(killed / "checkpoint-10" / "manifest.json", process, log)
     process.kill()
     process.wait()
-    assert not (killed / "checkpoint-60").exists(), "the run had ended before the kill"
+    assert not (killed / "checkpoint-30").exists(), "the run had ended before the kill"
     assert not (killed / "model.safetensors").exists()
     assert run_unsup.main([*arguments, "--resume_from_checkpoint"]) == 0
     assert run_unsup.main(command(output_dir=through, **options)) == 0
-    assert_same_weights(killed / "checkpoint-60", through / "checkpoint-60")
+    assert_same_weights(killed / "checkpoint-30", through / "checkpoint-30")
     assert_same_weights(killed, through)
     scores = [
         [
             (entry["step"], entry["eval_spearman"])
-            for entry in history(folder / "checkpoint-60")
+            for entry in history(folder / "checkpoint-30")
             if "eval_spearman" in entry
         ]
         for folder in (killed, through)

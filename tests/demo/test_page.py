@@ -1,18 +1,18 @@
 """The page of an index, and its server."""
 
-import os
-import subprocess
-import sys
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("gradio")
 
+from informin.cli import search
+from informin.demo import local
 from informin.demo.local import UNRELATED, index_page, rows_of
 from informin.demo.page import build_page
 from informin.search.index import Index
-from tests.conftest import ROOT, make_sentences
+from tests.conftest import make_sentences
 
 TEXTS = [*make_sentences(120), "<b>cats</b> & dogs"]
 
@@ -58,15 +58,18 @@ def test_title_is_not_markup():
     assert head.value == "<h1>&lt;script&gt;</h1><p>a &amp; b</p>"
 
 
-def test_command_serves_the_page(index, tmp_path):
+def test_command_serves_the_page(index, tmp_path, monkeypatch, capsys):
+    """Until a signal, which the event stands for."""
     index.save(tmp_path)
-    command = [sys.executable, "-m", "informin", "search", "--index", str(tmp_path)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
-        try:
-            line = process.stdout.readline()
-            assert "http://127.0.0.1:" in line
-            with urllib.request.urlopen(line.split()[5], timeout=60) as page:
-                assert "gradio" in page.read().decode()
-        finally:
-            process.terminate()
-    assert process.returncode == 143
+    pages = []
+
+    class Event:
+        def wait(self):
+            url = capsys.readouterr().out.split()[5]
+            with urllib.request.urlopen(url, timeout=60) as page:
+                pages.append(page.read().decode())
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(local, "threading", SimpleNamespace(Event=Event))
+    assert search.main(["--index", str(tmp_path)]) == 130
+    assert "gradio" in pages[0]

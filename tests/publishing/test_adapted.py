@@ -39,8 +39,7 @@ def saved(model, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("options", [{}, {"n_components": 8}])
+@pytest.mark.parametrize("normalize, options", [(False, {}), (True, {"n_components": 8})])
 def test_all_readers_compute_the_adapted_embeddings(encoder, tmp_path, normalize, options):
     source = save_sentence_transformer(tmp_path / "source", encoder, normalize=normalize)
     model = load_model(source, device="cpu")

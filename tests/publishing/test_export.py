@@ -22,8 +22,7 @@ def tokens_of(folder):
     return AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, truncation=True, return_tensors="pt")
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("pooling, normalize", [("cls", False), ("mean", True)])
 def test_all_readers_compute_equal_embeddings(encoder, tmp_path, pooling, normalize):
     folder = export_of(encoder, tmp_path / "export", pooling=pooling, normalize=normalize)
     before = load_model(folder.with_name("export-source"), device="cpu").encode(TEXTS)
