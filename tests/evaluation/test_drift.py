@@ -247,16 +247,16 @@ def test_no_warning_if_the_old_encoder_was_no_better():
 
 def test_examples_name_lost_and_gained_neighbors(x, y):
     examples = neighbor_examples(NAMES, encoder(x), encoder(y))
-    old, new = closest(x, 10), closest(y, 10)
+    old, new, before, after = closest(x, 10), closest(y, 10), cosines(x), cosines(y)
     kept = [len({*a} & {*b}) for a, b in zip(old, new)]
     assert len(examples) == len({one["sentence"] for one in examples}) == 20
     assert [one["kept"] for one in examples[:10]] == sorted(kept)[:10], "the most changed come first"
     for one in examples:
         row = NAMES.index(one["sentence"])
         assert one["kept"] == kept[row]
-        for key, before, after in (("lost", old, new), ("gained", new, old)):
-            expected = [j for j in before[row] if j not in after[row]][:5]
+        for key, ours, theirs in (("lost", old, new), ("gained", new, old)):
+            expected = [j for j in ours[row] if j not in theirs[row]][:5]
             assert [NAMES.index(other["sentence"]) for other in one[key]] == expected
             for j, other in zip(expected, one[key]):
-                assert other["old"] == pytest.approx(cosines(x)[row][j], abs=6e-4)
-                assert other["new"] == pytest.approx(cosines(y)[row][j], abs=6e-4)
+                assert other["old"] == pytest.approx(before[row][j], abs=6e-4)
+                assert other["new"] == pytest.approx(after[row][j], abs=6e-4)

@@ -28,8 +28,8 @@ WORKERS = {
 }
 # Tested cells per number of processes. test_run.py and test_distributed.py test map-style data without workers.
 TESTED = {
-    1: [("map-style", "2 persistent workers"), ("stream", "0 workers"), ("stream", "2 workers")],
-    WORLD: [("map-style", "2 workers"), ("stream", "2 persistent workers")],
+    1: [("map-style", "2 persistent workers"), ("stream", "2 workers")],
+    WORLD: [("stream", "2 persistent workers")],
 }
 EVERY = [(data, workers) for data in DATA for workers in WORKERS]
 STEPS, EPOCH_STEPS = 4, 2
