@@ -164,19 +164,7 @@ def score_model(
     default = model.prompts.get(model.default_prompt_name or "", "")
     stored = {side: (side_prompt(model, side) if side else default) or "" for side in chosen}
     prompts = {side: stored[side] if text is None else text for side, text in chosen.items()}
-    results = Results(
-        model=name_of(model),
-        weights_sha256=weights_sha256(model),
-        pooler=pooler_of(model) if pooler == "auto" else pooler,
-        normalized=any(isinstance(module, Normalize) for module in model),
-        max_length=model.max_seq_length if math.isfinite(model.max_seq_length or math.inf) else None,
-        precision="bf16" if source_of(model).bf16 else "fp32",
-        split=tasks.split,
-        prompt=prompts.pop(None) or None,
-        whitening=_whitening_entry(whitening, width_of(model)),
-        similarity=COSINE if whitening else str(model.similarity_fn_name),
-        environment=environment(model.device),
-    )
+    results = _no_results(model, pooler, whitening, tasks.split, prompts.pop(None) or None)
     results = results.resumed(output) if output else results
     # Prompts of retrieval are recorded if they differ from that of other texts.
     sides = {} if set(prompts.values()) == {results.prompt or ""} else {"prompts": prompts}
@@ -200,6 +188,25 @@ def score_model(
         seconds = sum(entry["seconds"].values())
         logger.info(f"{name}: {shown} ({results.model} with pooling {results.pooler}, {seconds:.1f} s)")
     return results
+
+
+def _no_results(
+    model: SentenceTransformer, pooler: str, whitening: float | None, split: str, prompt: str | None
+) -> Results:
+    """Return results without scores, with the settings of a model."""
+    return Results(
+        model=name_of(model),
+        weights_sha256=weights_sha256(model),
+        pooler=pooler_of(model) if pooler == "auto" else pooler,
+        normalized=any(isinstance(module, Normalize) for module in model),
+        max_length=model.max_seq_length if math.isfinite(model.max_seq_length or math.inf) else None,
+        precision="bf16" if source_of(model).bf16 else "fp32",
+        split=split,
+        prompt=prompt,
+        whitening=_whitening_entry(whitening, width_of(model)),
+        similarity=COSINE if whitening else str(model.similarity_fn_name),
+        environment=environment(model.device),
+    )
 
 
 def pooler_of(model: SentenceTransformer) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, product
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sentence_transformers import SentenceTransformer
 
@@ -137,35 +137,17 @@ def evaluate(
     others = load_others(_listed(compare), len(models) * len(poolers), split)
     check_same_files(others, data.checksums)
     raise_if_shared(output, [(Path(name_of(one)).name, how) for one in models for how in poolers])
-    suffix = _suffix(whitening, split)
+    loading: Any = dict(max_length=max_length, device=device, revision=revision, bf16=bf16)
+    scoring: Any = dict(prompt=prompt, query_prompt=query_prompt, document_prompt=document_prompt)
+    scoring |= dict(whitening=whitening, bm25=bm25, batch_size=batch_size)
     rows: list[Results] = []
-    for one in models:
-        for how in poolers:
-            st = load_model(
-                one,
-                pooler=how,
-                max_length=max_length,
-                device=device,
-                revision=revision,
-                trust_remote_code=trust_remote_code,
-                bf16=bf16,
-            )
-            path = None if output is None else _results_file(Path(output), st, how, suffix)
-            with first_only(only_writer(path, "output") if path else nullcontext()):
-                results = score_model(
-                    st,
-                    data,
-                    pooler=how,
-                    prompt=prompt,
-                    query_prompt=query_prompt,
-                    document_prompt=document_prompt,
-                    whitening=whitening,
-                    bm25=bm25,
-                    batch_size=batch_size,
-                    output=path,
-                )
-            results.tasks = {name: results.tasks[name] for name in data.data}  # without others in the same file
-            rows.append(results)
+    for one, how in product(models, poolers):
+        st = load_model(one, pooler=how, trust_remote_code=trust_remote_code, **loading)
+        path = None if output is None else _results_file(Path(output), st, how, _suffix(whitening, split))
+        with first_only(only_writer(path, "output") if path else nullcontext()):
+            results = score_model(st, data, pooler=how, output=path, **scoring)
+        results.tasks = {name: results.tasks[name] for name in data.data}  # without others in the same file
+        rows.append(results)
     return Evaluation(rows, others)
 
 
