@@ -12,6 +12,7 @@ from informin.objectives import OBJECTIVES
 from informin.training.command_line import OFTEN_USED, Parser, ours, parse
 from informin.training.defaults import filled_in, mixed_precision, option_defaults
 from informin.training.options import RECIPES, InforMinTrainingArguments
+from informin.views import VIEWS, View
 from tests.conftest import raises_usage, resolve_for, save_bert, save_roberta
 
 
@@ -168,6 +169,18 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
 def test_invalid_options_are_rejected(option, given):
     with raises_usage(option=option):
         InforMinTrainingArguments(use_cpu=True, **given)
+
+
+def test_attention_maps_need_a_view_that_keeps_tokens(monkeypatch):
+    class Words(View):
+        title = "other words"
+
+        def change(self, tokens, generator):
+            return tokens + 1
+
+    monkeypatch.setitem(VIEWS, "words", Words)
+    with raises_usage(option="attention_mi_weight"):
+        InforMinTrainingArguments(use_cpu=True, objective="micse", view="words")
 
 
 @pytest.mark.parametrize("given", [dict(objective="simcse", reconstruction_weight=0.0), dict(masked_views=False)])
