@@ -89,6 +89,13 @@ def test_modeling_file_imports_nothing_of_this_project():
     assert names <= {*sys.stdlib_module_names, "torch", "transformers", "safetensors"}
 
 
+def test_training_imports_no_bm25s():
+    """bm25s starts jax where it is installed, and jax takes most of a GPU's memory."""
+    code = "import sys, trainer_informin; print('bm25s' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+
+
 def test_help_needs_no_heavy_library():
     """Except for `train`, whose options are those of transformers."""
     code = f"""
