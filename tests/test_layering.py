@@ -1,6 +1,7 @@
 """The layers of the package according to its imports."""
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
@@ -85,3 +86,10 @@ def test_modeling_file_imports_nothing_of_this_project():
     """It is copied beside every checkpoint, and imported from there."""
     names = {name.partition(".")[0] for name in imports(ROOT / "modeling_informin.py")}
     assert names <= {*sys.stdlib_module_names, "torch", "transformers", "safetensors"}
+
+
+def test_training_imports_no_bm25s():
+    """bm25s starts jax where it is installed, and jax takes most of a GPU's memory."""
+    code = "import sys, trainer_informin; print('bm25s' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr

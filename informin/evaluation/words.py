@@ -4,8 +4,8 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import bm25s
 import numpy as np
 import Stemmer
 from scipy.sparse import csc_array, csr_array
@@ -29,7 +29,7 @@ class Words:
         language: See `Words.build`.
     """
 
-    def __init__(self, bm25: bm25s.BM25, language: str):
+    def __init__(self, bm25: Any, language: str):
         self.bm25, self.language = bm25, language
 
     @classmethod
@@ -47,6 +47,8 @@ class Words:
             raise UsageError("An index needs at least one text")
         if language not in (*LANGUAGES, OTHER):
             raise UsageError(f"is {language!r}", option="language", needed=f"one of: {', '.join((*LANGUAGES, OTHER))}")
+        import bm25s  # not at the top: where jax is installed, it takes most of a GPU's memory
+
         words = cls(bm25s.BM25(), language)
         words.bm25.index(words.split(texts), create_empty_token=False, show_progress=False)
         return words
@@ -54,6 +56,8 @@ class Words:
     @classmethod
     def load(cls, folder: str | Path, language: str) -> "Words":
         """Open the weights that `save` wrote, memory-mapped."""
+        import bm25s
+
         return cls(bm25s.BM25.load(folder, mmap=True), language)
 
     def save(self, folder: str | Path) -> None:
@@ -62,6 +66,8 @@ class Words:
 
     def split(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the words of each text that are compared."""
+        import bm25s
+
         stemmer = None if self.language == OTHER else Stemmer.Stemmer(self.language)
         stop = None if self.language == OTHER else self.language
         return bm25s.tokenize(list(texts), stopwords=stop, stemmer=stemmer, return_ids=False, show_progress=False)
