@@ -103,7 +103,7 @@ def test_texts_from_elsewhere_cannot_change_the_page(folder):
 
 def test_the_introduction_names_method_and_data(folder):
     intro = " ".join(render_card(folder).partition("## Usage")[0].split())
-    assert "after 125 steps of InforMin-CL with masked language modeling on 8,000 of 16,000 sentences (wiki.txt)." in intro
+    assert "after 125 steps of InforMin-CL with masked language modeling on 8,000 of 16,000 sentences" in intro
     assert "the mean of its token vectors, normalized to unit length" in intro
 
 
