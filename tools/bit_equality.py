@@ -279,7 +279,9 @@ def main() -> int:
         run_side(ROOT, {name: both[1] for name, both in chosen.items()}, inputs, sides[1])
     different = {name: differences(*(side / name.replace(" ", "-") for side in sides)) for name in chosen}
     for name, files in different.items():
-        print(f"{'equal' if not files else 'DIFFERENT'}: {name}" + "".join(f"\n    {file}" for file in files))
+        refused = any(json.loads((sides[0] / name.replace(" ", "-") / "codes.json").read_text()))
+        state = "DIFFERENT" if files else "not possible in the older tree" if refused else "equal"
+        print(f"{state}: {name}" + "".join(f"\n    {file}" for file in files))
     return int(any(different.values()))
 
 
