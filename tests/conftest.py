@@ -82,6 +82,11 @@ def pytest_xdist_make_scheduler(config, log):
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
+def pytest_collection_modifyitems(items):
+    """Run tests that fork first, one after the other: their server imports everything once for each worker of xdist."""
+    items.sort(key=lambda item: not hasattr(getattr(item, "module", None), "forked"))
+
+
 def pytest_collection_finish():
     """Exclude all imported modules from garbage collection, which Trainer runs several times per training."""
     gc.collect()

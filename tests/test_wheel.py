@@ -67,18 +67,12 @@ def test_the_wheel_contains_only_the_package(wheel):
     assert dict(scripts["console_scripts"]) == {"informin": "informin.cli:main"}
 
 
-def test_its_command_trains_outside_the_checkout(wheel, bert, sentences_file, tmp_path):
+def test_its_command_runs_outside_the_checkout(wheel, tmp_path):
     venv.create(tmp_path / "environment")
     paths = sysconfig.get_paths(vars=dict.fromkeys(("base", "platbase"), str(tmp_path / "environment")))
     pip("--python", str(Path(paths["scripts"], "python")), "install", str(wheel))
     packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     Path(paths["purelib"], "dependencies.pth").write_text("\n".join(packages))
-    options = dict(model_name=bert, train_file=sentences_file, output_dir="run", objective="simcse", max_steps=1)
-    options |= dict(per_device_train_batch_size=16, eval_strategy="no", use_cpu=True, bf16=False)
-    command = [
-        str(Path(paths["scripts"], "informin")),
-        "train",
-        *(f"--{name}={value}" for name, value in options.items()),
-    ]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    assert "bibtex" in (tmp_path / "run" / "README.md").read_text(), "template and citations are there"
+    command = [str(Path(paths["scripts"], "informin")), "embed", "--model_name", "m", "--train_file", "nowhere.txt"]
+    done = subprocess.run([*command, "--output", "v.npy"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and "nowhere.txt" in done.stderr

@@ -74,10 +74,12 @@ def export_onnx(folder: str | Path) -> Path:
             dynamo=True,
             verbose=False,
         )
-        graph = program.model_proto.graph
+        model_proto = program.model_proto  # a new copy each time
+        graph = model_proto.graph
         for noted in (graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer):
             del noted.metadata_props[:]  # stack traces with local paths
-        onnx.save(program.model_proto, new)
+        del graph.value_info[:]  # quantization infers the shapes again, and may find others
+        onnx.save(model_proto, new)
         embeddings = InferenceSession(new).run([OUTPUTS[1]], {name: x.numpy() for name, x in inputs.items()})[0]
         if not np.abs(embeddings - model.encode(TEXTS)).max() <= TOLERANCE:  # also true for NaN
             raise SaveError("The ONNX file gives other embeddings than the model, and was deleted")
