@@ -14,6 +14,12 @@ from trainer_informin import InforMinTrainer
 
 
 @pytest.fixture
+def encoder(bert):
+    """BERT alone: what differs for RoBERTa is tested with the models and objectives."""
+    return bert
+
+
+@pytest.fixture
 def options(bert, tmp_path):
     """Parse a command line and an optional YAML file into one dictionary, with the options filled in for a model."""
 
