@@ -266,8 +266,8 @@ def neighbor_examples(sentences: Sequence[str], old: Encode, new: Encode) -> lis
 
     Args:
         sentences: N distinct sentences, more than 10.
-        old: Function from N sentences to embeddings (N, d) before the run.
-        new: Function from N sentences to embeddings (N, e) after it.
+        old: Encode function of the model before the run, which returns (N, d).
+        new: Encode function of the model after the run, which returns (N, e).
 
     Returns:
         For each: `sentence`; `kept`, the number of its 10 nearest neighbors that it kept; `lost` and `gained`, up to 5

@@ -1,8 +1,8 @@
 """Workers on a CPU that process separate batches, or, in training, separate parts of a packed batch.
 
-By default, PyTorch splits each operation across threads and synchronizes them afterward. Workers do not, and the
-activations of a batch stay in the cache of one core. In training they synchronize twice per step: after the forward
-pass of the layers, and after their backward pass.
+By default, PyTorch splits each operation across threads and synchronizes them afterward. Workers that
+process separate batches do not synchronize, and the activations of a batch stay in the cache of one core. In training,
+workers synchronize twice per step: after the forward pass of the layers, and after their backward pass.
 Each part has a gradient of its own for every weight, so there are at most `MOST_PARTS`, and a worker can have several
 threads.
 """

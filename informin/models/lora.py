@@ -10,7 +10,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-ALPHA = 32  # the update is multiplied by 32 / r, as twice the usual rank of 16
+ALPHA = 32  # the update is multiplied by 32 / r: by 2 with the usual rank of 16
 
 
 def add_lora(model: SentenceTransformer, args: Any) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,19 +31,17 @@ class PublishingTrainer(Trainer):
     Attributes:
         trained: The model in training.
         facts: Entries of the record that the trainer cannot derive, such as `base_model`.
+        record: Returns the record of the run so far, for training.json.
     """
 
     args: Any  # InforMinTrainingArguments
     hub_model_id: Any
     trained: TrainedModel
     facts: dict[str, Any]
+    record: Callable[[], RunRecord]
 
     _bones: nn.Module | None = None  # of a model that FSDP shards
     _whole: nn.Module | None = None  # its weights after training
-
-    def record(self) -> RunRecord:
-        """Return the record of the run so far, for training.json."""
-        raise NotImplementedError
 
     def train(self, *args, **kwargs):
         """Train, and keep the whole weights if FSDP shards them."""
