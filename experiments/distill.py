@@ -35,7 +35,7 @@ from informin.evaluation.geometry import unit
 from informin.evaluation.labels import load_labels, neighbor_accuracy
 from informin.evaluation.words import Words
 from informin.files import last_name
-from informin.models.embedding import embed
+from informin.models.embedding import embed, side_prompt
 from informin.models.opening import load_model
 from informin.search.index import WORD_WEIGHT
 
@@ -154,16 +154,21 @@ def search(source: Source, folder: str, peers: dict[str, SentenceTransformer]) -
     q = source.embed(f"{collection.name}-queries", queries, "query")
     counts, alone = source.tokens(collection.name, documents, "document")
     adapter, table = distill_vectors(x, counts, alone, "search")
+    of_queries = table
+    if side_prompt(source.model, "query") != side_prompt(source.model, "document"):
+        name = f"{collection.name}-asquery"
+        as_queries, (_, alone) = (call(name, documents, "query") for call in (source.embed, source.tokens))
+        _, of_queries = distill_vectors(x, counts, alone, "search", as_queries)
     index = Words.build(documents, "english")
     words = WORD_WEIGHT * z_scores(index.scores(queries))
-    asked, held = unit(count_tokens(source.tokenizer, queries) @ table), unit(counts @ table)
-    smoothed = adapter.transform(x, smooth=True)
+    smoothed, q_counts = adapter.transform(x, smooth=True), count_tokens(source.tokenizer, queries)
+    asked, both, held = (unit(a @ b) for a, b in ((q_counts, of_queries), (q_counts, table), (counts, table)))
     similarities = {
         MODEL: unit(q) @ unit(x).T,
         "its map, smoothed": adapter.transform(q) @ smoothed.T,
         "queries by table, documents by map, smoothed": asked @ smoothed.T,
-        "table for both sides": asked @ held.T,
-        "table for both sides, smoothed": asked @ smooth_rows(held).T,
+        "table for both sides": both @ held.T,
+        "table for both sides, smoothed": both @ smooth_rows(held).T,
         **{peer: unit(one.encode(queries)) @ unit(one.encode(documents)).T for peer, one in peers.items()},
     }
     results = {"words alone": float(ndcg(collection, words).mean())}

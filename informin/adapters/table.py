@@ -67,32 +67,34 @@ def embed_tokens(
 
 
 def distill_vectors(
-    vectors: np.ndarray, counts: csr_array, alone: np.ndarray, task: str
+    vectors: np.ndarray, counts: csr_array, alone: np.ndarray, task: str, as_queries: np.ndarray | None = None
 ) -> tuple[LinearAdapter, np.ndarray]:
-    """Return the fitted adapter of a task, and the table (V, d) of the adapted and smoothed embeddings.
+    """Return the fitted adapter of a task, and the table (V, d) of the adapted embeddings, for clustering smoothed.
 
     Args:
         vectors: (N, d) embeddings of N texts, such as a memory map.
         counts: (N, V) from `count_tokens`.
         alone: (V, d) from `embed_tokens`.
         task: clustering or search.
+        as_queries: (N, d) the texts embedded as queries, for a table that only embeds queries.
     """
     adapter = LinearAdapter(**TASKS[task]).fit(vectors)
     embedded = alone.any(1)
     mapped = np.zeros((len(alone), len(adapter.coef_)), np.float32)
     mapped[embedded] = unit_rows(torch.from_numpy(alone[embedded] @ adapter.coef_.T.astype(np.float32))).numpy()
-    return adapter, fit_table(counts, smoothed_targets(adapter, vectors), mapped, SHRINKAGE[task])
+    targets = adapted_parts(adapter, vectors if as_queries is None else as_queries, smooth=task == "clustering")
+    return adapter, fit_table(counts, targets, mapped, SHRINKAGE[task])
 
 
-def smoothed_targets(adapter: LinearAdapter, vectors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield row numbers (n,) and the adapted vectors (n, d) of these texts, smoothed over their nearest neighbors.
+def adapted_parts(adapter: LinearAdapter, vectors: np.ndarray, smooth: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield row numbers (n,) and the adapted vectors (n, d) of these texts, if asked smoothed over their neighbors.
 
     Neighbors of more than 20,000 texts are searched within random parts of about that size.
     """
     order = np.random.default_rng(0).permutation(len(vectors))
     for part in np.array_split(order, -(-len(order) // TEXTS)):
         rows = np.sort(part)
-        yield rows, adapter.transform(read_rows(vectors, rows), smooth=True)
+        yield rows, adapter.transform(read_rows(vectors, rows), smooth=smooth)
 
 
 def fit_table(

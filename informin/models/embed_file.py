@@ -9,7 +9,6 @@ NAME.npy.json               what they are, and their checksum
 """
 
 import hashlib
-import json
 import logging
 import shutil
 from collections.abc import Sequence
@@ -85,22 +84,6 @@ def embed_file(
         gather_objects(None)  # wait for the other processes
         on_first(lambda: _finish(folder, path, description, chunks))
     return np.load(path, mmap_mode="r")
-
-
-def embed_cached(
-    model: SentenceTransformer, texts: Sequence[str], folder: str | Path, *, side: str | None = None
-) -> np.ndarray:
-    """Return `embed_file` of a file in a cache folder that the checksum of texts and model names.
-
-    A damaged file is embedded again.
-    """
-    texts = as_texts(texts)
-    description = describe(model, texts, side, None)
-    path = Path(folder, f"{hashlib.sha256(json.dumps(description).encode()).hexdigest()[:16]}.npy")
-    if path.exists() and not _is_intact(path):
-        logger.warning(f"{path} is damaged. It is embedded again.")
-        path.unlink()
-    return embed_file(model, texts, path, side=side)
 
 
 def describe(model: SentenceTransformer, texts: Sequence[str], side: str | None, prompt: str | None) -> dict:

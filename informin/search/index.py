@@ -145,7 +145,8 @@ class Index:
             word_weight: Weight of the words. 0 searches by vectors alone.
             prompt, query_prompt: Text before each document and query, instead of the model's prompts.
             queries: `model`, or `table`: queries are embedded by token vectors, without the model and torch, and
-                documents are adapted by the map of `fit --task search` and smoothed. See `informin.distill`.
+                documents are adapted by the map of `fit --task search` and smoothed. See `informin.distill`. A model
+                with a prompt for queries embeds every text twice, the second time as a query, for the table.
             batch_size: Texts per forward pass.
             loading: Options of `load_model`.
 
@@ -341,16 +342,29 @@ class Index:
         """Fit the table for queries, and return the adapted and smoothed vectors (N, d) float16 of the documents."""
         from informin.adapters.table import count_tokens, distill_vectors, embed_tokens, tokenizer_of
 
-        def encode(tokens: list[str]) -> np.ndarray:
-            return self._embed(tokens, "document", self.record.prompt, title="tokens").astype(np.float16)
+        old, record = self.table, self.record
 
-        old = self.table
+        def encode(some: list[str]) -> np.ndarray:
+            return self._embed(some, "query", record.query_prompt, title="as queries").astype(np.float16)
+
+        as_queries, had = None, old.texts if old else None
+        if not (had is None if old else self._embeds_alike(texts[:1])):
+            known = {} if had is None else dict(zip(self.texts, had))
+            if new := [text for text in dict.fromkeys(texts) if text not in known]:
+                known |= zip(new, encode(new))
+            as_queries = np.stack([known[text] for text in texts])
         tokenizer = old.tokenizer if old else tokenizer_of(self.model)
         counts, x = count_tokens(tokenizer, texts), vectors.astype(np.float32)
         alone = embed_tokens(encode, tokenizer, counts, old.alone if old else None)
-        adapter, table = distill_vectors(x, counts, alone, "search")
-        self.table = QueryTable(tokenizer, table.astype(np.float16), alone)
+        adapter, table = distill_vectors(x, counts, alone, "search", as_queries)
+        self.table = QueryTable(tokenizer, table.astype(np.float16), alone, as_queries)
         return adapter.transform(x, smooth=True).astype(np.float16)
+
+    def _embeds_alike(self, texts: list[str]) -> bool:
+        """Return whether the model embeds some texts alike as queries and as documents."""
+        sides = (("query", self.record.query_prompt), ("document", self.record.prompt))
+        first, second = (self._embed(texts, *side, title=None) for side in sides)
+        return np.array_equal(first, second)
 
     def _set(
         self, texts: list[str], rows: np.ndarray, vectors: np.ndarray, documents: np.ndarray, words: Words

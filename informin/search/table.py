@@ -18,11 +18,14 @@ class QueryTable:
         tokenizer: Tokenizer of the model, without truncation and padding.
         rows: (V, d) token vectors. A query has the direction of their sum.
         alone: (V, d) the model's embedding of each token alone, to fit the table again.
+        texts: (N, d) float16 the documents embedded as queries, to fit the table again; None if the model embeds
+            queries and documents alike.
     """
 
     tokenizer: Tokenizer
     rows: np.ndarray
     alone: np.ndarray
+    texts: np.ndarray | None = None
 
     def encode(self, queries: Sequence[str]) -> np.ndarray:
         """Return unit vectors (Q, d) float32; zeros without a known token."""
@@ -34,9 +37,12 @@ class QueryTable:
         self.tokenizer.save(str(folder / "tokenizer.json"))
         np.save(folder / "table.npy", self.rows)
         np.save(folder / "tokens.npy", self.alone)
+        if self.texts is not None:
+            np.save(folder / "as_queries.npy", self.texts)
 
     @classmethod
     def load(cls, folder: Path) -> "QueryTable":
         """Open what `save` wrote, memory-mapped."""
-        rows, alone = (np.load(folder / name, mmap_mode="r") for name in ("table.npy", "tokens.npy"))
-        return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), rows, alone)
+        files = [folder / name for name in ("table.npy", "tokens.npy", "as_queries.npy")]
+        arrays = [np.load(file, mmap_mode="r") for file in files if file.is_file()]
+        return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), *arrays)

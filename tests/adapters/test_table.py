@@ -9,11 +9,11 @@ from informin.adapters import table
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.rows import smooth_rows
 from informin.adapters.table import (
+    adapted_parts,
     conjugate_gradients,
     count_tokens,
     embed_tokens,
     fit_table,
-    smoothed_targets,
     tokenizer_of,
 )
 from tests.conftest import WORDS
@@ -108,10 +108,10 @@ def test_a_large_vocabulary_gets_vectors_for_the_tokens_of_the_texts_only(st_mea
 def test_targets_are_adapted_and_smoothed_within_parts(monkeypatch):
     x = DRAW.normal(size=(40, 6)).astype(np.float32)
     adapter = LinearAdapter().fit(x)
-    ((rows, vectors),) = smoothed_targets(adapter, x)
-    np.testing.assert_allclose(vectors, smooth_rows(adapter.transform(x)), atol=1e-6)
+    ((rows, vectors),) = adapted_parts(adapter, x, smooth=False)
+    np.testing.assert_allclose(vectors, adapter.transform(x), atol=1e-6)
     monkeypatch.setattr(table, "TEXTS", 15)
-    parts = list(smoothed_targets(adapter, x))
+    parts = list(adapted_parts(adapter, x, smooth=True))
     assert sorted(np.concatenate([rows for rows, _ in parts])) == list(range(40)) and len(parts) == 3
     for rows, vectors in parts:
         np.testing.assert_allclose(vectors, smooth_rows(adapter.transform(x[rows])), atol=1e-6)

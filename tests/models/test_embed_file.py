@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from informin.models import embed_file
-from informin.models.embed_file import embed_cached
 from informin.models.opening import load_model
 from tests.conftest import make_sentences, raises_usage
 
@@ -94,14 +93,6 @@ def test_damage_is_noticed(model, tmp_path, size):
     (tmp_path / "texts.npy").write_bytes(content[:size])
     with raises_usage():
         embed(model, tmp_path)
-
-
-def test_a_damaged_file_in_a_cache_is_embedded_again(model, tmp_path, embedded):
-    expected = np.array(embed_cached(model, TEXTS, tmp_path))
-    (path,) = tmp_path.glob("*.npy")
-    path.write_bytes(path.read_bytes()[:-3])
-    np.testing.assert_array_equal(embed_cached(model, TEXTS, tmp_path), expected)
-    assert len(embedded) == 2 * len(TEXTS)
 
 
 @pytest.mark.parametrize("damage", [False, True])

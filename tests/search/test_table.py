@@ -15,13 +15,14 @@ from informin.models.embedding import embed
 from informin.search.index import Index
 from tests.conftest import ROOT, make_sentences, raises_usage, save_bert
 
+PROMPT = "the dog "  # of queries: a model that embeds queries and documents differently
 QUERIES = ["the old dog runs", "a small house", "not"]
 
 
-@pytest.fixture(scope="module")
-def by_table(st_mean, texts) -> Index:
+@pytest.fixture(scope="module", params=[None, PROMPT], ids=["alike", "query prompt"])
+def by_table(request, st_mean, texts) -> Index:
     """Tests must not change it."""
-    return Index.build(st_mean, texts, queries="table")
+    return Index.build(st_mean, texts, queries="table", query_prompt=request.param)
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -35,9 +36,14 @@ def rows_and_scores(index: Index, queries=QUERIES, k: int = 10) -> list[tuple[li
 def test_ranks_as_the_distilled_table_and_the_adapted_smoothed_documents(by_table, st_mean, texts):
     """The row `queries by table, documents by map, smoothed` of experiments/distill.py."""
     model = SentenceTransformer(str(st_mean), device="cpu")
-    tokenizer, x = tokenizer_of(model), embed(model, texts, side="document")
+    tokenizer, x = tokenizer_of(model), by_table.vectors.astype(np.float32)
+    np.testing.assert_allclose(x, unit(embed(model, texts, side="document")), atol=1e-3)
     counts = count_tokens(tokenizer, texts)
-    adapter, table = distill_vectors(x, counts, embed_tokens(model.encode, tokenizer, counts), "search")
+    prompt = by_table.record.query_prompt
+    as_queries = embed(model, texts, side="query", prompt=prompt)
+    tokens = embed_tokens(lambda some: embed(model, some, side="query", prompt=prompt), tokenizer, counts)
+    adapter, table = distill_vectors(x, counts, tokens, "search", as_queries)
+    assert (by_table.table.texts is None) == (prompt is None)
     asked = unit(count_tokens(tokenizer, QUERIES) @ table)
     np.testing.assert_allclose(by_table.embed_queries(QUERIES), asked, atol=5e-3)  # the index has float16
     cosines, words = asked @ adapter.transform(x, smooth=True).T, by_table.words.scores(QUERIES)
@@ -68,7 +74,8 @@ def test_texts_are_added_and_removed_and_the_table_is_fitted_again(by_table, st_
     assert index._model is None
     assert index.add(more).tolist() == list(range(150, 210))
     assert not np.array_equal(index.table.rows, by_table.table.rows)
-    new = Index.build(st_mean, [*texts[:3], *texts[4:], *more], queries="table")
+    options = dict(queries="table", query_prompt=index.record.query_prompt)
+    new = Index.build(st_mean, [*texts[:3], *texts[4:], *more], **options)
     np.testing.assert_array_equal(index.table.rows, new.table.rows)
     np.testing.assert_array_equal(index.documents, new.documents)
     index.save(tmp_path)
