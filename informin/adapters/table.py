@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from informin.adapters.linear import TASKS, LinearAdapter
 from informin.adapters.rows import read_rows, unit_rows
 
-SHRINKAGE = {"clustering": 32, "search": 8}  # k by task. Selected in experiments/distill.py.
+SHRINKAGE = {"clustering": 32, "search": 4}  # k by task. Selected in experiments/distill.py.
 TOLERANCE, STEPS = 1e-3, 200  # of the conjugate gradients: the residual, relative to the right side, and their number
 TEXTS = 20_000  # smoothed among each other: the time is proportional to this number
 ROWS = 16_384  # texts tokenized or multiplied at once

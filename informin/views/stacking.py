@@ -25,7 +25,7 @@ VIEW = 1  # gives views other random numbers than masks, which are seeded with t
 class TokenMasker:
     """BERT's masking: of the chosen tokens, 80% become [MASK], 10% a random word, 10% stay (Devlin et al., 2019)."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, probability: float = 0.15):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, probability: float):
         self.collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=probability)
         self.special_ids = torch.tensor(tokenizer.all_special_ids)
 
