@@ -266,8 +266,8 @@ def neighbor_examples(sentences: Sequence[str], old: Encode, new: Encode) -> lis
 
     Args:
         sentences: N distinct sentences, more than 10.
-        old: Encode function of the model before the run, which returns (N, d).
-        new: Encode function of the model after the run, which returns (N, e).
+        old: Encodes N sentences with the model before the run, (N, d).
+        new: Encodes N sentences with the model after the run, (N, e).
 
     Returns:
         For each: `sentence`; `kept`, the number of its 10 nearest neighbors that it kept; `lost` and `gained`, up to 5

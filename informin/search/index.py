@@ -347,9 +347,9 @@ class Index:
         def encode(some: list[str]) -> np.ndarray:
             return self._embed(some, "query", record.query_prompt, title="as queries").astype(np.float16)
 
-        as_queries, had = None, old.texts if old else None
-        if not (had is None if old else self._embeds_alike(texts[:1])):
-            known = {} if had is None else dict(zip(self.texts, had))
+        as_queries, previous = None, old.as_queries if old else None
+        if not (previous is None if old else self._embeds_alike(texts[:1])):
+            known = {} if previous is None else dict(zip(self.texts, previous))
             if new := [text for text in dict.fromkeys(texts) if text not in known]:
                 known |= zip(new, encode(new))
             as_queries = np.stack([known[text] for text in texts])

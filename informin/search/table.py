@@ -18,14 +18,14 @@ class QueryTable:
         tokenizer: Tokenizer of the model, without truncation and padding.
         rows: (V, d) token vectors. A query has the direction of their sum.
         alone: (V, d) the model's embedding of each token alone, to fit the table again.
-        texts: (N, d) float16 the documents embedded as queries, to fit the table again; None if the model embeds
+        as_queries: (N, d) float16 the documents embedded as queries, to fit the table again; None if the model embeds
             queries and documents alike.
     """
 
     tokenizer: Tokenizer
     rows: np.ndarray
     alone: np.ndarray
-    texts: np.ndarray | None = None
+    as_queries: np.ndarray | None = None
 
     def encode(self, queries: Sequence[str]) -> np.ndarray:
         """Return unit vectors (Q, d) float32; zeros without a known token."""
@@ -37,8 +37,8 @@ class QueryTable:
         self.tokenizer.save(str(folder / "tokenizer.json"))
         np.save(folder / "table.npy", self.rows)
         np.save(folder / "tokens.npy", self.alone)
-        if self.texts is not None:
-            np.save(folder / "as_queries.npy", self.texts)
+        if self.as_queries is not None:
+            np.save(folder / "as_queries.npy", self.as_queries)
 
     @classmethod
     def load(cls, folder: Path) -> "QueryTable":

@@ -43,7 +43,7 @@ def test_ranks_as_the_distilled_table_and_the_adapted_smoothed_documents(by_tabl
     as_queries = embed(model, texts, side="query", prompt=prompt)
     tokens = embed_tokens(lambda some: embed(model, some, side="query", prompt=prompt), tokenizer, counts)
     adapter, table = distill_vectors(x, counts, tokens, "search", as_queries)
-    assert (by_table.table.texts is None) == (prompt is None)
+    assert (by_table.table.as_queries is None) == (prompt is None)
     asked = unit(count_tokens(tokenizer, QUERIES) @ table)
     np.testing.assert_allclose(by_table.embed_queries(QUERIES), asked, atol=5e-3)  # the index has float16
     cosines, words = asked @ adapter.transform(x, smooth=True).T, by_table.words.scores(QUERIES)
