@@ -28,7 +28,7 @@ from experiments.search_system import ndcg, z_scores
 from experiments.tables import markdown
 from informin.adapters.linear import TASKS, LinearAdapter
 from informin.adapters.rows import smooth_rows
-from informin.adapters.table import VOCABULARY, count_tokens, distill_vectors, embed_tokens, tokenizer_of
+from informin.adapters.table import VOCABULARY, add_words, count_tokens, distill_vectors, embed_tokens, tokenizer_of
 from informin.cli.train import main as train
 from informin.evaluation.collections import load_collection
 from informin.evaluation.geometry import unit
@@ -64,10 +64,11 @@ class Source:
         return self.cached(f"{name}-{side}", lambda: embed(self.model, texts, side=side))
 
     def tokens(self, name: str, texts: list[str], side: str | None = None) -> tuple:
-        """Return the counts of the texts and the embeddings of single tokens."""
-        counts, encode = count_tokens(self.tokenizer, texts), partial(embed, self.model, side=side)
-        alone = self.cached(f"{name}-tokens-{side}", lambda: embed_tokens(encode, self.tokenizer, counts))
-        return counts, alone
+        """Return the counts of the texts and the embeddings of single tokens, for search with words as tokens."""
+        tokenizer = add_words(self.tokenizer, texts) if side else self.tokenizer
+        counts, encode = count_tokens(tokenizer, texts), partial(embed, self.model, side=side)
+        alone = self.cached(f"{name}-tokens-{side}", lambda: embed_tokens(encode, tokenizer, counts))
+        return tokenizer, counts, alone
 
 
 def tf_idf(fitted: list[str], scored: list[str], width: int) -> np.ndarray:
@@ -98,7 +99,7 @@ def titles(
     texts, y = [texts[row] for row in drawn], np.unique([labels[row] for row in drawn], return_inverse=True)[1]
     has_label = np.array([labels[row].lower() in text.lower() for row, text in zip(drawn, texts)])
     x = source.embed(name, texts)
-    counts, alone = source.tokens(name, texts)
+    _, counts, alone = source.tokens(name, texts)
     results: dict[str, list] = {}
     for split in range(SPLITS):
         order = np.random.default_rng(split + 1).permutation(len(texts))
@@ -152,16 +153,16 @@ def search(source: Source, folder: str, peers: dict[str, SentenceTransformer]) -
     documents, queries = collection.documents, collection.queries
     x = source.embed(collection.name, documents, "document")
     q = source.embed(f"{collection.name}-queries", queries, "query")
-    counts, alone = source.tokens(collection.name, documents, "document")
+    tokenizer, counts, alone = source.tokens(collection.name, documents, "document")
     adapter, table = distill_vectors(x, counts, alone, "search")
     of_queries = table
     if side_prompt(source.model, "query") != side_prompt(source.model, "document"):
         name = f"{collection.name}-asquery"
-        as_queries, (_, alone) = (call(name, documents, "query") for call in (source.embed, source.tokens))
+        as_queries, (*_, alone) = (call(name, documents, "query") for call in (source.embed, source.tokens))
         _, of_queries = distill_vectors(x, counts, alone, "search", as_queries)
     index = Words.build(documents, "english")
     words = WORD_WEIGHT * z_scores(index.scores(queries))
-    smoothed, q_counts = adapter.transform(x, smooth=True), count_tokens(source.tokenizer, queries)
+    smoothed, q_counts = adapter.transform(x, smooth=True), count_tokens(tokenizer, queries)
     asked, both, held = (unit(a @ b) for a, b in ((q_counts, of_queries), (q_counts, table), (counts, table)))
     similarities = {
         MODEL: unit(q) @ unit(x).T,

@@ -22,9 +22,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import huggingface_hub
+import numpy as np
 import pytest
 import torch
 import transformers
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BertConfig,
@@ -138,6 +141,18 @@ def save_bert(folder: Path, **changes) -> Path:
     torch.manual_seed(1)
     BertForMaskedLM(BertConfig(vocab_size=len(vocabulary), **(SIZES | changes))).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+def save_letters(folder: Path) -> Path:
+    """Save a static model with a vector for each letter, so that every word has several tokens."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pieces = ["[UNK]", *letters, *("##" + letter for letter in letters)]
+    backend = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    weights = np.random.default_rng(0).normal(size=(len(pieces), 8)).astype(np.float32)
+    modules = [StaticEmbedding(backend, embedding_weights=weights)]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder), create_model_card=False)
     return folder
 
 

@@ -196,7 +196,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         check_is_fitted(self)
         X = self._validated(X, reset=False)
-        adapted = np.empty((len(X), len(self.coef_)), dtype=X.dtype.newbyteorder("="))
+        adapted = np.empty((len(X), len(self.coef_)), dtype=X.dtype)
         coef, intercept = torch.from_numpy(self.coef_.T), torch.from_numpy(self.intercept_)
         for start in range(0, len(X), CHUNK):
             rows = slice(start, start + CHUNK)
@@ -280,11 +280,9 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _validated(self, X, *, reset: bool) -> np.ndarray:
         """Check the shape and type. `finite_rows` refuses NaN. Large arrays and memory maps are not copied."""
         large = isinstance(X, np.memmap) or (isinstance(X, np.ndarray) and len(X.shape) and len(X) >= MEMORY_MAPPED)
-        if large and X.ndim == 2 and X.size and X.dtype.newbyteorder("=") in DTYPES:
+        if large and X.ndim == 2 and X.size and X.dtype in DTYPES:
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
-        if isinstance(X, np.ndarray) and not X.dtype.isnative:
-            X = X.astype(X.dtype.newbyteorder("="))
         return validate_data(self, X, reset=reset, dtype=DTYPES, ensure_all_finite=False)
 
     def _sample(self, X: np.ndarray, distinct: np.ndarray) -> Tensor:

@@ -87,9 +87,8 @@ def local_blocks(rows: int) -> Iterator[slice]:
 
 
 def read_rows(x: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
-    """Return a copy of some rows of an array or memory map, in native byte order."""
-    copy = np.array(x[rows])
-    return copy.astype(copy.dtype.newbyteorder("="), copy=False)
+    """Return a copy of some rows of an array or memory map."""
+    return np.array(x[rows])
 
 
 def finite_rows(x: np.ndarray, rows: slice) -> Tensor:

@@ -1,20 +1,24 @@
 """A table of token vectors that replaces a model for texts of one kind, fitted in closed form."""
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array, diags_array
 from sentence_transformers import SentenceTransformer
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from informin.adapters.linear import TASKS, LinearAdapter
 from informin.adapters.rows import read_rows, unit_rows
 
-SHRINKAGE = {"clustering": 32, "search": 4}  # k by task. Selected in experiments/distill.py.
+SHRINKAGE = {"clustering": 32, "search": 8}  # k by task. Selected in experiments/distill.py.
 TOLERANCE, STEPS = 1e-3, 200  # of the conjugate gradients: the residual, relative to the right side, and their number
 TEXTS = 20_000  # smoothed among each other: the time is proportional to this number
 ROWS = 16_384  # texts tokenized or multiplied at once
+WORDS = 20_000  # added to a vocabulary at most
 VOCABULARY = 2**16  # tokens: of a larger vocabulary, only those in the texts get vectors
 
 
@@ -23,6 +27,22 @@ def tokenizer_of(model: SentenceTransformer) -> Tokenizer:
     tokenizer = Tokenizer.from_str(getattr(model.tokenizer, "backend_tokenizer", model.tokenizer).to_str())
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    return tokenizer
+
+
+def add_words(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokenizer:
+    """Return a copy of a tokenizer in which words that are in two texts or more are one token each.
+
+    A table for search needs them: a technical term differs from the mean of its pieces.
+    """
+    tokenizer, texts_of = Tokenizer.from_str(tokenizer.to_str()), Counter[str]()
+    normalize = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
+    for text in texts:
+        texts_of.update(set(re.findall(r"\w+", normalize(text))))
+    common = (word for word, number in texts_of.most_common() if number > 1)
+    split = (word for word in common if len(tokenizer.encode(word, add_special_tokens=False).ids) > 1)
+    words = sorted(islice(split, WORDS))
+    tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True) for word in words])
     return tokenizer
 
 
@@ -56,12 +76,13 @@ def embed_tokens(
     size = counts.shape[1]
     used = np.arange(size) if size <= VOCABULARY else np.unique(counts.indices)
     if known is not None:
-        used = used[~known[used].any(1)] if size > VOCABULARY else used[:0]
+        known = np.pad(known, ((0, size - len(known)), (0, 0)))
+        used = used[~known[used].any(1)]
         if not len(used):
             return known
     texts = [tokenizer.decode([token], skip_special_tokens=False).removeprefix("##") for token in used]
     vectors = encode(texts)
-    alone = np.zeros((size, vectors.shape[1]), vectors.dtype) if known is None else np.array(known)
+    alone = np.zeros((size, vectors.shape[1]), vectors.dtype) if known is None else known
     alone[used] = vectors
     return alone
 

@@ -54,11 +54,8 @@ class OwnEvaluation:
         if isinstance(result, Real):
             return {self.name: float(result)}
         if not isinstance(result, Mapping) or not any(isinstance(value, Real) for value in result.values()):
-            raise UsageError(
-                f"has an evaluation {self.name} that returned a {type(result).__name__}",
-                option="eval_dataset",
-                needed="a number, or a dictionary of numbers",
-            )
+            found = f"has an evaluation {self.name} that returned a {type(result).__name__}"
+            raise UsageError(found, option="eval_dataset", needed="a number, or a dictionary of numbers")
         first = getattr(self.evaluator, "primary_metric", None)
         names = sorted(result, key=lambda name: name != first)  # keeps the order of the others
         scores = {f"{self.prefix}{name}": float(result[name]) for name in names if isinstance(result[name], Real)}

@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Static
 
 from informin.adapters.linear import TASKS
 from informin.adapters.rows import read_rows
-from informin.adapters.table import TEXTS, count_tokens, distill_vectors, embed_tokens, tokenizer_of
+from informin.adapters.table import TEXTS, add_words, count_tokens, distill_vectors, embed_tokens, tokenizer_of
 from informin.adapters.vectors import load_vectors
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
@@ -136,7 +136,7 @@ def distill(
     st = open_with_prompt(model, prompt, trust_remote_code=trust_remote_code, **loading)
     given, side = None if embeddings is None else load_vectors(embeddings), side_of(task)
     vectors = vectors_of(st, texts, given, side, batch_size)
-    tokenizer = tokenizer_of(st)
+    tokenizer = add_words(tokenizer_of(st), texts) if task == "search" else tokenizer_of(st)
     counts = count_tokens(tokenizer, texts)
     alone = embed_tokens(partial(embed, st, side=side, batch_size=batch_size, title="tokens"), tokenizer, counts)
 

@@ -154,11 +154,8 @@ def evaluate(
 def raise_if_shared(output: str | Path | None, rows: Sequence[tuple[str, str]]) -> None:
     """Raise UsageError if two rows, of a model and a pooling each, would share a results file."""
     if output is not None and len(rows) > (1 if Path(output).suffix == ".json" else len(set(rows))):
-        raise UsageError(
-            f"is {output}, and rows of scores would share a file",
-            option="output",
-            fix="Give a folder, and models with different names.",
-        )
+        found = f"is {output}, and rows of scores would share a file"
+        raise UsageError(found, option="output", fix="Give a folder, and models with different names.")
 
 
 def _results_file(output: Path, model: SentenceTransformer, pooler: str, suffix: str) -> Path:

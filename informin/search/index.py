@@ -340,7 +340,7 @@ class Index:
 
     def _fit_table(self, texts: list[str], vectors: np.ndarray) -> np.ndarray:
         """Fit the table for queries, and return the adapted and smoothed vectors (N, d) float16 of the documents."""
-        from informin.adapters.table import count_tokens, distill_vectors, embed_tokens, tokenizer_of
+        from informin.adapters.table import add_words, count_tokens, distill_vectors, embed_tokens, tokenizer_of
 
         old, record = self.table, self.record
 
@@ -353,7 +353,7 @@ class Index:
             if new := [text for text in dict.fromkeys(texts) if text not in known]:
                 known |= zip(new, encode(new))
             as_queries = np.stack([known[text] for text in texts])
-        tokenizer = old.tokenizer if old else tokenizer_of(self.model)
+        tokenizer = add_words(old.tokenizer if old else tokenizer_of(self.model), texts)
         counts, x = count_tokens(tokenizer, texts), vectors.astype(np.float32)
         alone = embed_tokens(encode, tokenizer, counts, old.alone if old else None)
         adapter, table = distill_vectors(x, counts, alone, "search", as_queries)

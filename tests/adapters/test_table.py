@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
+from tokenizers.models import WordPiece
 
 from informin.adapters import table
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.rows import smooth_rows
 from informin.adapters.table import (
     adapted_parts,
+    add_words,
     conjugate_gradients,
     count_tokens,
     embed_tokens,
@@ -89,6 +92,22 @@ def test_counts_are_those_of_the_tokens(st_mean, monkeypatch):
     ids = [tokenizer.token_to_id(word) for word in ("the", "dog", "cat", "sees")]
     np.testing.assert_array_equal(counts[0, ids], [2, 1, 1, 1])
     np.testing.assert_array_equal(counts.sum(1), [5, 0, 100, 100, 2])  # neither truncated nor padded
+
+
+def test_words_of_several_tokens_in_two_texts_become_tokens(monkeypatch):
+    pieces = WordPiece({"[UNK]": 0, "the": 1, "photo": 2, "##n": 3, "##s": 4, "gl": 5, "##uon": 6}, unk_token="[UNK]")
+    old = Tokenizer(pieces)
+    old.normalizer, old.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer()
+    texts = ["the Photons the photons", "photons, gluon", "the gluon", "glns glns"]  # one text has glns
+    new = add_words(old, texts)
+    tokens = lambda text: [new.id_to_token(token) for token in new.encode(text).ids]  # noqa: E731
+    assert tokens("The PHOTONS, gluon") == ["the", "photons", "[UNK]", "gluon"]
+    assert tokens("glns photonss") == ["gl", "##n", "##s", "photo", "##n", "##s", "##s"]
+    assert new.get_vocab_size() == 9 and old.get_vocab_size() == 7
+    again = add_words(new, [*texts, "glns"])
+    assert again.token_to_id("photons") == new.token_to_id("photons") and again.token_to_id("glns") == 9
+    monkeypatch.setattr(table, "WORDS", 1)
+    assert add_words(old, [*texts, "gluon"]).token_to_id("photons") is None  # more texts have gluon
 
 
 def test_a_large_vocabulary_gets_vectors_for_the_tokens_of_the_texts_only(st_mean, monkeypatch):

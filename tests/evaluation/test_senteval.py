@@ -219,13 +219,13 @@ COUNTS = [  # another number of examples
     ("STS12", STS12.format("input"), longer),
     ("STS12", STS12.format("gs"), replaced(4, "")),
     ("STS15", STS15.format("gs"), replaced(3, "2")),
+]
+VALUES = [  # too few fields, and values that are not numbers or classes
     ("STS12", STS12.format("input"), replaced(3, "a b")),
     ("STS-B", "STS/STSBenchmark/sts-test.csv", replaced(9, "g\tf\ty\ti\t1\ta")),
     ("SICK-R", "SICK/SICK_test_annotated.txt", replaced(3, "1\ta\tb\t3")),
     ("SST2", "SST/binary/sentiment-test", replaced(2, "a b 1")),
     ("MRPC", "MRPC/msr_paraphrase_train.txt", replaced(3, "1\t1\t2\ta")),
-]
-VALUES = [  # values that are not numbers or classes
     ("STS15", STS15.format("gs"), replaced(5, "4,5")),
     ("STS-B", "STS/STSBenchmark/sts-test.csv", replaced(9, "g\tf\ty\ti\tx\ta\tb")),
     ("SICK-R", "SICK/SICK_test_annotated.txt", replaced(2, "1\ta\tb\thigh\tE")),
@@ -240,14 +240,14 @@ def damage(path, edit, encoding: str = "utf-8") -> None:
 
 
 @pytest.mark.parametrize("name, file, edit", COUNTS)
-def test_files_with_other_numbers_of_examples_or_fields_are_rejected(small, name, file, edit):
+def test_files_with_other_numbers_of_examples_are_rejected(small, name, file, edit):
     damage(small / file, edit, "latin-1" if name == "TREC" else "utf-8")
     with raises_usage(found=str(small / file.replace(".gs.", ".input."))):
         load_task(small, name)
 
 
 @pytest.mark.parametrize("name, file, edit", VALUES)
-def test_other_values_are_rejected(small, name, file, edit):
+def test_other_fields_and_values_are_rejected(small, name, file, edit):
     damage(small / file, edit, "latin-1" if name == "TREC" else "utf-8")
     with pytest.raises(ValueError):
         load_task(small, name)

@@ -23,7 +23,7 @@ from informin.jobs.embed import embed
 from informin.models.embedding import encode
 from informin.publishing.published import check_export, published_files
 from informin.search.index import Index
-from tests.conftest import raises_usage
+from tests.conftest import raises_usage, save_letters
 from tests.jobs.conftest import TEXTS
 
 
@@ -49,6 +49,15 @@ def test_the_folder_is_the_table_of_the_adapted_and_smoothed_embeddings(request,
     rows = fit_table(counts, adapted_parts(adapter, x, task == "clustering"), alone, SHRINKAGE[task])
     np.testing.assert_allclose(saved.encode(TEXTS), unit(counts @ rows), atol=1e-4)
     assert saved.similarity_fn_name == "cosine" and not any(saved.prompts.values())
+
+
+def test_words_are_tokens_for_search_only(tmp_path):
+    save_letters(tmp_path / "model")
+    for task, words in (("search", {"dog", "small"}), ("clustering", set())):
+        distill(tmp_path / "model", TEXTS, task=task, device="cpu").save(tmp_path / task)
+        saved = SentenceTransformer(str(tmp_path / task), device="cpu")[0]
+        known = saved.tokenizer.get_vocab()
+        assert known.keys() & {"dog", "small"} == words and len(saved.embedding.weight) == len(known)
 
 
 def test_it_reproduces_a_model_that_is_a_table(static):

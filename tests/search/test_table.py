@@ -13,7 +13,7 @@ from informin.cli import index as index_command
 from informin.errors import UsageError
 from informin.models.embedding import embed
 from informin.search.index import Index
-from tests.conftest import ROOT, make_sentences, raises_usage, save_bert
+from tests.conftest import ROOT, make_sentences, raises_usage, save_bert, save_letters
 
 PROMPT = "the dog "  # of queries: a model that embeds queries and documents differently
 QUERIES = ["the old dog runs", "a small house", "not"]
@@ -91,6 +91,21 @@ def test_of_a_large_vocabulary_the_new_tokens_of_added_texts_are_embedded(st_mea
     new = np.flatnonzero(index.table.alone.any(1) & ~before.any(1))
     assert {index.table.tokenizer.id_to_token(token) for token in new} == {"old", "house"}
     assert index.search(["house"], 1)[0][0].text == "a house"
+
+
+def test_words_of_added_texts_become_tokens(tmp_path):
+    save_letters(tmp_path / "model")
+    texts = make_sentences(150)
+    index = Index.build(tmp_path / "model", texts, queries="table")
+    index.add(["quark", "a quark", "the lepton"])
+    index.save(tmp_path / "index")
+    table = Index.load(tmp_path / "index").table
+    known = table.tokenizer.get_added_tokens_decoder().values()
+    assert {"dog", "quark"} <= {token.content for token in known} and "lepton" not in table.tokenizer.get_vocab()
+    np.testing.assert_array_equal(table.encode(["a quark"]), index.embed_queries(["a quark"]))
+    alone = index._embed(["quark"], "query", None)[0]
+    np.testing.assert_allclose(table.alone[table.tokenizer.token_to_id("quark")], alone, atol=1e-3)
+    assert index.search(["quark"], 1)[0][0].text == "quark"
 
 
 def test_another_model_is_found_when_it_is_needed(by_table, tmp_path):
