@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer
 from informin.adapters.linear import TASKS, LinearAdapter
 from informin.adapters.rows import read_rows, unit_rows
 
-SHRINKAGE = {"clustering": 32, "search": 8}  # k by task. Selected in experiments/distill.py.
+SHRINKAGE = {"clustering": 32, "search": 8}  # k by task
 TOLERANCE, STEPS = 1e-3, 200  # of the conjugate gradients: the residual, relative to the right side, and their number
 TEXTS = 20_000  # smoothed among each other: the time is proportional to this number
 ROWS = 16_384  # texts tokenized or multiplied at once
@@ -104,7 +104,7 @@ def distill_vectors(
     mapped = np.zeros((len(alone), len(adapter.coef_)), np.float32)
     mapped[embedded] = unit_rows(torch.from_numpy(alone[embedded] @ adapter.coef_.T.astype(np.float32))).numpy()
     targets = adapted_parts(adapter, vectors if as_queries is None else as_queries, smooth=task == "clustering")
-    return adapter, fit_table(counts, targets, mapped, SHRINKAGE[task])
+    return adapter, fit_table(counts, targets, mapped, task)
 
 
 def adapted_parts(adapter: LinearAdapter, vectors: np.ndarray, smooth: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -119,26 +119,27 @@ def adapted_parts(adapter: LinearAdapter, vectors: np.ndarray, smooth: bool) -> 
 
 
 def fit_table(
-    counts: csr_array, targets: Iterable[tuple[np.ndarray, np.ndarray]], alone: np.ndarray, shrinkage: float
+    counts: csr_array, targets: Iterable[tuple[np.ndarray, np.ndarray]], alone: np.ndarray, task: str
 ) -> np.ndarray:
-    r"""Return token vectors whose mean over the tokens of a text has the direction of its embedding.
+    r"""Return token vectors whose sum over the tokens of a text has the direction of its embedding.
 
     Let :math:`A` be the token counts of the texts, weighted by inverse document frequency
-    :math:`w_t = \log(1 + N / N_t)` and scaled to rows that sum to 1, :math:`E` their embeddings, and :math:`T_0` the
-    embeddings of single tokens:
+    :math:`w_t = \log(1 + N / N_t)` and scaled to rows of unit length, :math:`s_i` the sums of its rows, whose squares
+    are the effective lengths of the texts, :math:`E` their embeddings, and :math:`T_0` the embeddings of single tokens:
 
-    .. math:: T = \arg\min_T \|A T - E\|^2 + \lambda \|T - c T_0\|^2, \quad
-              c = \arg\min_c \|A c T_0 - E\|^2, \quad \lambda = k g^2
+    .. math:: T = \arg\min_T \|A T - D E\|^2 + \lambda \|T - c T_0\|^2, \quad
+              c = \arg\min_c \|A c T_0 - D E\|^2, \quad \lambda = k / \bar s^2
 
-    with :math:`g` the mean over texts of the sum of their squared weights in A, one over their effective length.
-    Solved by conjugate gradients on the normal equations. The table is :math:`w_t T_t`: the direction of the mean of
-    these rows is that of the weighted mean of the rows of T.
+    For clustering, :math:`D = I`: the length of a sum of unrelated vectors grows like the square root of their number.
+    For search, :math:`D = \operatorname{diag}(s)`: the embedding is the weighted mean of the token vectors, and a text
+    counts by its effective length, because a mean of more tokens is less noisy.
+    Solved by conjugate gradients on the normal equations. The table is :math:`w_t T_t`.
 
     Args:
         counts: (N, V) from `count_tokens`.
         targets: Row numbers and unit vectors (n, d) of all N texts, in parts.
         alone: (V, d) from `embed_tokens`, after the map of the targets.
-        shrinkage: k, of `SHRINKAGE`.
+        task: clustering or search.
 
     Returns:
         (V, d) float32.
@@ -147,12 +148,14 @@ def fit_table(
     weights = np.log1p(counts.shape[0] / np.maximum(frequency, 1)).astype(np.float32)
     seen = np.flatnonzero(frequency)
     a = counts[:, seen] @ diags_array(weights[seen])
-    lengths = a.sum(1)
-    a = (diags_array(1 / np.where(lengths > 0, lengths, 1)) @ a).tocsr()
-    penalty = np.float32(shrinkage * (a.data.astype(np.float64) ** 2).sum() ** 2 / counts.shape[0] ** 2)
+    norms = np.sqrt((a * a).sum(1))
+    a = (diags_array(1 / np.where(norms > 0, norms, 1)) @ a).tocsr()
+    sums = a.sum(1)
+    penalty = np.float32(SHRINKAGE[task] / sums.mean() ** 2)
     prior, right = alone[seen], np.zeros((len(seen), alone.shape[1]), np.float32)
     for rows, vectors in targets:
-        right += a[rows].T @ vectors.astype(np.float32, copy=False)
+        scale = sums[rows, None] if task == "search" else 1
+        right += a[rows].T @ (vectors * scale).astype(np.float32, copy=False)
 
     def gram(x: np.ndarray) -> np.ndarray:
         return sum(a[start : start + ROWS].T @ (a[start : start + ROWS] @ x) for start in range(0, a.shape[0], ROWS))

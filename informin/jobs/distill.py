@@ -106,8 +106,9 @@ def distill(
 ) -> DistillResult:
     """Distill a model into a static model of your texts in closed form: an embedding is a mean of token vectors.
 
-    The texts are embedded, adapted by the map of the task (`LinearAdapter`), and averaged with their nearest neighbors.
-    A ridge regression finds the token vectors whose means come nearest to that. See `informin.adapters.table`.
+    The texts are embedded, and adapted by the map of the task (`LinearAdapter`). For clustering, they are averaged with
+    their nearest neighbors. For search, words that two texts or more contain are tokens. A ridge regression finds the
+    token vectors whose means come nearest to that. See `informin.adapters.table`.
 
     Args:
         model: Hub id, folder, or SentenceTransformer. The options about loading concern a name or folder.

@@ -35,42 +35,57 @@ def exact(monkeypatch):
 
 
 def weighted() -> tuple[np.ndarray, np.ndarray]:
-    """Return the weights (V,) of tokens, and the weighted counts (N, V) with rows that sum to 1."""
+    """Return the weights (V,) of tokens, and the weighted counts (N, V) with rows of unit length."""
     counts = COUNTS.toarray().astype(float)
     weights = np.log(1 + len(counts) / np.maximum((counts > 0).sum(0), 1))
-    return weights, counts * weights / (counts * weights).sum(1, keepdims=True)
+    return weights, counts * weights / np.linalg.norm(counts * weights, axis=1, keepdims=True)
 
 
 def test_the_table_solves_the_ridge_regression():
     weights, a = weighted()
-    penalty = 32 * (a**2).sum(1).mean() ** 2
+    penalty = 32 / a.sum(1).mean() ** 2
     scale = (a @ ALONE * TARGET).sum() / ((a @ ALONE) ** 2).sum()
     t = np.linalg.solve(a.T @ a + penalty * np.eye(12), a.T @ TARGET + penalty * scale * ALONE)
-    np.testing.assert_allclose(fit_table(COUNTS, WHOLE, ALONE, 32), weights[:, None] * t, rtol=1e-4, atol=1e-4)
+    rows = fit_table(COUNTS, WHOLE, ALONE, "clustering")
+    np.testing.assert_allclose(rows, weights[:, None] * t, rtol=1e-4, atol=1e-4)
 
 
-def test_a_mean_of_rows_has_the_direction_of_the_weighted_mean():
+def test_for_search_it_solves_the_regression_on_means_weighted_by_the_effective_length():
     weights, a = weighted()
-    rows = fit_table(COUNTS, WHOLE, ALONE, 8)
+    sums = a.sum(1)
+    means, lengths = a / sums[:, None], np.diag(sums**2)  # rows that sum to 1, with the inverse of their sum of squares
+    np.testing.assert_allclose(sums**2, 1 / (means**2).sum(1))
+    penalty = 8 / sums.mean() ** 2
+    scale = (lengths @ (means @ ALONE) * TARGET).sum() / (lengths @ (means @ ALONE) ** 2).sum()
+    left = means.T @ lengths @ means + penalty * np.eye(12)
+    t = np.linalg.solve(left, means.T @ lengths @ TARGET + penalty * scale * ALONE)
+    rows = fit_table(COUNTS, WHOLE, ALONE, "search")
+    np.testing.assert_allclose(rows, weights[:, None] * t, rtol=1e-4, atol=1e-4)
+
+
+def test_a_sum_of_rows_has_the_direction_of_the_weighted_mean():
+    weights, a = weighted()
+    rows = fit_table(COUNTS, WHOLE, ALONE, "search")
     means, expected = COUNTS.toarray() @ rows, a @ (rows / weights[:, None])
     cosines = (means * expected).sum(1) / np.linalg.norm(means, axis=1) / np.linalg.norm(expected, axis=1)
     np.testing.assert_allclose(cosines, 1, atol=1e-6)
 
 
-def test_means_of_token_vectors_are_found_again():
-    """If embeddings are weighted means of scaled token vectors, the table is these vectors, whatever the shrinkage."""
+@pytest.mark.parametrize("shrinkage", [0.1, 1e4])
+def test_token_vectors_are_found_again(monkeypatch, shrinkage):
+    """If embeddings are weighted sums or means of scaled token vectors, the table is these, whatever the shrinkage."""
     weights, a = weighted()
-    target = (a @ (0.7 * ALONE)).astype(np.float32)
-    for shrinkage in (0.1, 1e4):
-        rows = fit_table(COUNTS, [(np.arange(len(target)), target)], ALONE, shrinkage)
+    for task, targets in (("clustering", a @ (0.7 * ALONE)), ("search", a / a.sum(1, keepdims=True) @ (0.7 * ALONE))):
+        monkeypatch.setitem(table.SHRINKAGE, task, shrinkage)
+        rows = fit_table(COUNTS, [(np.arange(len(targets)), targets.astype(np.float32))], ALONE, task)
         np.testing.assert_allclose(rows, 0.7 * weights[:, None] * ALONE, atol=1e-4)
 
 
 def test_targets_in_parts_and_rows_in_blocks_change_nothing(monkeypatch):
-    expected = fit_table(COUNTS, WHOLE, ALONE, 8)
+    expected = fit_table(COUNTS, WHOLE, ALONE, "search")
     monkeypatch.setattr(table, "ROWS", 7)
     parts = [(rows, TARGET[rows]) for rows in (np.arange(1, len(TARGET), 2), np.arange(0, len(TARGET), 2))]
-    np.testing.assert_allclose(fit_table(COUNTS, parts, ALONE, 8), expected, atol=1e-5)
+    np.testing.assert_allclose(fit_table(COUNTS, parts, ALONE, "search"), expected, atol=1e-5)
 
 
 def test_conjugate_gradients_stop_at_a_column_of_zeros():

@@ -10,7 +10,6 @@ from sentence_transformers import SentenceTransformer
 
 from informin.adapters.linear import TASKS, LinearAdapter
 from informin.adapters.table import (
-    SHRINKAGE,
     adapted_parts,
     count_tokens,
     embed_tokens,
@@ -46,7 +45,7 @@ def test_the_folder_is_the_table_of_the_adapted_and_smoothed_embeddings(request,
     adapter, tokenizer = LinearAdapter(**TASKS[task]).fit(x), tokenizer_of(model)
     counts = count_tokens(tokenizer, TEXTS)
     alone = adapter.transform(embed_tokens(partial(encode, model, side=side), tokenizer, counts))
-    rows = fit_table(counts, adapted_parts(adapter, x, task == "clustering"), alone, SHRINKAGE[task])
+    rows = fit_table(counts, adapted_parts(adapter, x, task == "clustering"), alone, task)
     np.testing.assert_allclose(saved.encode(TEXTS), unit(counts @ rows), atol=1e-4)
     assert saved.similarity_fn_name == "cosine" and not any(saved.prompts.values())
 
