@@ -41,8 +41,8 @@ def add_words(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokenizer:
         texts_of.update(set(re.findall(r"\w+", normalize(text))))
     common = (word for word, number in texts_of.most_common() if number > 1)
     split = (word for word in common if len(tokenizer.encode(word, add_special_tokens=False).ids) > 1)
-    words = sorted(islice(split, WORDS))
-    tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True) for word in words])
+    how = dict(single_word=True, lstrip=True, normalized=normalize("A") == "a")  # a normalizer may replace spaces
+    tokenizer.add_tokens([AddedToken(word, **how) for word in sorted(islice(split, WORDS))])
     return tokenizer
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
-from tokenizers.models import WordPiece
+from tokenizers.models import Unigram, WordPiece
 
 from informin.adapters import table
 from informin.adapters.linear import LinearAdapter
@@ -123,6 +123,14 @@ def test_words_of_several_tokens_in_two_texts_become_tokens(monkeypatch):
     assert again.token_to_id("photons") == new.token_to_id("photons") and again.token_to_id("glns") == 9
     monkeypatch.setattr(table, "WORDS", 1)
     assert add_words(old, [*texts, "gluon"]).token_to_id("photons") is None  # more texts have gluon
+
+
+def test_words_become_tokens_where_the_normalizer_replaces_spaces():
+    """As in Llama's tokenizer and wordllama."""
+    old = Tokenizer(Unigram([("<unk>", 0), ("▁the", -1), ("▁ion", -1), ("s", -1), ("▁", -2)], unk_id=0))
+    old.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    new = add_words(old, ["the ions", "ions"])
+    assert new.encode("the ions, the ions").ids.count(new.token_to_id("ions")) == 2
 
 
 def test_a_large_vocabulary_gets_vectors_for_the_tokens_of_the_texts_only(st_mean, monkeypatch):
