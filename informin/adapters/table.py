@@ -33,12 +33,13 @@ def tokenizer_of(model: SentenceTransformer) -> Tokenizer:
 def add_words(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokenizer:
     """Return a copy of a tokenizer in which words that are in two texts or more are one token each.
 
-    A table for search needs them: a technical term differs from the mean of its pieces.
+    A table for search needs them: a technical term differs from the mean of its pieces. Whoever has the tokenizer can
+    read them, so words with digits, such as numbers of customers, are left out.
     """
     tokenizer, texts_of = Tokenizer.from_str(tokenizer.to_str()), Counter[str]()
     normalize = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
     for text in texts:
-        texts_of.update(set(re.findall(r"\w+", normalize(text))))
+        texts_of.update(set(re.findall(r"\b[^\W\d_]+\b", normalize(text))))
     common = (word for word, number in texts_of.most_common() if number > 1)
     split = (word for word in common if len(tokenizer.encode(word, add_special_tokens=False).ids) > 1)
     how = dict(single_word=True, lstrip=True, normalized=normalize("A") == "a")  # a normalizer may replace spaces

@@ -12,7 +12,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = program.Parser(prog="informin distill", description=__doc__)
     add = parser.add_argument
     add("--task", required=True, choices=["clustering", "search"],
-        help="What the embeddings are for. clustering: also labels and near-duplicates.")  # fmt: skip
+        help="clustering: also for labels. search: the result contains words of your texts.")  # fmt: skip
     add("--model_name", required=True, metavar="MODEL", help="Hub id or local folder.")
     add_text_options(parser)
     add("--embeddings", metavar="FILE",
