@@ -34,7 +34,7 @@ def add_words(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokenizer:
     """Return a copy of a tokenizer in which words that are in two texts or more are one token each.
 
     A table for search needs them: a technical term differs from the mean of its pieces. Whoever has the tokenizer can
-    read them, so words with digits, such as numbers of customers, are left out.
+    read them, so words with digits, such as customer numbers, are left out.
     """
     tokenizer, texts_of = Tokenizer.from_str(tokenizer.to_str()), Counter[str]()
     normalize = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str

@@ -266,8 +266,8 @@ def neighbor_examples(sentences: Sequence[str], old: Encode, new: Encode) -> lis
 
     Args:
         sentences: N distinct sentences, more than 10.
-        old: Encodes N sentences with the model before the run, (N, d).
-        new: Encodes N sentences with the model after the run, (N, e).
+        old: Function that returns the embeddings (N, d) of N sentences before the run.
+        new: Function that returns the embeddings (N, e) of N sentences after the run.
 
     Returns:
         For each: `sentence`; `kept`, the number of its 10 nearest neighbors that it kept; `lost` and `gained`, up to 5
