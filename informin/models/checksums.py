@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from informin.models.dropouts import own_dropouts
 from informin.models.opening import source_of
 
 # Settings of a configuration that do not affect embeddings.
@@ -34,7 +35,7 @@ def settings_sha256(model: SentenceTransformer) -> str:
     for module in model.modules():
         parts += [type(module).__name__, module.get_config_dict()] if hasattr(module, "get_config_dict") else []
         if isinstance(module, PreTrainedModel):
-            settings = module.config.to_dict() | (getattr(module.config, "informin", None) or {}).get("dropouts", {})
+            settings = module.config.to_dict() | own_dropouts(getattr(module.config, "informin", None))
             parts.append({name: value for name, value in settings.items() if name not in SILENT})
     tokenizer: Any = getattr(model, "tokenizer", None)
     if isinstance(tokenizer, PreTrainedTokenizerBase) and tokenizer.is_fast:

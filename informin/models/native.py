@@ -14,13 +14,13 @@ from transformers import set_seed
 
 from informin.errors import UsageError, counted
 from informin.models.cpu_parts import packed_forward_in_parts, parts_in_training
+from informin.models.dropouts import DROPOUTS, own_dropouts
+from informin.models.opening import SAFE
 from informin.models.packing import packed_forward
 from informin.models.pooling import MODES
 from informin.models.trained import TrainedModel
 from informin.views.attention import prepare_encoder
 from modeling_informin import SOURCE_SETTINGS, BertForInforMinCL, RobertaForInforMinCL
-
-DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 class NativeModel(TrainedModel):
@@ -68,8 +68,7 @@ class NativeModel(TrainedModel):
         settings = dict(args.model_settings)
         config = copy.deepcopy(self.config)
         config.output_hidden_states = False
-        before = getattr(config, "informin", None) or {}
-        config.update(before.get("dropouts", {}))  # the encoder's own rates, if this is a checkpoint
+        config.update(own_dropouts(getattr(config, "informin", None)))  # if this is a checkpoint
         config.informin = {name: value for name, value in settings.items() if name != "prompt"}
         config.informin |= {"pooling": self.pooling} | self.prompt_settings(args) | self._file_settings()
         if args.view_dropout and not args.view_rates:
@@ -82,7 +81,8 @@ class NativeModel(TrainedModel):
             revision=self.source.revision,
             dtype=torch.float32,
             output_loading_info=True,
-            **{"use_safetensors": True, "weights_only": True, "trust_remote_code": False},
+            trust_remote_code=False,
+            **SAFE,
         )
         if missing := sorted(name for name in report["missing_keys"] if ".pooler." not in f".{name}"):
             raise UsageError(

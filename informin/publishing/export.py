@@ -32,6 +32,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 import modeling_informin
 from informin.files import read_json, set_usual_modes, sha256, write_json
 from informin.models.checksums import forget_truncation
+from informin.models.dropouts import own_dropouts
 from informin.models.lora import merged
 from informin.models.opening import load_model
 from informin.models.trained import NATIVE, TrainedModel
@@ -208,7 +209,7 @@ def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | No
         path.unlink()
         path.parent.rmdir()
     if config["model_type"] in NATIVE:
-        config |= (config.get("informin") or {}).get("dropouts", {})  # the encoder's own, not those of training
+        config |= own_dropouts(config.get("informin"))  # the encoder's own, not those of training
         config["informin"] = settings
         if kind := CLASSES.get(config["model_type"]):
             shutil.copyfile(modeling_informin.__file__, folder / "modeling_informin.py")
