@@ -9,7 +9,7 @@ import pytest
 from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments
 from tests.conftest import ROOT
 
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "experiments/results/README.md")]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
 PAGES += [*sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "experiments/results").glob("*.md"))]
 CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which also describes the past
 TOP = "informin|configs|docs|examples|experiments|model_cards|tests|tools"
