@@ -18,6 +18,8 @@ LAYERS = [  # a layer may import itself and those above it
         "informin.distributed",
         "informin.program",
         "informin.records",
+        "informin.rows",
+        "informin.copies",
         "informin.neighbors",
     ),
     ("modeling_informin",),
