@@ -44,6 +44,7 @@ from informin.training.summary import drift_of_run, headline, summary
 from informin.training.tokens import training_rows
 from informin.views.stacking import StackedViews, step_seed, two_views
 from informin.views.view import SentenceTokens
+from modeling_informin import InforMinMixin
 
 __all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
 
@@ -95,8 +96,8 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         optimizer_cls_and_kwargs: tuple[Any, dict[str, Any]] | None = None,
     ):
         args = InforMinTrainingArguments() if args is None else args
-        if not isinstance(model, str | PathLike | SentenceTransformer):
-            needed = "a name, a folder or a SentenceTransformer"
+        if not isinstance(model, str | PathLike | SentenceTransformer | InforMinMixin):
+            needed = "a name, a folder, a SentenceTransformer, a BertForInforMinCL or a RobertaForInforMinCL"
             raise UsageError(f"is a {type(model).__name__}", option="model", needed=needed)
         development = as_development(eval_dataset)
         trained = open_to_train(model, args, processing_class)
