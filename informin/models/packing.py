@@ -43,9 +43,11 @@ class Packed:
     Attributes:
         input_ids: (1, T).
         position_ids: (1, T), as the encoder numbers them.
-        ends: (S + 1,) int32, places where the S texts and filler texts start, and where the last one ends.
+        ends: (S + 1,) int32, places where the S texts and filler texts start, and where the last one ends. With a CUDA
+            graph, empty texts follow.
         texts: (1, T) int32, index of each token's text.
         runs: For neighbors of equal length, their number and their length.
+        longest: No text is longer.
         rows: (N,), row in the batch of each text.
         places: (N, L), place of each token of the batch in the row; -1 for padding.
     """
@@ -55,6 +57,7 @@ class Packed:
     ends: Tensor
     texts: Tensor
     runs: list[tuple[int, int]]
+    longest: int
     rows: Tensor
     places: Tensor
 
@@ -65,14 +68,14 @@ class Packed:
 
     def features(self) -> dict[str, Any]:
         """Return the row as the features that the modules of a SentenceTransformer read."""
-        longest = self.runs[0][1]
+        ends = self.ends[: 1 + sum(number for number, _ in self.runs)]  # without empty texts
         return {
             "input_ids": self.input_ids,
             "position_ids": self.position_ids,
-            "cu_seq_lens_q": self.ends,
-            "cu_seq_lens_k": self.ends,
-            "max_length_q": longest,
-            "max_length_k": longest,
+            "cu_seq_lens_q": ends,
+            "cu_seq_lens_k": ends,
+            "max_length_q": self.longest,
+            "max_length_k": self.longest,
             "seq_idx": self.texts,
             "packed": self,
         }
@@ -83,7 +86,9 @@ def to_device(x: Tensor, device: torch.device) -> Tensor:
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" and not x.is_cuda else x.to(device)
 
 
-def pack(ids: Tensor, mask: Tensor, padding_index: int | None = None, multiple: int = 1) -> Packed:
+def pack(
+    ids: Tensor, mask: Tensor, padding_index: int | None = None, multiple: int = 1, longest: int | None = None
+) -> Packed:
     """Pack texts of at least one token, on a CPU.
 
     Args:
@@ -91,24 +96,28 @@ def pack(ids: Tensor, mask: Tensor, padding_index: int | None = None, multiple: 
         mask: (N, L), 1 for tokens, 0 for padding.
         padding_index: See `padding_index_of`.
         multiple: Filler extends the row to a multiple of this number of tokens.
+        longest: With a CUDA graph, the most tokens of a text in any batch; the number of ends is then that of the most
+            filler texts. None for that of this batch.
     """
     lengths, order = mask.sum(1).sort(descending=True, stable=True)
     chosen = mask[order].bool()
     tokens = ids[order][chosen]
-    longest, extra = int(lengths[0]), -len(tokens) % multiple
+    fixed, longest, extra = longest is not None, longest or int(lengths[0]), -len(tokens) % multiple
     filler = [longest] * (extra // longest) + [extra % longest] * (extra % longest > 0)
     sizes = [*lengths.tolist(), *filler]
     counts = torch.tensor(sizes)
     ends = pad(counts.cumsum(0), (1, 0))
+    missing = -(-multiple // longest) - len(filler) if fixed else 0  # empty texts at the end
     places = torch.full_like(ids, -1)
     places[order] = torch.full_like(ids, -1).masked_scatter(chosen, torch.arange(len(tokens)))
     tokens = torch.cat([tokens, tokens[:1].expand(extra)])
     return Packed(
         input_ids=tokens[None],
         position_ids=_positions(tokens, counts, ends, padding_index)[None],
-        ends=ends.int(),
+        ends=pad(ends, (0, missing), value=int(ends[-1])).int(),
         texts=torch.arange(len(sizes), dtype=torch.int32).repeat_interleave(counts)[None],
         runs=[(len(list(same)), length) for length, same in groupby(sizes)],
+        longest=longest,
         rows=order,
         places=places,
     )
@@ -213,7 +222,7 @@ def _window_mask(length: int, window: int | None, causal: bool, device: torch.de
 
 def _attend_at_once(query, key, value, packed: Packed, dropout, scaling, window, causal) -> Tensor:
     """Return attention (T, H, d/H) by one FlashAttention kernel, in fp16 or bf16 on a GPU."""
-    size, longest = query.shape[-1], packed.runs[0][1]
+    size, longest = query.shape[-1], packed.longest
     query, key, value = (pad(x.to(value.dtype), (0, -size % 8)).contiguous() for x in (query, key, value))
     scaling = size**-0.5 if scaling is None else scaling
     how: dict[str, Any] = {"scale": scaling}
