@@ -94,9 +94,12 @@ class PackedInference:
         truncate_dim: int | None,
         **_: Any,
     ) -> Tensor | list[dict[str, Tensor]]:
-        model, parts = self.model.eval(), []
-        encoder, pooling = model[0].auto_model, POOLINGS[model[1].pooling_mode]
+        model = self.model.eval()
+        encoder = model[0].auto_model
+        pooling = POOLINGS[model[1].pooling_mode]
         with_tokens = output_value is None
+        parts: list[Tensor] = []
+        token_parts: list[dict[str, Tensor]] = []
 
         def forward(batch: tuple[Tensor, Tensor]) -> Tensor | list[dict[str, Tensor]]:
             ids, mask = batch
@@ -124,10 +127,10 @@ class PackedInference:
                 order = torch.from_numpy(np.argsort(np.concatenate(rows)))
                 if with_tokens:
                     outputs = list(chain.from_iterable(results))
-                    parts.extend(outputs[place] for place in order)
+                    token_parts.extend(outputs[place] for place in order)
                 else:
                     parts.append(torch.cat(results)[order])
-        return parts if with_tokens else torch.cat(parts).float()
+        return token_parts if with_tokens else torch.cat(parts).float()
 
 
 def token_outputs(ids: Tensor, mask: Tensor, hidden: Tensor, vectors: Tensor) -> list[dict[str, Tensor]]:
