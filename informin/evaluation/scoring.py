@@ -27,7 +27,7 @@ from informin.evaluation.words import Words
 from informin.models.checksums import weights_sha256
 from informin.models.embedding import embed, side_prompt, width_of
 from informin.models.opening import name_of, source_of
-from informin.models.pooling import MODES
+from informin.models.pooling import NAMES
 from informin.neighbors import smooth_rows
 from informin.rows import unit_rows
 
@@ -199,7 +199,7 @@ def _no_results(
         weights_sha256=weights_sha256(model),
         pooler=pooler_of(model) if pooler == "auto" else pooler,
         normalized=any(isinstance(module, Normalize) for module in model),
-        max_length=model.max_seq_length if math.isfinite(model.max_seq_length or math.inf) else None,
+        max_seq_length=model.max_seq_length if math.isfinite(model.max_seq_length or math.inf) else None,
         precision="bf16" if source_of(model).bf16 else "fp32",
         split=split,
         prompt=prompt,

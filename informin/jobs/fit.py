@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
+from typing_extensions import Unpack
 
 from informin.adapters.linear import TASKS, LinearAdapter
 from informin.adapters.vectors import check_rows, check_vectors, load_vectors
@@ -18,7 +18,7 @@ from informin.errors import UsageError
 from informin.evaluation.drift import FEWEST, SAMPLE, SEED, drift_warnings, measure_drift, neighbor_examples
 from informin.files import last_name
 from informin.models.embedding import embed
-from informin.models.opening import load_model, name_of
+from informin.models.opening import Loading, load_model, name_of
 from informin.outputs import new_folder, only_writer
 from informin.publishing.adapted import save_adapted
 from informin.report.html import values_html
@@ -132,12 +132,9 @@ def fit(
     rotation: str = "principal",
     seed: int = 0,
     prompt: str | None = None,
-    max_length: int | None = None,
     batch_size: int = 64,
-    device: str | None = None,
-    bf16: bool = False,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
+    pooler: str = "auto",
+    **loading: Unpack[Loading],
 ) -> FitResult:
     """Adapt a model, or embeddings from any source, to your texts in closed form, without training or labels.
 
@@ -151,9 +148,10 @@ def fit(
         rotation: `principal`: the first numbers of a vector approximate it best, for vectors that are cut later.
             `bits`: for binary quantization, one bit per number.
         seed: Seed of the sample of texts if there are more than 50,000.
-        prompt: Text before every text, instead of the stored prompt. The saved model embeds documents with it, too.
-        max_length, device, bf16, revision, trust_remote_code: See `informin.load_model`.
+        prompt: Prompt prepended to each text, instead of the stored prompt. The saved model embeds documents with it,
+            too.
         batch_size: Texts per forward pass.
+        pooler, loading: Options of `informin.load_model`.
 
     Returns:
         The adapter, what it changes, and `save`, which writes the adapted model.
@@ -180,8 +178,7 @@ def fit(
     elif not texts:
         raise UsageError("is missing or empty", option="train_file", fix="A model needs the texts.")
     else:
-        loading = dict(max_length=max_length, device=device, revision=revision, bf16=bf16)
-        st = open_with_prompt(model, prompt, trust_remote_code=trust_remote_code, **loading)
+        st = open_with_prompt(model, prompt, pooler, loading)
         vectors = vectors_of(st, texts, vectors, side_of(task), batch_size)
     if dimension is not None and not 1 <= dimension <= vectors.shape[1]:
         raise UsageError(f"is {dimension}", option="dimension", needed=f"1 to {vectors.shape[1]}")
@@ -199,10 +196,10 @@ def side_of(task: str) -> str | None:
 
 
 def open_with_prompt(
-    model: str | Path | SentenceTransformer, prompt: str | None, **loading: Any
+    model: str | Path | SentenceTransformer, prompt: str | None, pooler: str, loading: Loading
 ) -> SentenceTransformer:
-    """Open a model that puts a text before texts and documents, unless it is None; queries keep their prompt."""
-    opened = load_model(model, **loading)
+    """Open a model that prepends a prompt to texts and documents, unless it is None; queries keep their prompt."""
+    opened = load_model(model, pooler=pooler, **loading)
     if prompt is None:
         return opened
     prompted = copy(opened)
