@@ -61,21 +61,32 @@ class DistillResult:
     speeds: tuple[float, float]
     folder: Path | None = None
 
-    def save(self, output_dir: str | Path) -> None:
-        """Write the static model to a missing or empty folder, which appears once it is complete.
+    def save(self, output_dir: str | Path, *, overwrite_output_dir: bool = False) -> None:
+        """Write the static model to a folder.
+
+        Args:
+            output_dir: Missing or empty folder. It appears once it is complete.
+            overwrite_output_dir: Whether to replace an older output of `save` in the folder.
 
         Raises:
-            UsageError: The folder is not empty, or another process writes it.
+            UsageError: The folder is in use, or another process writes it.
         """
         with first_only(only_writer(output_dir, "output_dir")):
             if rank() == 0:
-                how = {"kind": STATIC, "task": self.task, "texts": self.texts, "drift": self.drift}
-                width = self.static.get_embedding_dimension()
-                save_fitted(self.static, fit_record(self.model, dimensions=width, **how), output_dir)
+                record = fit_record(
+                    self.model,
+                    kind=STATIC,
+                    task=self.task,
+                    texts=self.texts,
+                    dimensions=self.static.get_embedding_dimension(),
+                    drift=self.drift,
+                )
+                save_fitted(self.static, record, output_dir, overwrite_output_dir)
         self.folder = Path(output_dir)
 
     def __repr__(self) -> str:
-        width, tokens = self.static.get_embedding_dimension(), self.static[0].tokenizer.get_vocab_size()
+        width = self.static.get_embedding_dimension()
+        tokens = self.static[0].tokenizer.get_vocab_size()
         before, after = self.speeds
         lines = [
             f"Static model of {last_name(name_of(self.model))}",

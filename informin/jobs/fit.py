@@ -21,12 +21,13 @@ from informin.models.embedding import embed
 from informin.models.opening import Loading, load_model, name_of
 from informin.outputs import new_folder, only_writer
 from informin.publishing.adapted import save_adapted
+from informin.records import ADAPTER, FITTED
 from informin.report.html import values_html
 from informin.report.page import write_fit_report
 from informin.rows import read_rows
 from informin.texts import as_texts
 
-ADAPTER, DOCUMENTS = "adapter.safetensors", "documents.npy"
+DOCUMENTS = "documents.npy"
 SEARCH = (
     "helps where queries resemble the texts (titles, abstracts, similar documents), can hurt where they are questions; "
     "`informin eval --retrieval` with 50 judged queries decides"
@@ -63,7 +64,7 @@ class FitResult:
         """Cosine above which a query finds at most about one unrelated text; None for fewer than 100 texts."""
         return self.adapter.threshold() if self.adapter.scores_ else None
 
-    def save(self, output_dir: str | Path) -> None:
+    def save(self, output_dir: str | Path, *, overwrite_output_dir: bool = False) -> None:
         """Write the model with the adapter or, for embeddings alone, adapter.safetensors and the adapted documents.npy.
 
         report.html shows examples of the texts; it is never published. With several processes, all of them call this
@@ -71,13 +72,15 @@ class FitResult:
 
         Args:
             output_dir: Missing or empty folder. It appears once it is complete.
+            overwrite_output_dir: Whether to replace an older output of `save` in the folder.
 
         Raises:
-            UsageError: The folder is not empty, or another process writes it.
+            UsageError: The folder is in use, or another process writes it.
         """
+        kind = FITTED if self.model else ADAPTER
         with first_only(only_writer(output_dir, "output_dir")):
             if rank() == 0:
-                with new_folder(output_dir, "output_dir") as folder:
+                with new_folder(output_dir, "output_dir", kind if overwrite_output_dir else None) as folder:
                     self._write(folder)
         self.folder = Path(output_dir)
 
@@ -95,7 +98,8 @@ class FitResult:
 
     def summary(self) -> dict[str, str]:
         """Return the main figures by name."""
-        (rows, width), distinct = self.vectors.shape, self.adapter.n_samples_
+        rows, width = self.vectors.shape
+        distinct = self.adapter.n_samples_
         copies = f", {distinct:,} of them different" if distinct < rows else ""
         values = {
             "task": self.task,
@@ -104,8 +108,10 @@ class FitResult:
         }
         if self.drift:
             new = self.drift["new"]
-            kept, cosine = new["neighbors_kept"], new["rotated_cosine"]
-            values["drift"] = f"{kept:.0f}% of the 10 nearest texts kept, cosine to the old embedding {cosine:.2f}"
+            values["drift"] = (
+                f"{new['neighbors_kept']:.0f}% of the 10 nearest texts kept, cosine to the old embedding "
+                f"{new['rotated_cosine']:.2f}"
+            )
         if self.threshold is not None:
             values["scores"] = f"above a cosine of {self.threshold:.3f}, at most about one unrelated text per query"
         if self.task == "search":
@@ -114,7 +120,8 @@ class FitResult:
 
     def __repr__(self) -> str:
         folder = self.folder or "FOLDER"
-        load = f'SentenceTransformer("{folder}")' if self.model else f'load_file("{folder}/{ADAPTER}")["coef"] @ x'
+        adapted = f'x @ safetensors.numpy.load_file("{folder}/{ADAPTER}")["coef"].T, for embeddings x of shape (n, d)'
+        load = f'SentenceTransformer("{folder}")' if self.model else adapted
         values = self.summary() | {"load": load if self.folder else f'result.save("{folder}"); {load}'}
         return "\n".join([self.title, *(f"  {name}: {value}" for name, value in values.items())])
 

@@ -198,7 +198,9 @@ def test_whitening_needs_more_sentences_than_dimensions():
 
 @pytest.mark.parametrize("pooler", ["cls", "mean", "first_last"])
 def test_name_of_the_pooling(folder, pooler):
-    assert pooler_of(load_model(folder, pooler=pooler, device="cpu")) == ("st" if pooler == "first_last" else pooler)
+    assert pooler_of(load_model(folder, pooler=pooler, device="cpu")) == (
+        "LayerPooling" if pooler == "first_last" else pooler
+    )
 
 
 @pytest.mark.parametrize(
