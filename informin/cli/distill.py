@@ -3,7 +3,7 @@
 import argparse
 
 from informin import program
-from informin.cli.options import add_model_options, add_output_dir, add_text_options, model_options
+from informin.cli.options import add_model_options, add_output_dir, add_pooler, add_text_options, model_options
 from informin.program import processes
 
 
@@ -25,6 +25,7 @@ def main(argv: list[str] | None = None) -> int:
         help="Embeddings of the texts by this model, from `informin embed`, to save the time to embed.",
     )
     add_output_dir(parser, "an output of fit or distill")
+    add_pooler(parser)
     add_model_options(parser)
     args = parser.parse_args(argv)
     return program.exit_code(lambda: work(args), parser.option_names(), "Nothing was written.")

@@ -3,7 +3,7 @@
 import argparse
 
 from informin import program
-from informin.cli.options import add_model_options, add_overwrite, add_text_options, model_options
+from informin.cli.options import add_model_options, add_overwrite, add_pooler, add_text_options, model_options
 from informin.program import processes
 
 
@@ -20,6 +20,7 @@ def main(argv: list[str] | None = None) -> int:
         choices=["query", "document"],
         help="Embed as queries or as documents of a search, with the prompt or route that the model has for them.",
     )
+    add_pooler(parser)
     add_model_options(parser)
     args = parser.parse_args(argv)
     return program.exit_code(lambda: work(args), parser.option_names(), "Run the same command again to resume.")

@@ -3,7 +3,7 @@
 import argparse
 
 from informin import program
-from informin.cli.options import add_embedding_options, model_options
+from informin.cli.options import add_model_options, model_options
 from informin.program import processes
 
 TASK_OPTIONS = (
@@ -84,8 +84,8 @@ def parser() -> program.Parser:
     add(
         "--language",
         default="english",
-        help="Language of the words in --retrieval: english or en, german or de, ...; `other` for neither stems nor stop "
-        "words. Default: %(default)s.",
+        help="Language of the words in --retrieval: english or en, german or de, ...; `other` for neither stems nor "
+        "stop words. Default: %(default)s.",
     )
     add(
         "--query_prompt",
@@ -118,7 +118,7 @@ def parser() -> program.Parser:
         metavar="POOLER",
         help="auto (as the model specifies), cls, mean, last, first_last, embeddings_last, last2 or mlp; one row each.",
     )
-    add_embedding_options(parser)
+    add_model_options(parser)
     add(
         "--output",
         metavar="PATH",

@@ -3,7 +3,7 @@
 import argparse
 
 from informin import program
-from informin.cli.options import add_model_options, add_output_dir, add_text_options, model_options
+from informin.cli.options import add_model_options, add_output_dir, add_pooler, add_text_options, model_options
 from informin.program import processes
 
 FIT_OPTIONS = ("task", "embeddings", "dimension", "rotation", "seed")
@@ -39,6 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         "binary quantization, one bit per number. Default: %(default)s.",
     )
     add("--seed", type=int, default=0, metavar="N", help="Seed of the sample of texts, if there are more than 50,000.")
+    add_pooler(parser)
     add_model_options(parser)
     args = parser.parse_args(argv)
     if not args.model_name and not args.embeddings:

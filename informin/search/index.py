@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 RECORD, DATA = "index.json", "index-data-"
 QUERIES = 32  # scored at a time
-KEPT = ("pooler", "max_length", "revision", "bf16")  # options of loading that the index keeps
+KEPT = ("pooler", "max_seq_length", "revision", "bf16")  # options of loading that the index keeps
 
 
 @dataclass(frozen=True)
