@@ -90,7 +90,7 @@ class FitResult:
         else:
             self.adapter.save(folder / ADAPTER)
             np.save(folder / DOCUMENTS, self.adapter.transform(self.vectors))
-        write_fit_report(folder, self.summary(), self.drift, self.examples, title=self.title)
+        write_fit_report(folder, self.title, self.summary(), self.drift, self.examples)
 
     @property
     def title(self) -> str:
