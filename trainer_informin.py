@@ -100,7 +100,9 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         development = as_development(eval_dataset)
         trained = open_to_train(model, args, processing_class)
         args = check_evaluation(args.resolve(trained), development)
-        trained.build(args)
+        tokens = SentenceTokens(trained.tokenizer, args.prompt or "", trained.length)
+        self._stack_views = self._stacking(args, tokens)
+        trained.build(args, args.needs(trained.config, self._stack_views.copies))
         with first_of_machine_first(args):
             rows, sentences = training_rows(train_dataset, trained.tokenizer, args, trained.length, text_column)
         trained.module.config.informin["max_seq_length"] = args.max_seq_length  # may depend on the sentences
@@ -138,20 +140,22 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             facts["data"] = describe_sentences(self.sentences) | (facts.get("data") or {})
         return facts if "license" in facts else facts | license_of(self.trained.source)
 
+    @staticmethod
+    def _stacking(args: InforMinTrainingArguments, tokens: SentenceTokens) -> StackedViews:
+        """Return what turns a batch into the rows of one forward pass."""
+        masking = next((term.masking for term in args.terms if term.masking), None)
+        compared = any(term.views_differ for term in args.terms)
+        view = args.second_view
+        single = view.same_tokens and not (compared or args.view_rates)
+        return StackedViews(tokens.tokenizer, masking, view, single, tokens)
+
     def _prepare(self, trained: TrainedModel, args: InforMinTrainingArguments, data: GuidedData) -> None:
-        """Create the terms and their heads, and prepare the encoder and the views for them."""
-        model, tokens = trained.module, SentenceTokens(trained.tokenizer, args.prompt or "", trained.length)
+        """Create the terms and their heads."""
         self._add_general = data.general
         self._step_values: dict[str, Tensor] = {}  # of the last forward pass
         self.terms = args.terms
-        self._map_layers = sorted({layer for term in self.terms for layer in term.map_layers(model.config)})
-        masking = next((term.masking for term in self.terms if term.masking), None)
-        compared = any(term.views_differ for term in self.terms)
-        view = args.second_view
-        single = view.same_tokens and not (compared or args.view_rates)
-        self._stack_views = StackedViews(tokens.tokenizer, masking, view, single, tokens)
-        fill_heads(model, self.terms)
-        trained.prepare(args, self._map_layers, self._stack_views.copies, compared and view.same_tokens)
+        self._reads_maps = any(term.reads_maps for term in self.terms)
+        fill_heads(trained.module, self.terms)
         for term in self.terms:
             if term.guide_needs:
                 term.prepare(data.guides[term.guide_needs.sentences])
@@ -163,7 +167,9 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         seeds = [step_seed(args.seed, step, micro_step, args.process_index) for micro_step in range(len(batches))]
         stacked = [self._stack_views(batch, seed) for batch, seed in zip(batches, seeds)]
         add = self._add_general
-        return [add(rows, seed) for rows, seed in zip(stacked, seeds)] if add else stacked, None
+        if add:
+            stacked = [add(rows, seed) for rows, seed in zip(stacked, seeds)]
+        return [self.trained.collate(rows) for rows in stacked], None
 
     def compute_loss(self, model, inputs: dict[str, Tensor], return_outputs=False, num_items_in_batch=None):
         """Return the weighted sum of the terms, computed in one forward pass over the stacked views."""
@@ -171,8 +177,9 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
             lm_labels=inputs.get("lm_labels"),
-            output_attentions=bool(self._map_layers),
+            output_attentions=self._reads_maps,
             views={"sentence_ids": inputs["sentence_ids"], "gather": gather_with_gradient},
+            packed=inputs.get("packed"),
         )
         views = two_views(outputs, inputs, self._stack_views.views)
         for term in self.terms:

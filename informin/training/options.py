@@ -10,6 +10,7 @@ import yaml
 from transformers import TrainingArguments
 
 from informin.errors import UsageError
+from informin.models.trained import Needs
 from informin.objectives import OBJECTIVES, Term
 from informin.objectives.terms import option
 from informin.training import option_checks as checks
@@ -305,17 +306,16 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
             return self
         row, from_paper = paper_row(self.objective, model.config), published(self, model.config)
         values = filled_in(self, model.config) | {"pooler": model.pooling, "backend": model.backend}
-        values |= {"prompt": model.default_prompt if self.prompt is None else self.prompt} | model.defaults(self)
+        values |= {"prompt": model.default_prompt if self.prompt is None else self.prompt}
         resolved = replace(self, **values)
         resolved.resolved_for = model.name
         resolved.paper_row = row.name if row and from_paper else self.paper_row
-        if resolved.padding_free is None:
-            resolved.padding_free = model.packs(resolved)
+        if self.projection_head is None and not model.takes_head:
+            resolved.projection_head = "none"
         if resolved.ddp_find_unused_parameters is None:
             # Their terms may use neither the projection head nor, for attention maps, all of the last layer.
             has_head = resolved.objective == "guided" and resolved.projection_head == "mlp"
             resolved.ddp_find_unused_parameters = has_head or resolved.objective == "noncontrastive"
-        model.check(resolved)
         if resolved.output_dir is None:
             resolved.output_dir = default_output_dir(model.name, resolved)
         return resolved
@@ -360,18 +360,31 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         names = ("objective", "view_dropout", *of_view, *of_terms)
         return {name: values[name] for name in names if values[name] is not None}
 
-    @property
-    def model_settings(self) -> dict[str, Any]:
-        """The settings that build the model in training, which end up in `config.informin`."""
-        values = self._values
-        return {
-            "pooling": self.pooler,
-            "prompt": self.prompt,
-            "projection_head": values["projection_head"],
-            "lm_head": any(term.lm_head for term in self.terms),
-            "max_seq_length": values.get("max_seq_length"),
-            **self.objective_options,
-        }
+    def needs(self, config: Any, copies: int) -> Needs:
+        """Return what the run needs from a model with this configuration.
+
+        Args:
+            config: Configuration of the encoder.
+            copies: Rows per sentence in one forward pass.
+        """
+        terms, rates = self.terms, self.view_dropout or []
+        compared = any(term.views_differ for term in terms)
+        asked_by = {"dropout": "view_dropout", "view_rates": "view_dropout"}
+        for term in terms:
+            wanted = {"lm_head": term.lm_head, "map_layers": term.reads_maps, "momentum": term.follows_weights}
+            asked_by |= {need: term.weight or "objective" for need, holds in wanted.items() if holds}
+        return Needs(
+            projection_head=self._values["projection_head"] == "mlp",
+            lm_head=any(term.lm_head for term in terms),
+            map_layers=tuple(sorted({layer for term in terms for layer in term.map_layers(config)})),
+            momentum=any(term.follows_weights for term in terms),
+            dropout=rates[0] if len(rates) == 1 else None,
+            view_rates=(rates[0], rates[1]) if len(rates) == 2 else None,
+            copies=copies,
+            views_differ_by_dropout=compared and self.second_view.same_tokens,
+            settings={"max_seq_length": self._values.get("max_seq_length")} | self.objective_options,
+            asked_by=asked_by,
+        )
 
 
 def recipe_options(name: str) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from informin import __version__
 from informin.evaluation.results import environment
 from informin.evaluation.senteval import HUB_DATA
 from informin.files import last_name, read_json, write_json
-from informin.models.cpu_parts import parts_in_training
 from informin.models.opening import Source
 from informin.objectives import OBJECTIVES
 from informin.training.losses import logged_scores
@@ -165,7 +164,7 @@ def training_record(trainer: Any) -> RunRecord:
     sets = development.sets if development else ()
     return RunRecord(
         seed=args.seed,
-        options=options_of(args, trainer.train_dataset),
+        options=options_of(args, trainer.train_dataset) | trainer.trained.packing,
         objective=describe_objective(args),
         steps=state.global_step,
         kept_step=state.best_global_step if chosen else state.global_step,
@@ -225,10 +224,7 @@ def options_of(args: InforMinTrainingArguments, rows: Any) -> dict[str, Any]:
         options |= {"streaming": True, "dataloader_num_workers": args.dataloader_num_workers}
         options["max_train_samples"] = args.max_train_samples
     options = {name: value for name, value in options.items() if value not in (None, {})}
-    packed: dict[str, Any] = {"padding_free": True} if args.padding_free else {}  # both change the dropout masks
-    if (parts := parts_in_training(args)) > 1:
-        packed["cpu_parts"] = parts
-    return options | packed | {"precision": precision(args), "processes": args.world_size}
+    return options | {"precision": precision(args), "processes": args.world_size}
 
 
 @dataclass
