@@ -42,14 +42,15 @@ NEARLY_EQUAL = 1e-5  # of the largest score: a smaller standard deviation is rou
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 UNSPACED_START = regex.compile(f"[{UNSPACED}]")
 RUN = regex.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
-ELIDED = r"\w['’](?=\w)|(?<=\w)['’]\w\b"  # one letter beside an apostrophe, as in l'école and don't
+ELIDED = r"\w['\u2019](?=\w)|(?<=\w)['\u2019]\w\b"  # one letter beside an apostrophe, as in l'école and don't
 ITEM = r"\(\d\)|(?:^|(?<=[.:;,] ?))\d[.)](?!\d)"  # the number of an item in a list
 INITIALS = r"\p{L}(?:\.\p{L}\b)+\.?"  # u.s.a. is the word usa
 PLAIN = r"\w+(?:(?=[#+])(?<=\b[a-z])(?:#|\+\+)(?!\w))?"  # also c# and c++; \w has combining marks
 FOUND = regex.compile("|".join((ELIDED, ITEM, INITIALS, PLAIN)))
-NOT_A_WORD = regex.compile(r"['’()]|\d\.$")  # an elided letter or the number of an item
+NOT_A_WORD = regex.compile(r"['\u2019()]|\d\.$")  # an elided letter or the number of an item
 CHARACTER = regex.compile(r"\P{M}\p{M}*|\p{M}+")  # with its combining marks
 IGNORED = regex.compile(r"[\p{Cf}\p{Variation_Selector}]")  # soft hyphens, joiners, marks of direction
+DOTLESS_I = "\N{LATIN SMALL LETTER DOTLESS I}"
 WORD_BREAK = "\u200b"  # zero-width space
 MORE_STOP_WORDS = {"english": ("i", "eg", "ie")}  # one letter, and initials, which bm25s leaves out
 CONSONANTS = frozenset("bcdfghjklmnpqrstvwxz")
@@ -190,7 +191,7 @@ def _folded(text: str, turkish: bool) -> str:
         text = unicodedata.normalize("NFKC", IGNORED.sub("", text.replace(WORD_BREAK, " ")))
         text = text.replace("İ", "i")
     if turkish:
-        text = text.replace("I", "ı")
+        text = text.replace("I", DOTLESS_I)
     return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text.casefold())
 
 
