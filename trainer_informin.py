@@ -21,6 +21,7 @@ from informin.models.embedding import count_truncated, encode, note_truncated
 from informin.models.trained import TrainedModel, open_to_train
 from informin.objectives.terms import fill_heads
 from informin.publishing.card import write_card
+from informin.publishing.origin import license_of
 from informin.publishing.trainer import PublishingTrainer
 from informin.report.page import write_training_report
 from informin.texts import as_texts
@@ -37,7 +38,7 @@ from informin.training.guided_data import GuidedData, add_guide
 from informin.training.losses import CONTRAST, TERM, Losses, shares, shares_line
 from informin.training.option_checks import FIRST, check_evaluation, check_sentences
 from informin.training.options import InforMinTrainingArguments
-from informin.training.record import describe_sentences, license_of
+from informin.training.record import describe_sentences
 from informin.training.resuming import ResumableTrainer
 from informin.training.summary import drift_of_run, headline, summary
 from informin.training.tokens import training_rows

@@ -20,7 +20,7 @@ from informin.models.checksums import forget_truncation
 from informin.models.trained import TrainedModel
 from informin.publishing.export import export_folder
 from informin.publishing.hub import Destination, prepare, push_folder
-from informin.training.record import RunRecord
+from informin.records import RunRecord
 
 logger = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from sentence_transformers import SentenceTransformer
 
-from informin.adapters.rows import smooth_rows, unit_rows
 from informin.adapters.scores import UnrelatedScores, unrelated_scores
 from informin.evaluation.words import Words, versions
 from informin.models.embedding import embed
+from informin.neighbors import smooth_rows
+from informin.rows import unit_rows
 from informin.search.entries import Entries
 from informin.search.fitting import embed_as_queries, fit_query_table
 from informin.search.record import IndexRecord
@@ -33,7 +33,7 @@ def embed_unit(
         options: Further options of `embed`.
     """
     vectors = embed(model, texts, side=side, prompt=prompt, **options)
-    return vectors if model.similarity_fn_name == "dot" else unit_rows(torch.from_numpy(vectors)).numpy()
+    return vectors if model.similarity_fn_name == "dot" else unit_rows(vectors)
 
 
 def derive(

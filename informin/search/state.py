@@ -6,8 +6,8 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
-from informin.evaluation.ranking import top
 from informin.evaluation.words import Words, spread, z_scores
+from informin.rows import top
 from informin.search.entries import Entries
 from informin.search.record import Hit, IndexRecord
 from informin.search.table import QueryTable

@@ -23,6 +23,7 @@ from informin.errors import SaveError, UsageError, error_line
 from informin.files import damage, write_manifest
 from informin.models.trained import TrainedModel
 from informin.objectives import Term
+from informin.records import RunRecord
 from informin.training.callbacks import EpochStart, Throughput
 from informin.training.checkpoints import (
     LAST,
@@ -35,7 +36,7 @@ from informin.training.checkpoints import (
 from informin.training.losses import Losses
 from informin.training.option_checks import FIRST
 from informin.training.options import InforMinTrainingArguments
-from informin.training.record import RunRecord, training_record
+from informin.training.record import training_record
 from informin.training.signals import EvaluationLeft, StopOnSignal
 from informin.training.tokens import stream_loader
 
