@@ -57,6 +57,31 @@ def read_texts(paths: str | Path | Sequence[str | Path], text_column: str | None
     return (text for text in texts if not is_blank(text))
 
 
+def read_documents(
+    paths: str | Path | Sequence[str | Path], text_column: str | None, columns: Sequence[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the texts of files that are not blank, each with its values of further columns.
+
+    Args:
+        paths, text_column: See `read_texts`.
+        columns: Names of the further columns. An empty cell is None.
+
+    Raises:
+        UsageError: As `read_texts`, or a file has no columns.
+    """
+    for file in find_files(paths):
+        if _kind(file) == ".txt":
+            raise UsageError(f"{file} has no columns, and so no {columns[0]!r}", fix="Use .csv, .tsv or .jsonl.")
+        header, read = _open_table(file)
+        _check_columns(file, header, columns, "keep")
+        names = _text_columns(file, header, text_column)
+        for row in read([*names, *columns]):
+            text = _joined_cells(file, names, row[: len(names)])
+            values = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row[len(names) :])
+            if not is_blank(text):
+                yield text, dict(zip(columns, values))
+
+
 def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     """Return files, and the files of texts in folders and their subfolders, in a fixed order.
 
