@@ -24,7 +24,9 @@ def trained_of(folder, projection_head="mlp", lm_head=False) -> TrainedModel:
     weight = 0.1 if lm_head else 0.0
     args = InforMinTrainingArguments("out", objective="simcse", projection_head=projection_head, mlm_weight=weight)
     trained = open_to_train(str(folder), args)
-    trained.build(args.resolve(trained))
+    args = args.resolve(trained)
+    args.padding_free = False
+    trained.build(args, args.needs(trained.config, copies=2))
     return trained
 
 

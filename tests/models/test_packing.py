@@ -193,7 +193,7 @@ def test_loss_and_gradient_of_every_objective_equal_those_of_padded_batches(bert
 )
 def test_training_is_padding_free_where_supported(bert, tmp_path, options, expected):
     run = trainer_of(bert, tmp_path, **options)
-    assert (run.model.packed_forward is not None) == expected == run.args.padding_free
+    assert (run.model.packed_forward is not None) == expected == bool(run.trained.packing)
 
 
 @pytest.mark.parametrize(
