@@ -34,14 +34,14 @@ from informin.models.embedding import count_truncated, encode, note_truncated
 from informin.models.trained import open_to_train
 from informin.objectives.objective import Objective, as_preset
 from informin.objectives.presets import Encoder
-from informin.objectives.terms import fill_heads, losses_of
+from informin.objectives.terms import Term, fill_heads, losses_of
 from informin.publishing.card import write_card
 from informin.publishing.hub import Destination, push_folder
 from informin.publishing.push import destination_of, push_checkpoint
 from informin.publishing.saving import export_model, write_model
 from informin.report.page import write_training_report
 from informin.texts import as_texts
-from informin.training.active_objective import activate, needs_of
+from informin.training.active_objective import ActiveObjective, activate, needs_of
 from informin.training.callbacks import (
     AfterStep,
     EpochStart,
@@ -80,7 +80,7 @@ logger = logging.getLogger(__name__)
 
 
 class InforMinTrainer(Trainer):
-    """Train sentence embeddings on unlabeled text with InforMin-CL, SimCSE, SCD, miCSE, or with terms of your own choice.
+    """Train sentence embeddings on unlabeled text with InforMin-CL, SimCSE, SCD, miCSE, or a custom loss.
 
     Each sentence is encoded twice in one forward pass. The two views differ by dropout, or as `view` defines. The loss
     is the weighted sum of the terms of the objective (see `informin.objectives`); for InforMin-CL, eq. 9 of Chen et al.
@@ -120,6 +120,8 @@ class InforMinTrainer(Trainer):
     model: Any
     eval_dataset: Any
     hub_model_id: Any
+    objective: ActiveObjective
+    terms: list[Term]
     _hub: Destination | None = None  # where to push
     _resumes_from: Path | None = None
     _bones: nn.Module | None = None  # of a model that FSDP shards
@@ -261,8 +263,8 @@ class InforMinTrainer(Trainer):
             weights = [] if self.args.gradient_checkpointing else [x for x in model.parameters() if x.requires_grad]
             self._shares = shares(weighted, outputs.projection, len(views.z1), weights)
         self.measures_shares = False
-        loss = sum(weighted.values())
-        return (loss, outputs) if return_outputs else loss
+        total: Any = sum(weighted.values())
+        return (total, outputs) if return_outputs else total
 
     def training_step(self, model, inputs, num_items_in_batch=None) -> Tensor:
         """Compute the gradient of a batch, and collect its loss and terms.
@@ -444,7 +446,7 @@ class InforMinTrainer(Trainer):
 
         Trainer treats a stream as one epoch of `max_steps`.
         """
-        values = list(super().set_initial_training_values(*args, **kwargs))
+        values: list[Any] = list(super().set_initial_training_values(*args, **kwargs))
         if self._resumes_from is not None and not has_length(self.train_dataset):
             values[1] = steps_per_epoch_of_stream(self._resumes_from, step_of(self._resumes_from), values[1])
         return tuple(values)

@@ -249,9 +249,7 @@ def parse(argv: Sequence[str], options: dict[str, Any] | None = None) -> Given:
     objective = with_flags(PRESETS[args.objective], flags)
     view = VIEWS[args.view](**values_of(VIEWS[args.view], flags))
     check_unused(flags, objective, view)
-    return Given(
-        model_name=model.model_name, data=data, card=card, args=args, objective=objective, view=view
-    )
+    return Given(model_name=model.model_name, data=data, card=card, args=args, objective=objective, view=view)
 
 
 def recipe(name: str, **options: Any) -> dict[str, Any]:

@@ -51,7 +51,8 @@ def contrast(
         queue_false_negatives: True where a queue entry must not be an anchor's negative, such as an earlier embedding
             of the same sentence, (N, Q) bool.
         negative_weights: Weight w_ik of each candidate of the W processes as a negative of each anchor, 0 or more,
-            (N, W*N), or bool for weights of 0 and 1. 0 leaves a candidate out. Does not affect the anchor's own second view and the queue.
+            (N, W*N), or bool for weights of 0 and 1. 0 leaves a candidate out. Does not affect the anchor's own second
+            view and the queue.
 
     Returns:
         The mean loss over the local anchors, a scalar.

@@ -80,9 +80,7 @@ class Replay(Term):
     title = "replay of general sentences"
     views_differ = False
 
-    weight: float = option(
-        1.0, "Weight of replay, the cosine distance to the guide's embeddings of general sentences."
-    )
+    weight: float = option(1.0, "Weight of replay, the cosine distance to the guide's embeddings of general sentences.")
     size: int = option(32, "Number of general sentences per step and process.")
 
     def check(self) -> None:

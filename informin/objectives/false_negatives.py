@@ -88,4 +88,3 @@ def copies(ids: Tensor, candidates: Tensor) -> Tensor:
         candidates: Ids of C candidate sentences, (C,) int64.
     """
     return ids[:, None] == candidates
-

@@ -128,9 +128,7 @@ SCD_PAPERS = {  # Klein and Nabi (2022), section 3.1
     ),
 }
 MICSE_PAPERS = {  # Klein and Nabi (2023), section 3.1
-    ("bert", 768): Paper(
-        source="miCSE, section 3.1, bert-base", batch_size=50, learning_rate=3e-5, warmup_steps=250
-    ),
+    ("bert", 768): Paper(source="miCSE, section 3.1, bert-base", batch_size=50, learning_rate=3e-5, warmup_steps=250),
 }
 
 # Values of the option `objective`.
@@ -140,7 +138,5 @@ PRESETS = {
     "scd": Preset(name="scd", title="SCD", terms=scd, papers=SCD_PAPERS, projection_head="none"),
     "micse": Preset(name="micse", title="miCSE", terms=micse, papers=MICSE_PAPERS),
     "noncontrastive": Preset(name="noncontrastive", title="training without negatives", terms=noncontrastive),
-    "guided": Preset(
-        name="guided", title="guided training", terms=guided, projection_head="none", max_seq_length=None
-    ),
+    "guided": Preset(name="guided", title="guided training", terms=guided, projection_head="none", max_seq_length=None),
 }

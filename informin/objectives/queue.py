@@ -57,4 +57,3 @@ class MomentumQueue(Head):
         """Update the momentum encoder: m <- decay * m + (1 - decay) * theta (He et al., 2020, eq. 2)."""
         for slow, fast in zip(self.encoder.parameters(), model.base_model.parameters()):
             slow.lerp_(fast, 1 - self.decay)
-

@@ -130,6 +130,11 @@ class Masking:
     of_views: bool
 
 
+def snake_case(name: str) -> str:
+    """Return the name of a class in snake case: MaskedLM becomes masked_lm."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
 @dataclass
 class Term:
     """One term of the training loss: a weight, and a loss computed from two views of a batch.
@@ -292,11 +297,6 @@ def fill_heads(model: Any, terms: Sequence[Term]) -> None:
         head = term.head(model)
         if head is not None:
             model.heads[term.head_name] = head
-
-
-def snake_case(name: str) -> str:
-    """Return the name of a class in snake case: MaskedLM becomes masked_lm."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def option(default, help: str, choices: Collection[str] | None = None) -> Any:

@@ -105,9 +105,8 @@ def activate(preset: Preset, encoder: Encoder, view: str | View, view_dropout: l
     Raises:
         UsageError: No term has a weight above 0, or replayed sentences would have to be a view.
     """
-    rates = view_dropout
-    if rates is None and preset.paper(encoder).view_dropout:
-        rates = list(preset.paper(encoder).view_dropout)
+    published = preset.paper(encoder).view_dropout
+    rates = list(published) if view_dropout is None and published else view_dropout
     if rates is not None:
         check_view_dropout(rates)
     active = ActiveObjective(

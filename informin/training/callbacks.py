@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from tqdm.auto import tqdm

@@ -39,7 +39,7 @@ def with_paper_values(
 def default_output_dir(model_name: str, preset: Preset, args: InforMinTrainingArguments) -> str:
     """Return outputs/MODEL-OBJECTIVE-batchN-lrX-seedN, with the batch size summed over processes."""
     rate = f"{args.learning_rate:g}".replace("e-0", "e-")
-    batch = args.per_device_train_batch_size * number_of_processes()
+    batch = (args.per_device_train_batch_size or 1) * number_of_processes()
     return f"outputs/{last_name(model_name)}-{preset.name}-batch{batch}-lr{rate}-seed{args.seed}"
 
 

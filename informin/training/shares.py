@@ -53,9 +53,7 @@ def shares(
     return found
 
 
-def _ratio_of_norms(
-    gradient: Sequence[Tensor | None], base: Sequence[Tensor | None]
-) -> float | None:
+def _ratio_of_norms(gradient: Sequence[Tensor | None], base: Sequence[Tensor | None]) -> float | None:
     """Return the norm of a gradient divided by that of another, over the weights that both have; None without such."""
     mine: list[Tensor] = []
     its: list[Tensor] = []

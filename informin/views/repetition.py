@@ -35,9 +35,7 @@ class Repetition(View):
     title = "word repetition"
     keeps_tokens = True
 
-    rate: float = option(
-        0.32, "Maximum fraction of the tokens that the second view repeats, at least two tokens."
-    )
+    rate: float = option(0.32, "Maximum fraction of the tokens that the second view repeats, at least two tokens.")
 
     def check(self) -> None:
         check_value(0 <= self.rate <= 1, "repetition_rate", self.rate, "a fraction from 0 to 1")

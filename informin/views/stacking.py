@@ -1,7 +1,7 @@
 """Stack a batch into the rows of one forward pass (two views, plus a masked copy for MLM), and split the outputs.
 
 Stacking runs in the training step, not in the data loader: the loader fetches one batch ahead, so random choices made
-there would differ after a resume. It runs on the CPU, and `on_device` copies the rows to the GPU without waiting for it.
+there would differ after a resume. It runs on the CPU; `on_device` copies the rows to the GPU without waiting for it.
 """
 
 from collections.abc import Sequence
@@ -92,9 +92,9 @@ class StackedViews:
         Returns:
             `input_ids` and `attention_mask` (2B, L): view 1, then view 2; (3B, L) if a masked copy of each sentence
             follows; B fewer if views are single. L may grow with the second views. `sentence_ids` (B,) tell sentences
-            apart. With a guide also `row` (B,), a NumPy array; with masks `lm_labels`, for every row; with second views of the same
-            tokens at other places also `shared` (B, L), the place of each token of view 1 in the row of view 2, -1 if
-            it has none.
+            apart. With a guide also `row` (B,), a NumPy array; with masks `lm_labels`, for every row; with second views
+            of the same tokens at other places also `shared` (B, L), the place of each token of view 1 in the row of
+            view 2, -1 if it has none.
         """
         size = len(batch["input_ids"])
         source = torch.arange(size).repeat(self.copies)  # row of `batch` for each row of the result

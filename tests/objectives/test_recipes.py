@@ -2,13 +2,13 @@
 
 import pytest
 import yaml
+from informin.training.defaults import filled_in, option_defaults, paper_row
 from transformers import BertConfig, RobertaConfig
 
 from experiments.studies.plan import read_study
 from informin.objectives import OBJECTIVES
 from informin.objectives.attention_mi import attention_layers
 from informin.objectives.reconstruction import FORMS
-from informin.training.defaults import filled_in, option_defaults, paper_row
 from informin.training.options import InforMinTrainingArguments
 from tests.conftest import ROOT
 

@@ -4,10 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from informin.training.command_line import parse
 
 import run_unsup
 from informin.files import write_manifest
-from informin.training.command_line import parse
 from informin.training.options import InforMinTrainingArguments
 from tests.conftest import FOUR_STEPS, make_sentences, resolve_for
 from trainer_informin import InforMinTrainer

@@ -6,11 +6,11 @@ import pickle
 from types import SimpleNamespace
 
 import pytest
+from informin.training.command_line import OFTEN_USED, Parser, ours, parse
+from informin.training.defaults import filled_in, mixed_precision, option_defaults
 from transformers import HfArgumentParser, TrainingArguments
 
 from informin.objectives import OBJECTIVES
-from informin.training.command_line import OFTEN_USED, Parser, ours, parse
-from informin.training.defaults import filled_in, mixed_precision, option_defaults
 from informin.training.options import RECIPES, InforMinTrainingArguments
 from informin.views import VIEWS, View
 from tests.conftest import raises_usage, resolve_for, save_bert, save_roberta

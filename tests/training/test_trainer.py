@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from informin.training.losses import logged_terms
 from transformers import TrainerCallback
 
 from informin.objectives.contrast import contrast
 from informin.objectives.masked_lm import masked_lm
 from informin.objectives.reconstruction import reconstruction
 from informin.objectives.terms import Masking
-from informin.training.losses import logged_terms
 from informin.views.stacking import StackedViews, step_seed
 from tests.conftest import make_sentences, raises_usage, save_bert
 from tests.training.helpers import logged
