@@ -226,7 +226,7 @@ class InforMinTrainer(Trainer):
         hold no gradients.
         """
         step = self.state.global_step
-        if step >= self.state.max_steps:
+        if 0 < self.state.max_steps <= step:
             self.control.should_training_stop = True
             return [], None
         batches = super().get_batch_samples(epoch_iterator, num_batches, device)[0]

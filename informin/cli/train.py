@@ -246,9 +246,7 @@ def parse(argv: Sequence[str], options: dict[str, Any] | None = None) -> Given:
     if not model.model_name:
         raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
     flags = {name: value for name, value in vars(others).items() if value is not None}
-    objective = with_flags(PRESETS[args.objective], flags)
-    view = VIEWS[args.view](**values_of(VIEWS[args.view], flags))
-    check_unused(flags, objective, view)
+    objective, view = objective_and_view(args, flags)
     return Given(model_name=model.model_name, data=data, card=card, args=args, objective=objective, view=view)
 
 
@@ -279,14 +277,36 @@ def values_of(kind: type[Term] | type[View], flags: dict[str, Any]) -> dict[str,
     return {names[flag]: value for flag, value in flags.items() if flag in names}
 
 
+def objective_and_view(args: InforMinTrainingArguments, flags: dict[str, Any]) -> tuple[Preset, View]:
+    """Return the objective and the view that the arguments name, changed by the flags of terms and views.
+
+    Raises:
+        UsageError: A value is out of range, or has no effect.
+    """
+    objective = with_flags(PRESETS[args.objective], flags)
+    kind = VIEWS[args.view]
+    view = kind(**values_of(kind, flags))
+    check_unused(flags, objective, view)
+    return objective, view
+
+
 def with_flags(preset: Preset, flags: dict[str, Any]) -> Preset:
-    """Return a preset whose terms are changed by flags. A weight adds a term that the preset does not have."""
-    kinds = [type(term) for term in preset.terms(BERT_BASE)]
-    added = [kind for kind in TERMS if kind not in kinds and values_of(kind, flags).get("weight")]
+    """Return a preset whose terms are changed by flags.
+
+    A weight adds a term that the preset does not have. It replaces the terms of a preset without a paper, such as
+    guided, which then has only the terms whose weights are given.
+    """
+    own = [type(term) for term in preset.terms(BERT_BASE)]
+    added = [kind for kind in TERMS if kind not in own and values_of(kind, flags).get("weight")]
+    is_replaced = added and not preset.papers
 
     def terms(encoder: Encoder) -> list[Term]:
-        own = [replace(term, **values_of(type(term), flags)) for term in preset.terms(encoder)]
-        return own + [kind(**values_of(kind, flags)) for kind in added]
+        found = []
+        for term in preset.terms(encoder):
+            values = values_of(type(term), flags)
+            if "weight" in values or not is_replaced:
+                found.append(replace(term, **values))
+        return found + [kind(**values_of(kind, flags)) for kind in added]
 
     return replace(preset, terms=terms, added=tuple(kind.name for kind in added))
 

@@ -7,6 +7,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from informin.errors import NonFiniteLossError
+from informin.training.log_entries import TERM
 
 
 class LossWatch:
@@ -33,7 +34,7 @@ class LossWatch:
         for name, value in values.items():
             self._sums[name] = self._sums.get(name, 0) + value
         self._steps += 1
-        self._names = list(values)
+        self._names = [name.removeprefix(TERM) for name in values]
         numbers = [loss.detach(), *values.values()]
         now = torch.stack([torch.full_like(loss, step, dtype=torch.float32), *(value.float() for value in numbers)])
         if self._first is not None and len(self._first) != len(now):
