@@ -117,9 +117,7 @@ def test_guide_determines_the_weights(views):
     term = Contrast(false_negative_fraction=0.25, false_negative_weight=0.3)
     seen = Views(*views, torch.ones(7, 4), row=np.arange(7) + 9)
     asked = []
-    cached = SimpleNamespace(
-        lookup=lambda rows, device: guide[rows], quantile=lambda share: asked.append(share) or 0.1
-    )
+    cached = SimpleNamespace(lookup=lambda rows, device: guide[rows], quantile=lambda share: asked.append(share) or 0.1)
     term.prepare(cached)
     expected = torch.where(guide[9:16] @ guide[9:16].T > 0.1, 0.3, 1.0)
     assert asked == [0.25] and torch.equal(term.loss(seen), contrast(*views, negative_weights=expected))

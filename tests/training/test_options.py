@@ -253,7 +253,10 @@ def test_batch_of_the_paper_is_split_across_processes(monkeypatch):
         (dict(objective="simcse"), {"contrast": 1.0}),
         (dict(objective="simcse", reconstruction_weight=4.0), {"contrast": 1.0, "reconstruction": 4.0}),
         (dict(reconstruction_weight=0.0, mlm_weight=0.1), {"contrast": 1.0, "mlm": 0.1}),
-        (dict(objective="micse", reconstruction_weight=1), {"contrast": 1, "attention_mi": 2.5e-3, "reconstruction": 1}),
+        (
+            dict(objective="micse", reconstruction_weight=1),
+            {"contrast": 1, "attention_mi": 2.5e-3, "reconstruction": 1},
+        ),
         (dict(objective="guided"), {"guided": 1.0}),
         (dict(objective="guided", distillation_weight=15), {"distillation": 15}),
         (dict(objective="guided", guided_weight=2, replay_weight=1), {"guided": 2, "replay": 1}),
