@@ -38,7 +38,8 @@ from informin.objectives.terms import Term, fill_heads, losses_of
 from informin.publishing.card import write_card
 from informin.publishing.hub import Destination, push_folder
 from informin.publishing.push import destination_of, push_checkpoint
-from informin.publishing.saving import export_model, write_model
+from informin.publishing.saving import export_model, run_facts, write_model
+from informin.records import RunRecord
 from informin.report.page import write_training_report
 from informin.texts import as_texts
 from informin.training.active_objective import ActiveObjective, activate, needs_of
@@ -58,7 +59,7 @@ from informin.training.loss_watch import LossWatch
 from informin.training.option_checks import FIRST, check_sentences, check_terms, with_metric
 from informin.training.options import InforMinTrainingArguments
 from informin.training.paper_values import with_paper_values
-from informin.training.record import RunRecord, run_facts, training_record
+from informin.training.record import training_record
 from informin.training.resuming import (
     ResumedRun,
     complete_checkpoint,

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array, diags_array
 from sentence_transformers import SentenceTransformer
 from tokenizers import AddedToken, Tokenizer
 
 from informin.adapters.linear import TASKS, LinearAdapter
-from informin.adapters.rows import read_rows, unit_rows
+from informin.rows import read_rows, unit_rows
 
 SHRINKAGE = {"clustering": 32, "search": 8}  # k by task
 TOLERANCE, STEPS = 1e-3, 200  # of the conjugate gradients: the residual, relative to the right side, and their number
@@ -103,7 +102,7 @@ def distill_vectors(
     adapter = LinearAdapter(**TASKS[task]).fit(vectors)
     embedded = alone.any(1)
     mapped = np.zeros((len(alone), len(adapter.coef_)), np.float32)
-    mapped[embedded] = unit_rows(torch.from_numpy(alone[embedded] @ adapter.coef_.T.astype(np.float32))).numpy()
+    mapped[embedded] = unit_rows(alone[embedded] @ adapter.coef_.T.astype(np.float32))
     targets = adapted_parts(adapter, vectors if as_queries is None else as_queries, smooth=task == "clustering")
     return adapter, fit_table(counts, targets, mapped, task)
 

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import ArrayLike
 from safetensors import safe_open
 
-from informin.adapters.rows import CHUNK, raise_if_not_finite, read_rows, unit_rows
 from informin.errors import UsageError
+from informin.rows import CHUNK, raise_if_not_finite, read_rows, unit_rows
 
 SUFFIXES = (".npy", ".parquet", ".safetensors")
 CHECKED, SPREAD_OF = 5, 500  # texts that are embedded again, and rows that measure how far apart texts are
@@ -73,8 +73,8 @@ def check_vectors(
     if rows.shape[1] != again.shape[1]:
         different = f"has {rows.shape[1]} dimensions, and {name} has {again.shape[1]}"
         raise UsageError(different, option="embeddings", fix=fix)
-    spread = float((rows - rows.mean(0)).square().sum(-1).mean().sqrt())
-    distances = (again - rows[: len(again)]).norm(dim=-1)
+    spread = float(np.sqrt(((rows - rows.mean(0)) ** 2).sum(-1).mean()))
+    distances = np.linalg.norm(again - rows[: len(again)], axis=-1)
     worst = int(distances.argmax())
     if distances[worst] > FARTHEST * spread + ROUNDING:
         raise UsageError(
@@ -139,5 +139,5 @@ def _numpy(tensor: torch.Tensor) -> np.ndarray:
     return (tensor if exact else tensor.float()).detach().cpu().numpy()
 
 
-def _units(vectors: np.ndarray) -> torch.Tensor:
-    return unit_rows(torch.from_numpy(vectors.astype(np.float64)))
+def _units(vectors: np.ndarray) -> np.ndarray:
+    return unit_rows(vectors.astype(np.float64))

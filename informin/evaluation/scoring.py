@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling
 
-from informin.adapters.rows import smooth_rows, unit_rows
 from informin.distributed import gather_objects, rank
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.collections import DEPTH, Collection, Similarity, load_retrieval
@@ -30,6 +28,8 @@ from informin.models.checksums import weights_sha256
 from informin.models.embedding import embed, side_prompt, width_of
 from informin.models.opening import name_of, source_of
 from informin.models.pooling import MODES
+from informin.neighbors import smooth_rows
+from informin.rows import unit_rows
 
 logger = logging.getLogger(__name__)
 TESTED = ("ndcg_10", "recall_100")  # measures of retrieval that are saved for each query
@@ -269,7 +269,7 @@ def _score_search(
     rank = partial(collection.rank, queries, similarity=similarity)
     ranking = rank(documents, depth=FUSION_DEPTH if fuse else DEPTH)
     by_words, ranks = bm25_search(collection, words, FUSION_DEPTH)
-    smooth = smooth_rows(unit_rows(torch.from_numpy(documents)).numpy())
+    smooth = smooth_rows(unit_rows(documents))
     found = {"smoothed": rank(smooth), "with_words": rank(documents, words=words), "bm25": by_words}
     if fuse:
         found["fused"] = fused_ranking(ranking, by_words, len(collection.documents), ranks)

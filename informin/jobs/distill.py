@@ -13,7 +13,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 
 from informin.adapters.linear import TASKS
-from informin.adapters.rows import read_rows
 from informin.adapters.table import TEXTS, add_words, count_tokens, distill_vectors, embed_tokens, tokenizer_of
 from informin.adapters.vectors import load_vectors
 from informin.distributed import first_only, rank
@@ -26,6 +25,7 @@ from informin.models.opening import name_of
 from informin.outputs import only_writer
 from informin.publishing.adapted import fit_record, save_fitted
 from informin.publishing.card.page import STATIC
+from informin.rows import read_rows
 from informin.texts import as_texts
 
 logger = logging.getLogger(__name__)

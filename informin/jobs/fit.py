@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
 
 from informin.adapters.linear import TASKS, LinearAdapter
-from informin.adapters.rows import read_rows
 from informin.adapters.vectors import check_rows, check_vectors, load_vectors
 from informin.distributed import first_only, rank
 from informin.errors import UsageError
@@ -24,6 +23,7 @@ from informin.outputs import new_folder, only_writer
 from informin.publishing.adapted import save_adapted
 from informin.report.html import values_html
 from informin.report.page import write_fit_report
+from informin.rows import read_rows
 from informin.texts import as_texts
 
 ADAPTER, DOCUMENTS = "adapter.safetensors", "documents.npy"

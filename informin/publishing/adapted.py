@@ -17,8 +17,8 @@ from informin.models.opening import source_of
 from informin.outputs import new_folder
 from informin.publishing.card import write_card
 from informin.publishing.export import save_model
-from informin.publishing.origin import is_hub_id
-from informin.training.record import FitRecord, license_of
+from informin.publishing.origin import is_hub_id, license_of
+from informin.records import FitRecord
 
 
 def save_adapted(

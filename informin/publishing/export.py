@@ -40,7 +40,7 @@ from informin.outputs import new_files, new_folder
 from informin.publishing.card import write_card
 from informin.publishing.origin import remove_origins
 from informin.publishing.published import ADAPTER_WEIGHTS, MADE_FROM_WEIGHTS, raise_if_linked, raise_if_not_finite
-from informin.training.record import FitRecord, RunRecord
+from informin.records import FitRecord, RunRecord
 from modeling_informin import HEAD_FILE, has_pooler, sentence_transformers_files
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}

@@ -21,7 +21,7 @@ from informin.models.checksums import weights_sha256
 from informin.models.opening import load_model
 from informin.publishing.card import CARD, is_edited, write_card
 from informin.publishing.published import REPLACED, check_export, published_files, raise_if_linked
-from informin.training.record import FITTED, TRAINING, RunRecord
+from informin.records import FITTED, TRAINING, RunRecord
 
 logger = logging.getLogger(__name__)
 

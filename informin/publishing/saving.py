@@ -1,6 +1,6 @@
-"""Save checkpoints of a run and export its model."""
+"""The facts about a run, its checkpoints, and the export of its model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,30 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from informin.errors import SaveError, error_line
 from informin.files import set_usual_modes
 from informin.models.checksums import forget_truncation
+from informin.models.trained import TrainedModel
 from informin.publishing.export import export_folder
-from informin.training.record import training_record
+from informin.publishing.origin import license_of
+from informin.training.record import describe_sentences, training_record
+from informin.training.sentences import Sentences
+
+
+def run_facts(trained: TrainedModel, sentences: Sentences | None, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts about a run with those of its source model and its sentences.
+
+    Args:
+        trained: The model in training.
+        sentences: The training sentences; None for tokenized rows.
+        provenance: See `provenance`.
+    """
+    facts = dict(provenance)
+    hub_id = facts.pop("hub_id", None)
+    base = trained.record_entry()
+    facts["base_model"] = base | {"hub_id": hub_id or base["hub_id"]} if base else None
+    if sentences is not None:
+        facts["data"] = describe_sentences(sentences) | (facts.get("data") or {})
+    if "license" not in facts:
+        facts |= license_of(trained.source)
+    return facts
 
 
 def write_model(trainer: Any, folder: str | Path, usual: Callable[[], None], module: nn.Module | None = None) -> None:

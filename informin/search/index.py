@@ -24,10 +24,10 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array
 
 from informin.errors import UsageError
-from informin.evaluation.ranking import top
 from informin.evaluation.words import WORD_WEIGHT, Words, spread, z_scores
 from informin.files import read_json, write_json
 from informin.outputs import PREFIX, only_writer
+from informin.rows import top, unit_rows
 from informin.search.table import QueryTable
 from informin.search.vectors import Vectors
 from informin.texts import as_texts
@@ -308,18 +308,15 @@ class Index:
         self._model = st
 
     def _embed(self, texts: Sequence[str], side: str, prompt: str | None, **options: Any) -> np.ndarray:
-        import torch
-
-        from informin.adapters.rows import unit_rows
         from informin.models.embedding import embed
 
         vectors = embed(self.model, texts, side=side, prompt=prompt, **options)
-        return vectors if self.model.similarity_fn_name == "dot" else unit_rows(torch.from_numpy(vectors)).numpy()
+        return vectors if self.model.similarity_fn_name == "dot" else unit_rows(vectors)
 
     def _derive(self, texts: list[str], rows: np.ndarray, vectors: np.ndarray, words: Words | None = None) -> None:
         """Set the texts and what is computed from them."""
-        from informin.adapters.rows import smooth_rows
         from informin.adapters.scores import UnrelatedScores, unrelated_scores
+        from informin.neighbors import smooth_rows
 
         words = words or Words.build(texts, self.record.language)
         documents = vectors

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from informin.evaluation.metrics.alignment_uniformity.formula import unit
+from informin.rows import unit_rows
 
 
 @dataclass
@@ -30,7 +30,7 @@ class QueryTable:
     def encode(self, queries: Sequence[str]) -> np.ndarray:
         """Return unit vectors (Q, d) float32; zeros without a known token."""
         encodings = self.tokenizer.encode_batch_fast(list(queries), add_special_tokens=False)
-        return unit(np.stack([self.rows[encoding.ids].sum(0, np.float32) for encoding in encodings])).astype(np.float32)
+        return unit_rows(np.stack([self.rows[encoding.ids].sum(0, np.float32) for encoding in encodings]))
 
     def save(self, folder: Path) -> None:
         """Write the files of the table."""

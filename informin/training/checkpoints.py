@@ -11,7 +11,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from informin.errors import UsageError
 from informin.files import damage, manifest_files, read_json
-from informin.training.record import TRAINING, RunRecord
+from informin.records import TRAINING, RunRecord
 
 logger = logging.getLogger(__name__)
 

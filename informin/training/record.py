@@ -1,4 +1,4 @@
-"""The records from which model cards are generated: of a run (training.json), and of a fit (fit.json).
+"""The record of a run, from which its model card is generated.
 
 They contain no path, user name or host name: of files and folders, only the last part of the path.
 """
@@ -7,31 +7,23 @@ import hashlib
 import logging
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import fields
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
-import yaml
 from datasets import IterableDataset
-from huggingface_hub import ModelCard
-from huggingface_hub.errors import HfHubHTTPError
 from transformers.trainer_pt_utils import AcceleratorConfig
 
-from informin import __version__
 from informin.evaluation.results import environment
 from informin.evaluation.senteval import HUB_DATA
-from informin.files import last_name, read_json, write_json
-from informin.models.opening import Source
-from informin.models.trained import TrainedModel
+from informin.files import last_name
+from informin.records import RunRecord
 from informin.training.log_entries import evaluations, logged_scores
 from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments
 from informin.training.sentences import HUB_SENTENCES, Sentences
 
 logger = logging.getLogger(__name__)
 
-TRAINING = "training.json"
 # Options of every objective that affect the weights.
 SHAPING = """
     learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay
@@ -46,71 +38,6 @@ RARE = """
 DEFAULTS = {field.name: field.default for field in fields(InforMinTrainingArguments)}
 # The resolved values.
 DEFAULTS |= {"pooler": "cls", "prompt": "", "metric_for_best_model": "eval_spearman"}
-FITTED = "fit.json"
-
-
-@dataclass
-class RunRecord:
-    """What a run did.
-
-    Attributes:
-        informin: Version of this package.
-        base_model: The source model: name; hub_id (None for a folder); revision, a commit; weights_sha256, as in
-            results of `informin eval`; settings_sha256, of its configuration and tokenizer. None for one in memory.
-        data: sources, file names or a Hub id; hub_id (None for files); description; sentences, their number; sha256 of
-            the sentences in order (both None for a stream).
-        language, license, license_name, license_link: For the card; None if unknown.
-        objective: name; title; active terms in order, each with name, title, paper (a file in
-            publishing/templates/citations, or None) and own (False if an option added it to the objective).
-        seed, options: Every option that affects the weights.
-        development: Name of the development sets; None without evaluation. development_sha256, their checksum;
-            development_sets, with kind (pairs, labels, retrieval) and name of each.
-        history: step and measures of each evaluation, named as in `informin.evaluation.measures`, and scores of the
-            user's own evaluations; None: undefined.
-        dimensions: Of the embeddings of a SentenceTransformer; None for native encoders.
-        remote_code: Whether the model needs code from its repository; None for native encoders.
-        steps, kept_step: Number of steps taken, and the step whose weights were kept. chosen: they had the best score.
-        drift: Changes to the embeddings: sentences, their number; old and new, the measures of
-            `informin.evaluation.drift`; warnings. None if not measured, and in checkpoints.
-        sentences_per_second: Training speed of all processes together; None in checkpoints.
-        environment: Versions, device and number of threads.
-    """
-
-    seed: int
-    options: dict[str, Any]
-    objective: dict[str, Any]
-    steps: int
-    kept_step: int
-    chosen: bool
-    environment: dict[str, Any]
-    base_model: dict[str, Any] | None = None
-    data: dict[str, Any] | None = None
-    language: str | None = None
-    license: str | None = None
-    license_name: str | None = None
-    license_link: str | None = None
-    development: str | None = None
-    development_sha256: str | None = None
-    development_sets: list[dict[str, str]] = field(default_factory=list)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    dimensions: int | None = None
-    remote_code: bool | None = None
-    drift: dict[str, Any] | None = None
-    sentences_per_second: float | None = None
-    informin: str = __version__
-
-    @classmethod
-    def load(cls, folder: str | Path) -> "RunRecord | None":
-        """Return the record in a folder, or None. Entries of other versions that this one lacks are ignored."""
-        path = Path(folder, TRAINING)
-        if not path.is_file():
-            return None
-        names = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in read_json(path).items() if name in names})
-
-    def save(self, folder: str | Path) -> None:
-        """Write training.json."""
-        write_json(Path(folder, TRAINING), asdict(self))
 
 
 def describe_sentences(sentences: Sentences) -> dict[str, Any]:
@@ -144,36 +71,6 @@ def provenance(data: DataArguments, card: CardArguments) -> dict[str, Any]:
     language = card.language or ("en" if hub_id == HUB_DATA else None)
     facts = {"hub_id": card.base_model, "data": entry, "language": language}
     return facts | ({"license": card.license} if card.license else {})
-
-
-def run_facts(trained: TrainedModel, sentences: Sentences | None, provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts about a run with those of its source model and its sentences.
-
-    Args:
-        trained: The model in training.
-        sentences: The training sentences; None for tokenized rows.
-        provenance: See `provenance`.
-    """
-    facts = dict(provenance)
-    hub_id = facts.pop("hub_id", None)
-    base = trained.record_entry()
-    facts["base_model"] = base | {"hub_id": hub_id or base["hub_id"]} if base else None
-    if sentences is not None:
-        facts["data"] = describe_sentences(sentences) | (facts.get("data") or {})
-    if "license" not in facts:
-        facts |= license_of(trained.source)
-    return facts
-
-
-def license_of(source: Source) -> dict[str, Any]:
-    """Return `license`, `license_name` and `license_link` in the card of a model, without those that it lacks."""
-    try:
-        path = source.folder / "README.md" if source.folder else source.name
-        card = ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
-    except (OSError, ValueError, HfHubHTTPError, yaml.YAMLError):
-        return {}
-    values = {name: card.get(name) for name in ("license", "license_name", "license_link")}
-    return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
 def training_record(trainer: Any) -> RunRecord:
@@ -243,44 +140,3 @@ def options_of(trainer: Any) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """Return the value of an enumeration's member, and any other value as it is."""
     return value.value if isinstance(value, Enum) else value
-
-
-@dataclass
-class FitRecord:
-    """What `informin fit` or `distill` did. It contains no path, user name or host name.
-
-    Attributes:
-        informin: Version of this package.
-        base_model: name; hub_id (null for a folder); revision, a commit.
-        task: clustering or search.
-        texts: Number of texts that it was fitted on.
-        dimensions: Of the new embeddings.
-        options: Options of the adapter; none for a static model.
-        drift: Changes to the embeddings, as in training.json; null if not measured.
-        kind: adapter, or static for a table of token vectors.
-        remote_code: Whether the model needs code from its repository.
-        license: License of the source model, with its name and link if the Hub does not list it.
-    """
-
-    informin: str
-    base_model: dict[str, Any]
-    task: str
-    texts: int
-    dimensions: int
-    options: dict[str, Any] = field(default_factory=dict)
-    drift: dict[str, Any] | None = None
-    remote_code: bool = False
-    kind: str = "adapter"
-    license: Any = None
-    license_name: str | None = None
-    license_link: str | None = None
-
-    @classmethod
-    def load(cls, folder: str | Path) -> "FitRecord | None":
-        """Load the record of a folder; None if there is none."""
-        path = Path(folder, FITTED)
-        return cls(**read_json(path)) if path.is_file() else None
-
-    def save(self, folder: str | Path) -> None:
-        """Write fit.json."""
-        write_json(Path(folder, FITTED), asdict(self))

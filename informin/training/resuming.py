@@ -15,6 +15,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 
 from informin.errors import SaveError, UsageError, error_line
 from informin.files import write_manifest
+from informin.records import RunRecord
 from informin.training.callbacks import EpochStart
 from informin.training.checkpoints import (
     LAST,
@@ -25,7 +26,7 @@ from informin.training.checkpoints import (
     delete_old_checkpoints,
 )
 from informin.training.option_checks import FIRST
-from informin.training.record import RunRecord, training_record
+from informin.training.record import training_record
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from tokenizers.models import Unigram, WordPiece
 
 from informin.adapters import table
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.rows import smooth_rows
 from informin.adapters.table import (
     adapted_parts,
     add_words,
@@ -19,6 +18,7 @@ from informin.adapters.table import (
     fit_table,
     tokenizer_of,
 )
+from informin.neighbors import smooth_rows
 from tests.conftest import WORDS
 
 DRAW = np.random.default_rng(0)

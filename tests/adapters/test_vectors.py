@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.rows import read_rows
 from informin.adapters.vectors import check_vectors, load_vectors
+from informin.rows import read_rows
 from tests.conftest import raises_usage
 
 X = np.random.default_rng(0).normal(size=(40, 8))

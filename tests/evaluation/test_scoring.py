@@ -8,7 +8,6 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Router
 
-from informin.adapters.rows import smooth_rows
 from informin.errors import UndefinedScoreError
 from informin.evaluation import scoring
 from informin.evaluation.collections import DEPTH
@@ -19,6 +18,7 @@ from informin.evaluation.scoring import load_tasks, pooler_of, score_model, scor
 from informin.evaluation.senteval import load_task
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.models.opening import load_model
+from informin.neighbors import smooth_rows
 from tests.conftest import make_sentences, raises_usage, save_sentence_transformer
 from tests.senteval_data import small_counts, write_senteval
 

@@ -129,7 +129,7 @@ def test_nothing_is_left_of_a_failed_write(model, tmp_path, monkeypatch):
 
 
 def test_nearest_neighbors_by_blocks_equal_full_sort(guide, monkeypatch):
-    monkeypatch.setattr(neighbors, "PAIRS_AT_ONCE", 7 * 50)  # 7 rows at once, and a remainder
+    monkeypatch.setattr(neighbors, "ROWS_AT_ONCE", 7)  # and a remainder
     x = guide.embeddings.astype(np.float64)
     cosines = x @ x.T
     np.fill_diagonal(cosines, -np.inf)

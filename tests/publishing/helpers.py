@@ -12,7 +12,7 @@ from informin.evaluation.senteval import TASKS
 from informin.models.checksums import weights_sha256
 from informin.models.opening import load_model
 from informin.publishing.export import export_checkpoint
-from informin.training.record import RunRecord
+from informin.records import RunRecord
 from tests.conftest import make_sentences, save_sentence_transformer
 
 TEXTS = make_sentences(20, seed=5)

@@ -8,10 +8,10 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 import informin
-from informin.adapters.rows import smooth_rows
 from informin.cli import index as index_command
 from informin.cli import search as search_command
 from informin.errors import UsageError
+from informin.neighbors import smooth_rows
 from informin.search import index as index_module
 from informin.search import vectors as vectors_module
 from informin.search.index import Index
