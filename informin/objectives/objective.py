@@ -27,7 +27,8 @@ def as_preset(objective: Objective) -> Preset:
         return PRESETS[objective]
     given = objective if isinstance(objective, list | tuple) else [objective]
     terms = [as_term(one) for one in given]
-    return Preset(name=CUSTOM, title="a custom objective", terms=lambda encoder: terms)
+    title = f"a custom objective ({', '.join(term.title for term in terms)})"
+    return Preset(name=CUSTOM, title=title, terms=lambda encoder: terms)
 
 
 def active_terms(preset: Preset, encoder: Encoder) -> list[Term]:

@@ -1,6 +1,6 @@
 """The record of a run, from which its model card is generated.
 
-They contain no path, user name or host name: of files and folders, only the last part of the path.
+It contains no path, user name or host name: of files and folders, only the last part of the path.
 """
 
 import hashlib

@@ -14,7 +14,9 @@ from datasets import Dataset
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
+from informin.distributed import gather_with_gradient
 from informin.guide.replay import GeneralSentences
+from informin.objectives import Contrast
 from informin.objectives.terms import Masking
 from informin.training.checkpoints import complete_checkpoints, step_of
 from informin.training.options import DataArguments
@@ -75,15 +77,33 @@ TERMS = {
         mlm_weight=0.5,
     ),
 }
+TERMS["custom"] = dict(objective="custom")
+
+
+class Variance:
+    """A term of the user, as in docs/training.md."""
+
+    weight = 0.1
+
+    def loss(self, views):
+        deviation = (gather_with_gradient(views.z1).float().var(0) + 1e-4).sqrt()
+        return (1 - deviation).relu().mean()
+
+
 # RoBERTa differs in its positions and in its head for MLM.
 CASES = [*(("bert", name) for name in TERMS), *(("roberta", name) for name in ("all", "cached"))]
 
 
 def make_trainer(folder, options, out):
-    temperature = {"temperature": 0.2} if options["objective"] not in ("scd", "noncontrastive", "guided") else {}
+    has_contrast = options["objective"] in ("informin", "simcse", "micse")
+    temperature = {"temperature": 0.2} if has_contrast else {}
     run = dict(output_dir=out, use_cpu=True, bf16=False, eval_strategy="no", per_device_train_batch_size=6, seed=0)
     sentences = make_sentences(99, seed=5)  # used by the guide; batches are created here
-    trainer = InforMinTrainer(folder, train_dataset=sentences, **how_to_train(**run, **temperature, **options))
+    if options["objective"] == "custom":
+        how = {"args": InforMinTrainingArguments(**run), "objective": [Contrast(temperature=0.2), Variance()]}
+    else:
+        how = how_to_train(**run, **temperature, **options)
+    trainer = InforMinTrainer(folder, train_dataset=sentences, **how)
     model = trainer.model
     for module in model.modules():  # dropout draws differ between one process and two: compare without
         if isinstance(module, torch.nn.Dropout):
