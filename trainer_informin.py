@@ -541,9 +541,7 @@ class InforMinTrainer(Trainer):
             senteval_dir: SentEval's data/downstream folder, for STS-B dev; None uses $SENTEVAL_DATA.
         """
         target = str(folder or self.args.output_dir)
-        by_default = self.objective.preset.name == "guided"
-        is_wanted = by_default if self.args.measure_drift is None else self.args.measure_drift
-        changes = drift_of_run(self, senteval_dir) if is_wanted else None
+        changes = drift_of_run(self, senteval_dir) if self.args.measure_drift else None
         if not self.is_world_process_zero():
             return
         drift, examples = changes or (None, None)

@@ -72,7 +72,7 @@ class CardArguments:
     )
 
 
-@dataclass
+@dataclass(repr=False)  # that of TrainingArguments hides tokens
 class InforMinTrainingArguments(TrainingArguments):
     """Arguments for `InforMinTrainer`: transformers' TrainingArguments, with other defaults and some more options.
 

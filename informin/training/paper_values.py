@@ -2,6 +2,7 @@
 
 import copy
 import os
+from typing import Any
 
 from informin.files import last_name
 from informin.objectives.presets import Encoder, Preset
@@ -20,11 +21,13 @@ def with_paper_values(
         model_name: Its name or folder.
     """
     paper = preset.paper(encoder)
-    values = {
+    values: dict[str, Any] = {
         "per_device_train_batch_size": max(1, paper.batch_size // number_of_processes()),
         "learning_rate": paper.learning_rate,
         "warmup_steps": paper.warmup_steps,
     }
+    if preset.name == "guided":
+        values["measure_drift"] = True  # of a finished model
     missing = {name: value for name, value in values.items() if getattr(args, name) is None}
     if not missing and args.output_dir is not None:
         return args
