@@ -42,6 +42,7 @@ from transformers import (
 importlib.metadata.version = functools.cache(importlib.metadata.version)  # records read six versions again and again
 
 from informin.errors import UsageError
+from tests.browser import Browser
 from tests.hub_server import HubServer
 
 ROOT = Path(__file__).parent.parent
@@ -320,3 +321,11 @@ def command(bert, sentences_file, pairs_file, tmp_path):
         return [f"--{name}={value}" for name, value in options.items() if value is not None]
 
     return build
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A headless browser; the test is skipped without one."""
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()

@@ -3,10 +3,12 @@
     model = informin.speed_up(SentenceTransformer("all-MiniLM-L6-v2"))
 
 `model.encode` then runs BERT and RoBERTa layers on packed batches (`informin.models.packing`), on a CPU one batch per
-core. Models of other architectures, and calls for anything but sentence embeddings, are computed as before.
+core, and so does `encode(output_value=None)`, which also returns the last hidden states. Models of other architectures,
+and calls with other outputs, are computed as before.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -68,7 +70,7 @@ class PackedInference:
         """Return what `_inference` returns; see `SentenceTransformer.encode` for the options."""
         model = self.model
         packs = (
-            options["output_value"] == "sentence_embedding"
+            options["output_value"] in ("sentence_embedding", None)
             and all(isinstance(text, str) for text in inputs)
             and model.device.type == "cpu"  # on a GPU, attention by runs would launch many small kernels
             and str(device or "cpu") == "cpu"
@@ -87,19 +89,28 @@ class PackedInference:
         prompt: str | None,
         batch_size: int,
         show_progress_bar: bool,
+        output_value: str | None,
         normalize_embeddings: bool,
         truncate_dim: int | None,
         **_: Any,
-    ) -> Tensor:
-        model, parts = self.model.eval(), []
-        encoder, pooling = model[0].auto_model, POOLINGS[model[1].pooling_mode]
+    ) -> Tensor | list[dict[str, Tensor]]:
+        model = self.model.eval()
+        encoder = model[0].auto_model
+        pooling = POOLINGS[model[1].pooling_mode]
+        with_tokens = output_value is None
+        parts: list[Tensor] = []
+        token_parts: list[dict[str, Tensor]] = []
 
-        def forward(batch: tuple[Tensor, Tensor]) -> Tensor:
-            features = {"sentence_embedding": packed_forward(encoder, *batch, pooling)[0]}
+        def forward(batch: tuple[Tensor, Tensor]) -> Tensor | list[dict[str, Tensor]]:
+            ids, mask = batch
+            pooled, hidden = packed_forward(encoder, ids, mask, pooling, mask.bool() if with_tokens else None)
+            features = {"sentence_embedding": pooled}
             for module in list(model)[2:]:
                 features = module(features)
             vectors = features["sentence_embedding"][:, :truncate_dim]
-            return normalize(vectors, dim=1) if normalize_embeddings else vectors
+            if normalize_embeddings:
+                vectors = normalize(vectors, dim=1)
+            return vectors if hidden is None else token_outputs(ids, mask, hidden, vectors)
 
         with tqdm(total=len(inputs), desc="Batches", disable=not show_progress_bar) as bar:
             for start in range(0, len(inputs), TEXTS):
@@ -110,12 +121,30 @@ class PackedInference:
                 tokens = [(ids[batch, :length], mask[batch, :length]) for batch, length in zip(rows, lengths)]
                 with parallel_map(len(rows)) as run:
                     results = []
-                    for batch, vectors in zip(rows, run(forward, tokens)):
-                        results.append(vectors)
+                    for batch, outputs in zip(rows, run(forward, tokens)):
+                        results.append(outputs)
                         bar.update(len(batch))
                 order = torch.from_numpy(np.argsort(np.concatenate(rows)))
-                parts.append(torch.cat(results)[order])
-        return torch.cat(parts).float()
+                if with_tokens:
+                    outputs = list(chain.from_iterable(results))
+                    token_parts.extend(outputs[place] for place in order)
+                else:
+                    parts.append(torch.cat(results)[order])
+        return token_parts if with_tokens else torch.cat(parts).float()
+
+
+def token_outputs(ids: Tensor, mask: Tensor, hidden: Tensor, vectors: Tensor) -> list[dict[str, Tensor]]:
+    """Return what `encode(output_value=None)` returns for each of N texts, without padding.
+
+    Args:
+        ids: (N, L), with the mask (N, L).
+        hidden: Last hidden states (T, d) of the tokens that are not padding.
+        vectors: (N, d) embeddings.
+    """
+    lengths = mask.sum(1).tolist()
+    parts = zip(ids[mask.bool()].split(lengths), hidden.split(lengths), vectors)
+    names = ("input_ids", "token_embeddings", "sentence_embedding")
+    return [dict(zip(names, part)) | {"attention_mask": torch.ones_like(part[0])} for part in parts]
 
 
 OPTIONS = (

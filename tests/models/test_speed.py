@@ -26,9 +26,9 @@ def packed_batches(monkeypatch):
     """The masks of the packed forward passes."""
     masks = []
 
-    def spy(encoder, ids, mask, pooling):
+    def spy(encoder, ids, mask, pooling, wanted):
         masks.append(mask)
-        return packed_forward(encoder, ids, mask, pooling)
+        return packed_forward(encoder, ids, mask, pooling, wanted)
 
     monkeypatch.setattr(speed, "packed_forward", spy)
     return masks
@@ -48,6 +48,21 @@ def test_embeddings_are_equal(tmp_path, encoder, pooling, threads, packed_batche
     again = copy.deepcopy(fast)
     again[0].auto_model.embeddings.word_embeddings.weight.data += 1
     assert not np.allclose(again.encode(TEXTS), fast.encode(TEXTS)), "a copy embeds with its own weights"
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "lasttoken"])
+def test_last_hidden_states_are_equal(tmp_path, encoder, pooling, packed_batches):
+    folder = str(save_sentence_transformer(tmp_path / "model", encoder, Dense(32, 8), pooling=pooling))
+    plain, fast = SentenceTransformer(folder, device="cpu"), speed_up(SentenceTransformer(folder, device="cpu"))
+    how = dict(output_value=None, prompt="red ", truncate_dim=4)
+    expected, packed = plain.encode(TEXTS, **how), fast.encode(TEXTS, **how)
+    assert packed_batches and len(packed) == len(TEXTS)
+    for one, other in zip(packed, expected):
+        tokens = other["attention_mask"].bool()
+        assert one["input_ids"].tolist() == other["input_ids"][tokens].tolist()
+        assert one["attention_mask"].all() and len(one["attention_mask"]) == len(one["input_ids"])
+        torch.testing.assert_close(one["token_embeddings"], other["token_embeddings"][tokens], atol=1e-5, rtol=0)
+        torch.testing.assert_close(one["sentence_embedding"], other["sentence_embedding"], atol=1e-5, rtol=0)
 
 
 def test_bf16_follows_the_caller(st_mean):
