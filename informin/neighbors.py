@@ -63,6 +63,19 @@ def nearest_rows(
     return found, torch.cat(cosines)
 
 
+def nearest(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices (N, k) and cosines (N, k) of the k nearest other rows of each row, nearest first.
+
+    Cosines are rounded to 6 decimals, and ties are broken by index.
+
+    Args:
+        x: (N, d) unit vectors.
+    """
+    rows = torch.from_numpy(x)
+    indices, cosines = nearest_rows(rows, rows, k, first=0, ties_by_index=True)
+    return indices.numpy(), cosines.numpy()
+
+
 def _highest_by_index(similarity: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k highest values of each row, rounded to 6 decimals, and their columns. Changes its argument."""
     similarity.round_(decimals=DECIMALS)

@@ -1,15 +1,13 @@
-"""Geometry of embeddings: alignment and uniformity (Wang & Isola, ICML 2020), nearest neighbors, hubness, rank.
+"""Geometry of embeddings: alignment and uniformity (Wang & Isola, ICML 2020), hubness, rank.
 
 All functions take arrays.
 """
 
 import numpy as np
-import torch
 from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cdist, pdist
 from scipy.stats import skew
 
-from informin.neighbors import nearest_rows
 from informin.rows import unit_rows
 
 ROWS = 4096  # whose distances to all others are in memory at once
@@ -52,24 +50,11 @@ def uniformity(x: np.ndarray) -> float:
     return float(np.log(total / (len(x) * (len(x) - 1) / 2)))
 
 
-def nearest(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices (N, k) and cosines (N, k) of the k nearest other rows of each row, nearest first.
-
-    Cosines are rounded to 6 decimals, and ties are broken by index.
-
-    Args:
-        x: (N, d) unit vectors.
-    """
-    rows = torch.from_numpy(x)
-    indices, cosines = nearest_rows(rows, rows, k, first=0, ties_by_index=True)
-    return indices.numpy(), cosines.numpy()
-
-
 def occurrences(neighbors: np.ndarray) -> np.ndarray:
     """Return how often each row (N,) is among the k nearest neighbors of another; k on average.
 
     Args:
-        neighbors: Indices (N, k), from `nearest`.
+        neighbors: Indices (N, k), from `informin.neighbors.nearest`.
     """
     return np.bincount(neighbors.ravel(), minlength=len(neighbors))
 
@@ -78,7 +63,7 @@ def hubness(neighbors: np.ndarray) -> float:
     """Return the skewness of neighbor counts: 0 without hubs, high if a few rows are neighbors of very many.
 
     Args:
-        neighbors: Indices (N, k), from `nearest`.
+        neighbors: Indices (N, k), from `informin.neighbors.nearest`.
 
     Source:
         Radovanovic, Nanopoulos & Ivanovic (JMLR 2010), eq. 1.

@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from informin.models.cpu_parts import run_in_threads
-from informin.models.packing import BF16_ROWS, can_pack, pack, packed_attention_of, padding_index_of, to_device
+from informin.models.graphs import TOKENS, GraphedEncoder
+from informin.models.packing import BF16_ROWS, Packed, can_pack, pack, packed_attention_of, padding_index_of
 from informin.views.attention import kept_maps, set_dropout
+from informin.views.stacking import to_device
 
 
 @dataclass
@@ -66,6 +68,8 @@ class How:
         reads_maps: Whether the attention maps of selected layers are kept.
         bf16: Whether a CPU computes in bfloat16.
         prompt_tokens: Tokens of the prompt that the pooling leaves out.
+        graph_length: The most tokens of a text, if CUDA graphs compute the encoder; None without them.
+        dtype: Data type of autocast on a GPU; None without autocast.
     """
 
     packs: bool
@@ -76,6 +80,8 @@ class How:
     reads_maps: bool = False
     bf16: bool = False
     prompt_tokens: int = 0
+    graph_length: int | None = None
+    dtype: torch.dtype | None = None
 
 
 # Modules after the pooling that read only the embedding.
@@ -106,6 +112,7 @@ class Forward:
     """
 
     batch: Batch | None = None
+    _graphs: GraphedEncoder | None = None
 
     def __init__(self, st: SentenceTransformer, how: How):
         self.st, self.how = st, how
@@ -166,7 +173,7 @@ class Forward:
         device, order = self.how.device, torch.arange(len(ids))
         wanted = None if labels is None else labels >= 0
         if self.how.packs:
-            packed = pack(ids, mask, self._padding_index, BF16_ROWS if self.how.bf16 else 1)
+            packed = pack(ids, mask, self._padding_index, self._multiple(mask), self._longest(mask))
             targets = None if wanted is None else to_device(packed.places[wanted], device)
             features = packed.to(device).features()
             order = packed.rows
@@ -180,6 +187,17 @@ class Forward:
         if self.how.prompt_tokens:
             features["prompt_length"] = self.how.prompt_tokens
         return Part(features, len(ids), targets), order
+
+    def _longest(self, mask: Tensor) -> int | None:
+        """Return the fixed length of texts in a CUDA graph; None if a text is longer, such as with repeated tokens."""
+        length = self.how.graph_length
+        return length if length is not None and mask.shape[1] <= length else None
+
+    def _multiple(self, mask: Tensor) -> int:
+        """Return the number of tokens to whose multiple a row is filled up."""
+        if self._longest(mask) is not None:
+            return TOKENS
+        return BF16_ROWS if self.how.bf16 else 1
 
     # In a step
 
@@ -228,9 +246,18 @@ class Forward:
             return run_in_threads(call, vectors, inner, without=table)
 
     def _compute(self, part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
+        packed = part.features.get("packed")
+        if packed is not None and packed.is_fixed and torch.is_grad_enabled():
+            return self._through(self._graphed(part, packed), part, modules[1:])
         attention = packed_attention_of(modules[0].auto_model) if "packed" in part.features else nullcontext()  # type: ignore[union-attr,arg-type]
         with attention:
             return self._through(dict(part.features), part, modules)
+
+    def _graphed(self, part: Part, packed: Packed) -> dict[str, Any]:
+        """Return the features of a part after the encoder, whose graphs are captured when they are first needed."""
+        if self._graphs is None:
+            self._graphs = GraphedEncoder(self.st[0].auto_model, self.how.dtype)
+        return part.features | {"token_embeddings": self._graphs(packed)}
 
     def _through(self, features: dict[str, Any], part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
         for module in modules:

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from informin.errors import UsageError, counted
 from informin.models.dropouts import DROPOUTS, own_dropouts
 from informin.models.opening import SAFE, Source
-from informin.models.pooling import MODES
+from informin.models.pooling import NAMES
 from informin.models.trained import Needs, TrainedModel, copied
 from informin.views.attention import set_dropout
 from modeling_informin import (
@@ -28,8 +28,6 @@ from modeling_informin import (
 
 class NativeModel(TrainedModel):
     """A BERT or RoBERTa in training; see `TrainedModel`."""
-
-    backend = "native"
 
     def __init__(
         self,
@@ -48,7 +46,7 @@ class NativeModel(TrainedModel):
 
     @property
     def pooling(self) -> str:
-        return next(name for name, mode in MODES.items() if mode == self.st[1].pooling_mode)
+        return NAMES[self.st[1].pooling_mode]
 
     @property
     def length(self) -> int:

@@ -26,6 +26,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
 from informin.views.attention import takes_attention_functions
+from informin.views.stacking import to_device
 
 NAME = "informin_packed"
 POSITIONS = re.compile(r"(.*\.)?(wpe|embed_positions|pos_embed\w*|position_embed\w*)")  # names of position tables
@@ -48,6 +49,7 @@ class Packed:
         texts: (1, T) int32, index of each token's text.
         runs: For neighbors of equal length, their number and their length.
         longest: No text is longer.
+        is_fixed: Whether the shapes are those of a CUDA graph.
         rows: (N,), row in the batch of each text.
         places: (N, L), place of each token of the batch in the row; -1 for padding.
     """
@@ -58,6 +60,7 @@ class Packed:
     texts: Tensor
     runs: list[tuple[int, int]]
     longest: int
+    is_fixed: bool
     rows: Tensor
     places: Tensor
 
@@ -79,11 +82,6 @@ class Packed:
             "seq_idx": self.texts,
             "packed": self,
         }
-
-
-def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device. A copy from a CPU to a GPU does not wait."""
-    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" and not x.is_cuda else x.to(device)
 
 
 def pack(
@@ -118,6 +116,7 @@ def pack(
         texts=torch.arange(len(sizes), dtype=torch.int32).repeat_interleave(counts)[None],
         runs=[(len(list(same)), length) for length, same in groupby(sizes)],
         longest=longest,
+        is_fixed=fixed,
         rows=order,
         places=places,
     )

@@ -3,12 +3,13 @@
     model = informin.speed_up(SentenceTransformer("all-MiniLM-L6-v2"))
 
 `model.encode` then runs on packed batches (`informin.models.packing`): on a CPU one batch per core, on a GPU in fp16 or
-bf16. All modules are called, with their hooks. Models that cannot read packed texts, and calls for anything but
-sentence embeddings, are computed as before.
+bf16. All modules are called, with their hooks. `encode(output_value=None)`, which also returns the last hidden states,
+is packed, too. Models that cannot read packed texts, and calls with other outputs, are computed as before.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,7 +22,15 @@ from tqdm import tqdm
 
 from informin.models.cpu_parts import parallel_map
 from informin.models.forward import reads_packed_rows
-from informin.models.packing import BF16_ROWS, HALF, has_position_table, pack, packed_attention_of, padding_index_of
+from informin.models.packing import (
+    BF16_ROWS,
+    HALF,
+    Packed,
+    has_position_table,
+    pack,
+    packed_attention_of,
+    padding_index_of,
+)
 
 # Tokens per packed forward pass. On a CPU, with up to 4,096 floats per token, the largest activation stays below
 # 32 MiB. The C library (glibc) returns larger blocks to the system, so each layer would wait for new pages.
@@ -67,7 +76,7 @@ class PackedInference:
         device = model.device if device is None else torch.device(device)
         transformer, tokenizer = model[0], model[0].tokenizer
         return (
-            options["output_value"] == "sentence_embedding"
+            options["output_value"] in ("sentence_embedding", None)
             and all(isinstance(text, str) for text in inputs)
             and device.type == model.device.type
             and (device.type == "cpu" or (device.type == "cuda" and self._is_half()))
@@ -91,25 +100,29 @@ class PackedInference:
         show_progress_bar: bool,
         normalize_embeddings: bool,
         truncate_dim: int | None,
-        output_value: str,
+        output_value: str | None,
         save_to_cpu: bool,
         **options: Any,
-    ) -> Tensor | None:
-        """Return the embeddings (N, d) of N texts, in the data type of the model; None if a text has no token."""
-        model, results = self.model.eval(), []
+    ) -> Tensor | list[dict[str, Tensor]] | None:
+        """Return what `encode` returns for N texts, in the data type of the model; None if a text has no token."""
+        model = self.model.eval()
+        blocks_done: list[Any] = []
         encoder, device = model[0].auto_model, model.device
         on_cpu = device.type == "cpu"
         multiple = BF16_ROWS if on_cpu and self._is_half() else 1
         index = padding_index_of(encoder)
         most = (batch_size, CPU_TOKENS) if on_cpu else (GPU_TOKENS, GPU_TOKENS)
 
-        def forward(batch: tuple[Tensor, Tensor, dict[str, Any]]) -> Tensor:
+        def forward(batch: tuple[Tensor, Tensor, dict[str, Any]]) -> Tensor | list[dict[str, Tensor]]:
             ids, mask, kept = batch
             packed = pack(ids, mask, index, multiple).to(device)
-            vectors = model(packed.features() | kept, **options)["sentence_embedding"]
-            vectors = vectors[: len(ids), :truncate_dim]
+            features = model(packed.features() | kept, **options)
+            vectors = features["sentence_embedding"][: len(ids), :truncate_dim]
             vectors = normalize(vectors, dim=1) if normalize_embeddings else vectors
-            return vectors[packed.rows.argsort()]
+            vectors = vectors[packed.rows.argsort()]
+            if output_value == "sentence_embedding":
+                return vectors
+            return token_outputs(packed, features["token_embeddings"][0], vectors)
 
         def tokenize(texts: list[str]) -> dict[str, Any]:
             return model.preprocess(texts, prompt=prompt, **options)
@@ -125,15 +138,36 @@ class PackedInference:
                 kept = {name: features[name] for name in KEPT if name in features}
                 rows = list(batches(lengths, *most))
                 given = [(ids[batch], mask[batch], kept) for batch in rows]
-                vectors = []
+                found: list[Any] = []
                 with parallel_map(len(rows) if on_cpu else 0) as run:
                     for batch, part in zip(rows, run(forward, given)):
-                        vectors.append(part)
+                        found.append(part)
                         bar.update(len(batch))
                 back = torch.from_numpy(np.argsort(np.concatenate(rows)))
-                block = torch.cat(vectors)[back.to(device)]
-                results.append(block.cpu() if save_to_cpu else block)
-        return torch.cat(results)
+                if output_value is None:
+                    outputs = list(chain.from_iterable(found))
+                    blocks_done.extend(outputs[place] for place in back.tolist())
+                else:
+                    block = torch.cat(found)[back.to(device)]
+                    blocks_done.append(block.cpu() if save_to_cpu else block)
+        return blocks_done if output_value is None else torch.cat(blocks_done)
+
+
+def token_outputs(packed: Packed, hidden: Tensor, vectors: Tensor) -> list[dict[str, Tensor]]:
+    """Return what `encode(output_value=None)` returns for each of N texts, without padding.
+
+    Args:
+        packed: The texts.
+        hidden: Last hidden states (T, d) of the row.
+        vectors: Embeddings (N, d), in the order of the batch.
+    """
+    outputs = []
+    for places, vector in zip(packed.places.to(hidden.device), vectors):
+        tokens = places[places >= 0]
+        output = {"input_ids": packed.input_ids[0, tokens], "token_embeddings": hidden[tokens]}
+        output |= {"sentence_embedding": vector, "attention_mask": torch.ones_like(tokens)}
+        outputs.append(output)
+    return outputs
 
 
 def made_ahead(make: Callable[[Given], Made], given: Sequence[Given]) -> Iterator[Made]:

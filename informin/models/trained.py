@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from informin.models.cpu_parts import parts_in_training
 from informin.models.embedding import embed
 from informin.models.forward import Forward, How, reads_packed_rows
 from informin.models.opening import Source, file_of, load_model, name_of, source_of, with_pooling
-from informin.models.packing import to_device
 from informin.models.pooling import MODES
 from informin.views.attention import prepare_encoder
 from modeling_informin import InforMinMixin, with_default_prompt
@@ -71,7 +70,6 @@ class TrainedModel(ABC):
     """A model in training, and what a trainer needs to know about it. `open_to_train` creates it.
 
     Attributes:
-        backend: `native` or `st`.
         name: Name or folder, as it was given.
         source: Where the model comes from.
         st: The finished model, which shares its weights with `module`.
@@ -80,8 +78,6 @@ class TrainedModel(ABC):
         tokenizer: Tokenizer of the training sentences.
         before: Copy of a model in memory before training, for the drift report.
     """
-
-    backend: ClassVar[str]
 
     def __init__(self, st: SentenceTransformer, source: Source, tokenizer: PreTrainedTokenizerBase | None = None):
         self.st, self.source, self.name = st, source, source.name
@@ -149,6 +145,8 @@ class TrainedModel(ABC):
             reads_maps=bool(needs.map_layers),
             bf16=args.device.type == "cpu" and args.mixed_precision == "bf16",
             prompt_tokens=self._prompt_tokens(),
+            graph_length=self._graph_length(args) if packs else None,
+            dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.mixed_precision),
         )
         self.module.forward_pass = Forward(self.st, how)
         self._finish(args)
@@ -217,6 +215,18 @@ class TrainedModel(ABC):
         is_fast = args.device.type == "cpu" or args.mixed_precision != "no"  # FlashAttention takes no float32
         return not reasons and (is_fast if args.padding_free is None else args.padding_free)
 
+    def _graph_length(self, args: Any) -> int | None:
+        """Return the most tokens of a sentence, for CUDA graphs; None without them.
+
+        They are for one GPU, and for one forward and backward pass in each step: with several processes, gradients are
+        reduced while they are computed.
+        """
+        allowed = args.device.type == "cuda" and args.world_size == 1 and not args.gradient_cache_chunk_size
+        hooks = any(module._forward_hooks or module._forward_pre_hooks for module in self.st[0].auto_model.modules())
+        if not (args.cuda_graphs and allowed and not hooks):
+            return None
+        return min(self.length, args.max_seq_length or self.length)
+
     @property
     def packing(self) -> dict[str, Any]:
         """Options of the record about packing, which the dropout masks depend on, after `build`."""
@@ -226,14 +236,12 @@ class TrainedModel(ABC):
         return {"padding_free": True} | ({"cpu_parts": how.threads} if how.threads > 1 else {})
 
     def collate(self, rows: dict[str, Any]) -> dict[str, Any]:
-        """Return the rows of a forward pass on the device of the training, with `packed` for `module`.
+        """Return the rows of a forward pass with `packed` for `module`, on the device of the training.
 
         Args:
-            rows: `input_ids`, `attention_mask` (N, L), `sentence_ids` (B,), and further values.
+            rows: `input_ids`, `attention_mask` (N, L), `sentence_ids` (B,), and further values, on the CPU.
         """
-        packed, device = self.module.forward_pass.collate(rows), self.module.forward_pass.how.device
-        moved = {name: to_device(x, device) if isinstance(x, Tensor) else x for name, x in rows.items()}
-        return moved | {"packed": packed}
+        return rows | {"packed": self.module.forward_pass.collate(rows)}
 
     def _prompt_tokens(self) -> int:
         """Return the number of tokens of the prompt, without a special token at its end, if the pooling skips them."""
@@ -244,12 +252,13 @@ class TrainedModel(ABC):
 
     def embeddings_in_training(self, texts: list[str]) -> Tensor:
         """Return the embeddings (N, d) of texts as a step computes them."""
-        how = {"padding": True, "truncation": True, "max_length": self.length, "return_token_type_ids": False}
-        batch = self.tokenizer(texts, return_tensors="pt", **how)
+        reading = {"padding": True, "truncation": True, "max_length": self.length, "return_token_type_ids": False}
+        batch = self.tokenizer(texts, return_tensors="pt", **reading)
         rows = dict(batch) | {"sentence_ids": torch.arange(len(texts))}
         forward = self.module.forward_pass
         device = next(self.st.parameters()).device
-        forward.how, before = replace(forward.how, device=device, momentum=False, reads_maps=False), forward.how
+        how = {"device": device, "momentum": False, "reads_maps": False, "graph_length": None}
+        forward.how, before = replace(forward.how, **how), forward.how
         try:
             return forward.run(forward.collate(rows))[0]
         finally:
@@ -430,7 +439,7 @@ def open_to_train(
         return NativeModel(*_around(model, tokenizer), tokenizer, given=model)
     st, pooling_chosen = _opened(name_of(model), args)
     wrapped = args.lora_r is not None or not is_native(st)
-    if wrapped and pooling_chosen and file_of(name_of(model), "modules.json", args.model_revision):
+    if wrapped and pooling_chosen and file_of(name_of(model), "modules.json", args.revision):
         raise UsageError(
             f"is {args.pooler}, but a SentenceTransformer has its own pooling", option="pooler", needed="auto"
         )
@@ -472,8 +481,8 @@ def _opened(name: str, args: Any) -> tuple[SentenceTransformer, bool]:
 
     A model that stores no pooling gets [CLS]. A pooling other than the model's own drops its normalization.
     """
-    how = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code, "device": "cpu"}
-    stores = file_of(name, "modules.json", args.model_revision) is not None
+    how = {"revision": args.revision, "trust_remote_code": args.trust_remote_code, "device": "cpu"}
+    stores = file_of(name, "modules.json", args.revision) is not None
     if not stores:
         chosen = "cls" if args.pooler in ("auto", "st") else args.pooler
         return load_model(name, pooler=chosen, **how), args.pooler not in ("auto", "st")

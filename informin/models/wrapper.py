@@ -145,7 +145,6 @@ class LanguageModelHead(nn.Module):
 class WrappedModel(TrainedModel):
     """A SentenceTransformer in training; see `TrainedModel`."""
 
-    backend = "st"
     pooling = "st"
 
     def __init__(self, st: SentenceTransformer, source: Source, tokenizer: PreTrainedTokenizerBase | None = None):

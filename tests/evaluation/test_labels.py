@@ -10,9 +10,10 @@ from sklearn.metrics import homogeneity_completeness_v_measure
 from informin import neighbors
 from informin.errors import UndefinedScoreError
 from informin.evaluation import labels
-from informin.evaluation.geometry import nearest, unit
+from informin.evaluation.geometry import unit
 from informin.evaluation.labels import LabeledSentences, few_shot_accuracy, load_labels, score_labels
 from informin.evaluation.measures import LABELS
+from informin.neighbors import nearest
 from tests.conftest import raises_usage
 
 HEADER = "text\tlabel\n"

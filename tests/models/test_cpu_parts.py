@@ -12,8 +12,7 @@ from informin.models.cpu_parts import OwnDropout, keep_mask
 from informin.models.forward import Forward, How
 from informin.models.opening import load_model
 from informin.models.packing import pack, packed_attention_of
-from informin.training.options import InforMinTrainingArguments
-from tests.conftest import FOUR_STEPS, make_sentences, raises_usage, tokenizer_of
+from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from tests.models.test_cpu_threads import cores
 from trainer_informin import InforMinTrainer
 
@@ -199,7 +198,7 @@ def test_attention_of_a_thread_equals_that_of_pytorch(causal, masked):
 
 def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
     how = FOUR_STEPS | dict(objective="simcse", eval_strategy="no", save_strategy="no", report_to=[]) | options
-    return InforMinTrainer(str(folder), InforMinTrainingArguments(str(output_dir), **how), make_sentences(96))
+    return InforMinTrainer(str(folder), train_dataset=make_sentences(96), **how_to_train(str(output_dir), **how))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from informin.models.packing import (
     packed_attention_of,
     padding_index_of,
 )
-from informin.training.options import InforMinTrainingArguments
-from tests.conftest import FOUR_STEPS, WORDS, make_sentences, raises_usage, tokenizer_of
+from tests.conftest import FOUR_STEPS, WORDS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from trainer_informin import InforMinTrainer
 
 SIZES = dict(
@@ -215,7 +214,7 @@ def test_bf16_has_products_of_few_shapes_and_attention_in_float32(monkeypatch):
 
 def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
     how = FOUR_STEPS | dict(max_steps=1, eval_strategy="no", save_strategy="no", report_to=[]) | options
-    return InforMinTrainer(str(folder), InforMinTrainingArguments(str(output_dir), **how), make_sentences(96))
+    return InforMinTrainer(str(folder), train_dataset=make_sentences(96), **how_to_train(str(output_dir), **how))
 
 
 def first_batch(run) -> dict:

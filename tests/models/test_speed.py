@@ -16,9 +16,9 @@ from informin.models import embedding
 from informin.models.embedding import count_truncated, embed
 from informin.models.opening import load_model
 from informin.models.speed import batches, speed_up
-from tests.conftest import FOUR_STEPS, make_sentences, save_sentence_transformer
+from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, save_sentence_transformer
 from tests.models.test_cpu_threads import cores
-from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+from trainer_informin import InforMinTrainer
 
 TEXTS = ["dog", *make_sentences(60), "the old dog sleeps under the red house and not in the street today", ""]
 
@@ -50,6 +50,21 @@ def test_embeddings_are_equal(tmp_path, encoder, pooling, threads, packed_batche
     again = copy.deepcopy(fast)
     again[0].auto_model.embeddings.word_embeddings.weight.data[:, 0] += 1
     assert not np.allclose(again.encode(TEXTS), fast.encode(TEXTS)), "a copy embeds with its own weights"
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "lasttoken"])
+def test_last_hidden_states_are_equal(tmp_path, encoder, pooling, packed_batches):
+    folder = str(save_sentence_transformer(tmp_path / "model", encoder, Dense(32, 8), pooling=pooling))
+    plain, fast = SentenceTransformer(folder, device="cpu"), speed_up(SentenceTransformer(folder, device="cpu"))
+    how = dict(output_value=None, prompt="red ", truncate_dim=4)
+    expected, packed = plain.encode(TEXTS, **how), fast.encode(TEXTS, **how)
+    assert packed_batches and len(packed) == len(TEXTS)
+    for one, other in zip(packed, expected):
+        tokens = other["attention_mask"].bool()
+        assert one["input_ids"].tolist() == other["input_ids"][tokens].tolist()
+        assert one["attention_mask"].all() and len(one["attention_mask"]) == len(one["input_ids"])
+        torch.testing.assert_close(one["token_embeddings"], other["token_embeddings"][tokens], atol=1e-5, rtol=0)
+        torch.testing.assert_close(one["sentence_embedding"], other["sentence_embedding"], atol=1e-5, rtol=0)
 
 
 def test_bf16_follows_the_caller(st_mean):
@@ -146,9 +161,9 @@ def test_a_model_that_is_passed_in_comes_back_as_it_was(tmp_path, st_mean, use):
     elif use == "evaluate":
         informin.evaluate(model, labels=labels)
     elif use == "trainer":
-        InforMinTrainer(model, InforMinTrainingArguments(out, objective="simcse", **how), texts).train()
+        InforMinTrainer(model, train_dataset=texts, **how_to_train(out, objective="simcse", **how)).train()
     else:
-        InforMinTrainer(model, InforMinTrainingArguments(out, objective="guided", **how), texts).train()
+        InforMinTrainer(model, train_dataset=texts, **how_to_train(out, objective="guided", **how)).train()
     assert vars(model).keys() == before.keys()
     for name, value in before.items():
         assert vars(model)[name] is value or vars(model)[name] == value, name
@@ -190,7 +205,7 @@ def test_progress_counts_texts_and_chunks_keep_the_order(st_mean, monkeypatch):
 
 
 def test_truncated_texts_are_counted(st_mean):
-    model = load_model(st_mean, max_length=6)
+    model = load_model(st_mean, max_seq_length=6)
     assert count_truncated(model, ["the dog sees the cat", "the dog sees the", "dog"]) == 1
     assert count_truncated(model, ["the dog sees the"], prompt="old ") == 1
 

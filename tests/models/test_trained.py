@@ -9,12 +9,12 @@ from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedd
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModel, DistilBertConfig, DistilBertForMaskedLM, Qwen3Config, Qwen3Model
 
-from informin.training.options import InforMinTrainingArguments
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 from tests.conftest import (
     FOUR_STEPS,
     SIZES,
     WORDS,
+    how_to_train,
     make_sentences,
     raises_usage,
     save_bert,
@@ -62,9 +62,8 @@ def train(tmp_path):
 
     def build(model, name: str = "run", **options) -> InforMinTrainer:
         how = FOUR_STEPS | dict(objective="simcse", report_to=[], save_steps=2, eval_steps=2, measure_drift=False)
-        args = InforMinTrainingArguments(str(tmp_path / name), **(how | options))
-        pairs = save_pairs(tmp_path / "pairs.tsv")
-        return InforMinTrainer(model, args, make_sentences(96), eval_dataset=pairs)
+        data = dict(train_dataset=make_sentences(96), eval_dataset=save_pairs(tmp_path / "pairs.tsv"))
+        return InforMinTrainer(model, **data, **how_to_train(str(tmp_path / name), **(how | options)))
 
     return build
 
@@ -229,8 +228,8 @@ def test_an_object_of_our_classes_is_trained_itself(tmp_path, request, kind):
     model = kind.from_pretrained(folder, config=config)
     before = weights(model)
     how = FOUR_STEPS | dict(objective="simcse", eval_strategy="no", save_strategy="no", report_to=[])
-    arguments = InforMinTrainingArguments(str(tmp_path / "run"), **how)
-    run = InforMinTrainer(model, arguments, make_sentences(96), processing_class=tokenizer_of(folder))
+    data = dict(train_dataset=make_sentences(96), processing_class=tokenizer_of(folder))
+    run = InforMinTrainer(model, **data, **how_to_train(str(tmp_path / "run"), **how))
     run.train()
     assert run.model is model and set(changed(before, weights(model))) == before.keys()
     run.export(str(tmp_path / "exported"))
