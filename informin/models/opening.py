@@ -17,8 +17,8 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import cached_file
 
 from informin.errors import UsageError, counted, error_line
-from informin.models.packing import has_position_table, padding_index_of
 from informin.models.pooling import MODES, POOLERS, layer_pooling
+from informin.models.positions import has_position_table, padding_index_of
 from informin.models.speed import speed_up
 
 # First in priority, before the arguments in a model's own files. The last three choose code from the Hub.
