@@ -22,7 +22,7 @@ from informin.models.cpu_parts import parts_in_training
 from informin.models.embedding import embed
 from informin.models.forward import Forward, How, reads_packed_rows
 from informin.models.needs import Needs, check_options, check_static, naming, unpackable
-from informin.models.opening import Source, file_of, load_model, name_of, source_of, with_pooling
+from informin.models.opening import Source, file_of, limit_length, load_model, name_of, source_of, with_pooling
 from informin.models.pooling import MODES
 from informin.views.attention import prepare_encoder
 from modeling_informin import InforMinMixin, with_default_prompt
@@ -271,12 +271,13 @@ class TrainedModel(ABC):
         """Yield the model before training as its own guide, on the device of training and with its length."""
         before, source = self.st.max_seq_length, getattr(self.st, "informin_source", None)
         self.st.to(args.device)
-        self.st.max_seq_length = min(before or args.max_seq_length, args.max_seq_length)
+        limit_length(self.st, min(before or args.max_seq_length, args.max_seq_length))
         self.st.informin_source = Source(self.name, bf16=args.mixed_precision == "bf16")
         try:
             yield self.st
         finally:
-            self.st.max_seq_length, self.st.informin_source = before, source
+            limit_length(self.st, before)
+            self.st.informin_source = source
 
     @contextmanager
     def finished(self, module: nn.Module | None = None) -> Iterator[SentenceTransformer]:
