@@ -11,7 +11,6 @@ import modeling_informin
 from informin.models import cpu_parts
 from informin.models.cpu_parts import OwnDropout, keep_mask, packed_forward_in_parts
 from informin.models.packing import Packed, layer_forward, packed_forward, run_layers
-from informin.training.options import InforMinTrainingArguments
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from tests.models.test_cpu_threads import cores
 from trainer_informin import InforMinTrainer

@@ -7,7 +7,6 @@ from transformers import AutoModel, BertModel
 import modeling_informin
 from informin.models import packing
 from informin.models.packing import Packed, can_pack, layer_forward, packed_forward
-from informin.training.options import InforMinTrainingArguments
 from tests.conftest import FOUR_STEPS, WORDS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from trainer_informin import InforMinTrainer
 

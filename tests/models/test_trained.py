@@ -9,12 +9,11 @@ from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedd
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModel, DistilBertConfig, DistilBertModel, Qwen3Config, Qwen3Model
 
-from informin.training.options import InforMinTrainingArguments
 from tests.conftest import (
-    how_to_train,
     FOUR_STEPS,
     SIZES,
     WORDS,
+    how_to_train,
     make_sentences,
     raises_usage,
     save_bert,
