@@ -170,14 +170,14 @@ def test_a_damaged_best_checkpoint_is_not_loaded(build, monkeypatch, caplog):
 
 def test_a_full_disk_ends_the_run_with_the_last_checkpoint_intact(build, monkeypatch):
     trainer = build(**STEPS)
-    write = trainer.write_model
+    write = trainer._save
 
     def full(folder=None, *args):
         if "checkpoint-3" in str(folder):
             raise OSError(28, "No space left on device")
         write(folder, *args)
 
-    monkeypatch.setattr(trainer, "write_model", full)
+    monkeypatch.setattr(trainer, "_save", full)
     with pytest.raises(SaveError, match="checkpoint-3"):
         trainer.train()
     assert [path.name for path in complete_checkpoints(trainer.args.output_dir)] == ["checkpoint-1", "checkpoint-2"]
