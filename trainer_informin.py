@@ -549,7 +549,8 @@ class InforMinTrainer(Trainer):
             self.facts["drift"] = drift
             self.record().save(target)
             write_card(target)
-        write_training_report(target, self.state.log_history, drift, examples, title=headline(self))
+        history = self.state.log_history
+        write_training_report(target, self.record(), history, examples or (), resumed_from=self.throughput.first_step)
         print("\n" + summary(self, target), flush=True)
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:

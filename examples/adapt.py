@@ -1,6 +1,6 @@
 """Adapt an embedding model to your texts, without labels.
 
-    python examples/adapt.py sentence-transformers/all-MiniLM-L6-v2 titles.txt outputs/adapted
+python examples/adapt.py sentence-transformers/all-MiniLM-L6-v2 titles.txt outputs/adapted
 """
 
 import sys

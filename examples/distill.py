@@ -1,6 +1,6 @@
 """Distill an embedding model into a static model of your texts, which embeds hundreds of times faster.
 
-    python examples/distill.py sentence-transformers/all-MiniLM-L6-v2 texts.txt outputs/static
+python examples/distill.py sentence-transformers/all-MiniLM-L6-v2 texts.txt outputs/static
 """
 
 import sys

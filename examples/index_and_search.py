@@ -1,6 +1,6 @@
 """Build an index of texts, save it, and search it.
 
-    python examples/index_and_search.py sentence-transformers/all-MiniLM-L6-v2 texts.txt index "a delayed train"
+python examples/index_and_search.py sentence-transformers/all-MiniLM-L6-v2 texts.txt index "a delayed train"
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Train with a custom loss beside the contrastive loss.
 
-    python examples/train_custom_loss.py bert-base-uncased sentences.txt outputs/mine
+python examples/train_custom_loss.py bert-base-uncased sentences.txt outputs/mine
 """
 
 import sys

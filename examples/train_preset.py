@@ -1,6 +1,6 @@
 """Train a sentence embedding model with the objective of a paper.
 
-    python examples/train_preset.py bert-base-uncased sentences.txt outputs/simcse
+python examples/train_preset.py bert-base-uncased sentences.txt outputs/simcse
 """
 
 import sys

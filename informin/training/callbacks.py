@@ -83,14 +83,17 @@ class Throughput(TrainerCallback):
     Attributes:
         sentences_per_second: Sentences per second over all processes, for the last call of `train`. None before its
             end, and if it took no step.
+        first_step: Step at which that call began: above 0 for a resumed run.
     """
 
     sentences_per_second: float | None = None
+    first_step = 0
     _mark = 0.0  # an evaluation may come before any training
     _aside = 0.0
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.sentences_per_second = None
+        self.first_step = state.global_step
         self._batches = 0
         self._start = self._mark = time.perf_counter()
         self._aside = 0.0
