@@ -73,7 +73,7 @@ def read_state(folder: str | Path) -> State:
             return _read_data(record, folder / record.data)
         except (OSError, ValueError, KeyError) as error:
             if read_record(folder).data == record.data:
-                found = f"The index {folder} is damaged ({error})"
+                found = f"is {folder}, which is damaged ({error})"
                 raise UsageError(
                     found, option="index", fix="Copy it again from its source, or build it again."
                 ) from error
