@@ -9,8 +9,8 @@ from torch import nn
 
 from informin.models.embedding import embed
 from informin.models.opening import load_model
-from informin.search import tokens as tokens_module
-from informin.search.tokens import CANDIDATES, Projection, TokenVectors, embed_documents, embed_queries
+from informin.evaluation import tokens as tokens_module
+from informin.evaluation.tokens import CANDIDATES, Projection, TokenVectors, embed_documents, embed_queries
 from tests.conftest import raises_usage, save_letters, save_sentence_transformer
 
 QUERIES = ["the old dog runs", "a small house", "not"]
