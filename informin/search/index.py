@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Functions that need the model import torch, so that an index with a table for queries starts without it.
 
 QUERIES = 32  # scored at a time
-KEPT = ("pooler", "max_length", "revision", "bf16")  # options of loading that the index keeps
+KEPT = ("pooler", "max_seq_length", "revision", "bf16")  # options of loading that the index keeps
 
 
 class Index:
