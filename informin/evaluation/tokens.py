@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CANDIDATES = 50  # texts that are reordered
 TOKEN_WEIGHT = 0.3  # of the token score, as a z-score among all texts
 DIRECTIONS = 64
+BYTES = DIRECTIONS + 4  # of a token, with its id
 BACKGROUND = 100  # texts that stand for all texts
 CHUNK = 512  # texts whose token vectors are in memory at once; the first ones are the sample
 LEAST = 1e-6  # below, a deviation is rounding
