@@ -326,6 +326,7 @@ class InforMinMixin:
         inputs_embeds: Optional[Tensor] = None,
         lm_labels: Optional[Tensor] = None,
         views: Optional[dict[str, Any]] = None,
+        packed: Any = None,
         return_dict: Optional[bool] = None,
         **kwargs,
     ) -> "InforMinOutput | tuple":

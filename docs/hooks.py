@@ -16,7 +16,7 @@ DOCS = ROOT / "docs"
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
 REFERENCE = re.compile(r"^(\[[^\]]+\]: )(?!https?:)([^\s#]+)(#\S*)?$", re.MULTILINE)
 SHOWN = (".md", ".png", ".svg")
-LOG = (ROOT / "LOG.md", ROOT / "log")  # not on the site
+LOG = (ROOT / "experiments/LOG.md", ROOT / "experiments/log")  # not on the site
 
 
 def uri_of(path: Path) -> str:

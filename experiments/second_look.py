@@ -26,7 +26,7 @@ from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.files import last_name
 from informin.models.opening import load_model
 from informin.models.token_vectors import encode_with_tokens
-from informin.search.tokens import (
+from informin.evaluation.tokens import (
     CANDIDATES,
     CHUNK,
     DIRECTIONS,

@@ -1,7 +1,7 @@
 """Repeat runs over settings and seeds, and compare them by seed.
 
 python -m experiments.study experiments/configs/main-small.yaml --set model_name=FOLDER train_file=FILE --jobs 2
-python -m experiments.study results/studies/main-small/summary.json    # its table and plot again
+python -m experiments.study experiments/results/studies/main-small/summary.json    # its table and plot again
 """
 
 import argparse

@@ -9,10 +9,10 @@ import pytest
 from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments
 from tests.conftest import ROOT
 
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "results/README.md")]
-PAGES += [*sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "results").glob("*.md"))]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+PAGES += [*sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "experiments/results").glob("*.md"))]
 CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which also describes the past
-TOP = "informin|configs|docs|examples|experiments|model_cards|results|tests|tools"
+TOP = "informin|configs|docs|examples|experiments|model_cards|tests|tools"
 # Options of other programs on our pages.
 OTHERS = {
     "config_file",
@@ -50,12 +50,17 @@ def test_relative_links_exist(page):
         assert not anchor or anchor in anchors(goal), target
 
 
+def exists(word: str, folder: Path) -> bool:
+    """Return whether a path, which may leave out its suffix, exists below a folder."""
+    return bool([*folder.glob(word), *folder.glob(f"{word}.*")])
+
+
 @pytest.mark.parametrize("page", CURRENT, ids=name)
 def test_paths_on_the_pages_exist(page):
-    """Words such as experiments/configs/main.yaml. A * matches any part."""
+    """Words such as experiments/configs/main.yaml, from the root or from the page. A * matches any part."""
     words = set(re.findall(rf"(?<![\w/.$-])((?:{TOP})/[\w./*-]+)(?![\w/$\{{-])", text(page)))
     words = {word.rstrip("./") for word in words if "NAME" not in word}
-    assert [word for word in words if not [*ROOT.glob(word), *ROOT.glob(f"{word}.*")]] == []
+    assert [word for word in words if not exists(word, ROOT) and not exists(word, page.parent)] == []
 
 
 @pytest.mark.parametrize("page", CURRENT, ids=name)

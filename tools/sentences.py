@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
-    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/reference/*.md", "results/*.md"),
+    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/reference/*.md", "experiments/results/*.md"),
     *("informin/publishing/templates/*.md", "informin/report/templates/*.html", "informin/demo/templates/*.html"),
 )
 CODE = (

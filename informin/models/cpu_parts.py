@@ -88,15 +88,15 @@ def run_in_parts(layers: list[BertLayer], hidden: Tensor, packed: Packed, first_
 
 
 def parts_in_training(args: Any) -> int:
-    """Return the number of parts that a batch is trained in, which the dropout masks depend on.
+    """Return the number of parts that a packed batch is trained in, which the dropout masks depend on.
 
     The parts keep their activations until the backward pass, and gradient caching discards them.
 
     Args:
         args: InforMinTrainingArguments.
     """
-    packed = args.padding_free and args.device.type == "cpu" and not args.gradient_cache_chunk_size
-    return number_of_parts(torch.get_num_threads()) if packed and args.mixed_precision != "fp16" else 1
+    is_split = args.device.type == "cpu" and not args.gradient_cache_chunk_size and args.mixed_precision != "fp16"
+    return number_of_parts(torch.get_num_threads()) if is_split else 1
 
 
 def number_of_parts(cores: int) -> int:

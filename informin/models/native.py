@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from informin.models.cpu_parts import packed_forward_in_parts, parts_in_training
 from informin.models.dropouts import DROPOUTS, own_dropouts
 from informin.models.opening import SAFE
 from informin.models.packing import packed_forward
-from informin.models.pooling import MODES
-from informin.models.trained import TrainedModel
+from informin.models.pooling import NAMES
+from informin.models.trained import Needs, TrainedModel
 from informin.views.attention import prepare_encoder
 from modeling_informin import SOURCE_SETTINGS, BertForInforMinCL, RobertaForInforMinCL
 
@@ -34,46 +34,55 @@ class NativeModel(TrainedModel):
 
     @property
     def pooling(self) -> str:
-        return next(name for name, mode in MODES.items() if mode == self.st[1].pooling_mode)
+        return NAMES[self.st[1].pooling_mode]
 
     @property
     def length(self) -> int:
         return self.st.max_seq_length
 
-    def packs(self, args: Any) -> bool:
-        return args.device.type == "cpu" and not unpackable(args)
+    @property
+    def takes_head(self) -> bool:
+        return True
 
-    def defaults(self, args: Any) -> dict[str, Any]:
-        return {}
+    @property
+    def packing(self) -> dict[str, Any]:
+        if not self._packed:
+            return {}
+        return {"padding_free": True} | ({"cpu_parts": self._parts} if self._parts > 1 else {})
 
-    def check(self, args: Any) -> None:
-        if args.padding_free and (reasons := unpackable(args)):
+    def _check(self, args: Any, needs: Needs) -> None:
+        """Raise UsageError for options that exclude each other."""
+        reasons = unpackable(args, needs)
+        if args.padding_free and reasons:
             raise UsageError(f"cannot be combined with {reasons[0]}", option="padding_free", fix="Leave one out.")
-        for term in args.terms:
-            if args.gradient_cache_chunk_size and term.reads_maps:
-                raise UsageError(
-                    f"discards activations, and `{term.weight}` needs the attention maps of the whole batch at once",
-                    option="gradient_cache_chunk_size",
-                    fix="Leave one out.",
-                )
-            if term.follows_weights and (sharding := sharded_by(args)):
-                raise UsageError(
-                    f"needs whole weights for its momentum encoder, and {sharding[0]} shards them across processes",
-                    option=term.weight,
-                    fix=f"Set `{term.weight}` to 0, or use another file from configs/accelerate.",
-                )
+        if args.gradient_cache_chunk_size and needs.map_layers:
+            option = needs.option("map_layers")
+            raise UsageError(
+                f"discards activations, and `{option}` needs the attention maps of the whole batch at once",
+                option="gradient_cache_chunk_size",
+                fix="Leave one out.",
+            )
+        sharding = sharded_by(args)
+        if needs.momentum and sharding:
+            option = needs.option("momentum")
+            raise UsageError(
+                f"needs whole weights for its momentum encoder, and {sharding[0]} shards them across processes",
+                option=option,
+                fix=f"Set `{option}` to 0, or use another file from configs/accelerate.",
+            )
 
-    def build(self, args: Any) -> None:
+    def build(self, args: Any, needs: Needs) -> None:
+        self._check(args, needs)
         set_seed(args.seed)  # for newly initialized heads
-        settings = dict(args.model_settings)
         config = copy.deepcopy(self.config)
         config.output_hidden_states = False
         config.update(own_dropouts(getattr(config, "informin", None)))  # if this is a checkpoint
-        config.informin = {name: value for name, value in settings.items() if name != "prompt"}
-        config.informin |= {"pooling": self.pooling} | self.prompt_settings(args) | self._file_settings()
-        if args.view_dropout and not args.view_rates:
+        heads = {"projection_head": "mlp" if needs.projection_head else "none", "lm_head": needs.lm_head}
+        config.informin = {"pooling": self.pooling} | heads | needs.settings
+        config.informin |= self.prompt_settings(args) | self._file_settings()
+        if needs.dropout is not None:
             config.informin["dropouts"] = {name: getattr(config, name) for name in DROPOUTS}
-            config.update(dict.fromkeys(DROPOUTS, args.view_dropout[0]))
+            config.update(dict.fromkeys(DROPOUTS, needs.dropout))
         kind: Any = BertForInforMinCL if config.model_type == "bert" else RobertaForInforMinCL
         model, report = kind.from_pretrained(
             self.name,
@@ -96,6 +105,7 @@ class NativeModel(TrainedModel):
         self.st[0].model = model.base_model
         self.st[0].processor = self.tokenizer
         self.tokenizer.padding_side = "right"
+        self._prepare(args, needs)
 
     def _file_settings(self) -> dict[str, Any]:
         """Return the settings that a checkpoint needs to be a SentenceTransformer; see `modeling_informin`."""
@@ -106,16 +116,23 @@ class NativeModel(TrainedModel):
         files = {name: values[name] for name in SOURCE_SETTINGS if values[name]}
         return {"sentence_transformers": files} | ({"normalize": True} if len(st) > 2 else {})
 
-    def prepare(self, args: Any, map_layers: Sequence[int], copies: int, dropout_only: bool) -> None:
+    def _prepare(self, args: Any, needs: Needs) -> None:
+        """Choose how batches are computed, and set dropout rates and attention maps."""
         module = self.module
+        by_default = args.device.type == "cpu" and not unpackable(args, needs)
+        self._packed = by_default if args.padding_free is None else args.padding_free
+        self._parts = parts_in_training(args) if self._packed else 1
         module.chunk_size = args.gradient_cache_chunk_size
-        forward = packed_forward if parts_in_training(args) == 1 else packed_forward_in_parts
-        module.packed_forward = forward if args.padding_free else None
-        # None: a masked copy has the encoder's own dropout.
-        rates = args.view_rates and [*args.view_rates, None][:copies]
+        forward = packed_forward if self._parts == 1 else packed_forward_in_parts
+        module.packed_forward = forward if self._packed else None
+        rates = None
+        if needs.view_rates:
+            rates = [*needs.view_rates, None][: needs.copies]  # None: a masked copy has the encoder's own dropout.
         encoder = module.base_model
-        prepare_encoder(encoder, [layer.attention.self for layer in encoder.encoder.layer], rates, map_layers)
-        if dropout_only and not any(part.p > 0 for part in encoder.modules() if isinstance(part, nn.Dropout)):
+        attentions = [layer.attention.self for layer in encoder.encoder.layer]
+        prepare_encoder(encoder, attentions, rates, needs.map_layers)
+        has_dropout = any(part.p > 0 for part in encoder.modules() if isinstance(part, nn.Dropout))
+        if needs.views_differ_by_dropout and not has_dropout:
             raise UsageError(
                 "Every dropout rate of this model is 0, so the two views of a sentence would be identical",
                 fix="Set `view_dropout`, for example to 0.1.",
@@ -137,11 +154,11 @@ class NativeModel(TrainedModel):
             self.st[0].model = own
 
 
-def unpackable(args: Any) -> list[str]:
+def unpackable(args: Any, needs: Needs) -> list[str]:
     """Return the options that require padded batches."""
     reasons = {
-        "`view_dropout`": args.view_rates is not None,
-        "attention maps": any(term.reads_maps for term in args.terms),
+        "`view_dropout`": needs.view_rates is not None,
+        "attention maps": bool(needs.map_layers),
         "`gradient_checkpointing`": args.gradient_checkpointing,
         "`torch_compile`": args.torch_compile,
         "`neftune_noise_alpha`": args.neftune_noise_alpha is not None,  # scaled by the padded length of the batch

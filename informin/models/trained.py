@@ -4,6 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,12 +20,44 @@ from informin.models.checksums import settings_sha256, weights_sha256
 from informin.models.embedding import embed
 from informin.models.opening import Source, file_of, load_model, name_of, source_of, with_pooling
 from informin.models.pooling import MODES
-from informin.objectives.terms import Term
 from modeling_informin import with_default_prompt
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 NATIVE = ("bert", "roberta", "xlm-roberta", "camembert")  # values of `model_type`
 BACKENDS = ("auto", "native", "st")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a run needs from the model in training.
+
+    Attributes:
+        projection_head: The papers' head on top of the embedding.
+        lm_head: A pretrained language-model head.
+        map_layers: Layers whose attention maps the terms read, counted from 0.
+        momentum: A term keeps a moving average of the encoder.
+        dropout: One rate for hidden states and attention, instead of the encoder's own; None for its own.
+        view_rates: Dropout rates of view 1 and view 2; None if both have the same rate.
+        copies: Rows per sentence in one forward pass: its views, and a masked copy.
+        views_differ_by_dropout: A term compares two views of the same tokens, so that some dropout must be above 0.
+        settings: What `config.informin` records beside the pooling and the heads.
+        asked_by: Option that an error names, by the name of the need, such as `queue_size` for `momentum`.
+    """
+
+    projection_head: bool
+    lm_head: bool = False
+    map_layers: tuple[int, ...] = ()
+    momentum: bool = False
+    dropout: float | None = None
+    view_rates: tuple[float, float] | None = None
+    copies: int = 2
+    views_differ_by_dropout: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
+    asked_by: dict[str, str] = field(default_factory=dict)
+
+    def option(self, need: str) -> str:
+        """Return the option that an error about a need names."""
+        return self.asked_by.get(need, need)
 
 
 class TrainedModel(ABC):
@@ -69,39 +102,37 @@ class TrainedModel(ABC):
     def length(self) -> int:
         """Maximum number of tokens of a text."""
 
+    @property
     @abstractmethod
-    def packs(self, args: Any) -> bool:
-        """Return whether batches are packed without padding by default."""
+    def takes_head(self) -> bool:
+        """Whether the model is trained with the projection head of the papers by default."""
 
     @abstractmethod
-    def defaults(self, args: Any) -> dict[str, Any]:
-        """Return values of options that are None, where they depend on the backend."""
-
-    @abstractmethod
-    def check(self, args: Any) -> None:
-        """Raise UsageError for options that the model does not support."""
-
-    @abstractmethod
-    def build(self, args: Any) -> None:
-        """Create `module` with newly initialized heads, in float32.
+    def build(self, args: Any, needs: Needs) -> None:
+        """Create `module` with newly initialized heads, in float32, ready to train.
 
         Args:
-            args: The arguments after `resolve`.
-        """
-
-    @abstractmethod
-    def prepare(self, args: Any, map_layers: Sequence[int], copies: int, dropout_only: bool) -> None:
-        """Prepare the module for the views and terms.
-
-        Args:
-            args: Arguments of the run.
-            map_layers: Layers whose attention maps the terms need.
-            copies: Copies of each sentence in a batch.
-            dropout_only: Whether the compared views of a sentence differ only by dropout.
+            args: Training arguments, with all values filled in.
+            needs: What the run needs.
 
         Raises:
-            UsageError: The views of a sentence would be identical.
+            UsageError: The model cannot do what the run needs, an option excludes it, or the views of a sentence would
+                be identical.
         """
+
+    @property
+    @abstractmethod
+    def packing(self) -> dict[str, Any]:
+        """Options of the record about packing, which the dropout masks depend on, after `build`."""
+
+    def collate(self, rows: dict[str, Any]) -> dict[str, Any]:
+        """Return the rows of a forward pass as `module` reads them, on the device of the training.
+
+        Args:
+            rows: `input_ids`, `attention_mask` (N, L), and further values, which stay as they are. The entry `packed`
+                that may be added is for the argument `packed` of the forward pass.
+        """
+        return rows
 
     @abstractmethod
     def save(self, folder: str | Path, usual: Callable[[], None], module: nn.Module | None = None) -> None:
@@ -192,10 +223,6 @@ class TrainedModel(ABC):
         """The entries of a run's record that only this backend has."""
         return {}
 
-    def unsupported(self, term: Term) -> str | None:
-        """Return what a term needs that the model lacks; None if it can be trained with it."""
-        return None
-
 
 def open_to_train(
     model: str | Path | SentenceTransformer, args: Any, tokenizer: PreTrainedTokenizerBase | None = None
@@ -207,7 +234,7 @@ def open_to_train(
 
     Args:
         model: Hub id, folder, or a SentenceTransformer.
-        args: `InforMinTrainingArguments`, before `resolve`.
+        args: `InforMinTrainingArguments`.
         tokenizer: Tokenizer of a native model; None for its own.
 
     Raises:
@@ -226,7 +253,7 @@ def open_to_train(
             f"is native, but {model} is not a BERT or RoBERTa with cls, mean or last pooling", option="backend"
         )
     wrapped = args.backend == "st" or args.lora_r is not None or not native
-    if wrapped and pooling_chosen and file_of(name_of(model), "modules.json", args.model_revision):
+    if wrapped and pooling_chosen and file_of(name_of(model), "modules.json", args.revision):
         raise UsageError(
             f"is {args.pooler}, but a SentenceTransformer has its own pooling", option="pooler", needed="auto"
         )
@@ -255,8 +282,8 @@ def _opened(name: str, args: Any) -> tuple[SentenceTransformer, bool]:
 
     A model that stores no pooling gets [CLS]. A pooling other than the model's own drops its normalization.
     """
-    how = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code, "device": "cpu"}
-    stores = file_of(name, "modules.json", args.model_revision) is not None
+    how = {"revision": args.revision, "trust_remote_code": args.trust_remote_code, "device": "cpu"}
+    stores = file_of(name, "modules.json", args.revision) is not None
     if not stores:
         chosen = "cls" if args.pooler in ("auto", "st") else args.pooler
         return load_model(name, pooler=chosen, **how), args.pooler not in ("auto", "st")

@@ -22,8 +22,7 @@ from informin.errors import UsageError
 from informin.models.embedding import width_of
 from informin.models.lora import add_lora, without_lora
 from informin.models.opening import Source, load_model
-from informin.models.trained import Encode, TrainedModel, copied
-from informin.objectives.terms import Term
+from informin.models.trained import Encode, Needs, TrainedModel, copied
 from modeling_informin import InforMinOutput
 
 HEADS_FILE = "heads.safetensors"  # of the objective's terms, in checkpoints
@@ -41,6 +40,7 @@ class WrapperConfig(PreTrainedConfig):
     def __init__(self, hidden_size: int = 768, informin: dict | None = None, **kwargs):
         super().__init__(**kwargs)
         self.hidden_size, self.informin = hidden_size, informin or {}
+        self.num_hidden_layers = self.num_attention_heads = 12  # read for attention maps, which `build` refuses
 
 
 class SentenceTransformerForInforMinCL(nn.Module):
@@ -83,6 +83,7 @@ class SentenceTransformerForInforMinCL(nn.Module):
         lm_labels: Tensor | None = None,
         output_attentions: bool = False,
         views: dict[str, Any] | None = None,
+        packed: Any = None,
     ) -> InforMinOutput:
         """Embed N rows of L tokens; see `modeling_informin.InforMinMixin.forward`."""
         if self.training and self.chunk_size and len(input_ids) > self.chunk_size:
@@ -145,30 +146,26 @@ class WrappedModel(TrainedModel):
     def length(self) -> int:
         return int(min(self.st.max_seq_length or UNLIMITED, UNLIMITED))
 
-    def packs(self, args: Any) -> bool:
+    @property
+    def takes_head(self) -> bool:
         return False
 
-    def defaults(self, args: Any) -> dict[str, Any]:
-        return {"projection_head": args.projection_head or "none"}
+    @property
+    def packing(self) -> dict[str, Any]:
+        return {}
 
     @property
     def record_entries(self) -> dict[str, Any]:
         return {"dimensions": self._config.hidden_size}
 
-    def unsupported(self, term: Term) -> str | None:
-        needs = {
-            "attention maps": term.reads_maps,
-            "a language-model head": term.lm_head,
-            "masked tokens": term.masking is not None,
-            "a momentum copy of the encoder": term.follows_weights,
-        }
-        return next((what for what, holds in needs.items() if holds), None)
-
-    def check(self, args: Any) -> None:
-        unsupported: dict[str, Any] = {term.weight or "objective": self.unsupported(term) for term in args.terms}
-        unsupported |= {
-            "projection_head": args.projection_head != "none" and "a projection head",
-            "view_dropout": args.view_dropout is not None and "another dropout rate",
+    def _check(self, args: Any, needs: Needs) -> None:
+        """Raise UsageError for what the modules of a SentenceTransformer cannot do."""
+        unsupported = {
+            needs.option("map_layers"): needs.map_layers and "attention maps",
+            needs.option("lm_head"): needs.lm_head and "a language-model head",
+            needs.option("momentum"): needs.momentum and "a momentum copy of the encoder",
+            needs.option("projection_head"): needs.projection_head and "a projection head",
+            needs.option("dropout"): (needs.dropout is not None or needs.view_rates) and "another dropout rate",
             "padding_free": args.padding_free and "packing",
         }
         for name, what in unsupported.items():
@@ -179,8 +176,9 @@ class WrappedModel(TrainedModel):
                     fix=f"Leave `{name}` out, or use a BERT-like encoder.",
                 )
 
-    def build(self, args: Any) -> None:
-        st, settings = self.st, {name: value for name, value in args.model_settings.items() if name != "prompt"}
+    def build(self, args: Any, needs: Needs) -> None:
+        self._check(args, needs)
+        st = self.st
         self._lora, self._trusted = args.lora_r is not None, args.trust_remote_code
         if not self.source.folder and self.source.revision is None and args.measure_drift and not self._lora:
             self.before = copied(st)
@@ -191,11 +189,17 @@ class WrappedModel(TrainedModel):
         for weight in st.parameters():
             if weight.requires_grad:
                 weight.data = weight.data.float()
-        self._config.informin = settings | {"pooling": "st", "lora": self._lora} | self.prompt_settings(args)
+        heads = {"projection_head": "none", "lm_head": False}
+        self._config.informin = needs.settings | heads | {"pooling": "st", "lora": self._lora}
+        self._config.informin |= self.prompt_settings(args)
         self.module = SentenceTransformerForInforMinCL(st, self._config)
         self.module.prompt_tokens = self._prompt_tokens()
         self._check_embeddings()
         self._freeze_unused()
+        self.module.chunk_size = args.gradient_cache_chunk_size
+        if needs.views_differ_by_dropout and not (self._lora and args.lora_dropout):  # of an effect from the first step
+            with torch.random.fork_rng():
+                self._check_dropout()
 
     def _prompt_tokens(self) -> int:
         """Return the number of tokens of the prompt, without a special token at its end, if the pooling skips them."""
@@ -240,10 +244,8 @@ class WrappedModel(TrainedModel):
                 weight.requires_grad_(False)
         self.module.zero_grad()
 
-    def prepare(self, args: Any, map_layers: Sequence[int], copies: int, dropout_only: bool) -> None:
-        self.module.chunk_size = args.gradient_cache_chunk_size
-        if not dropout_only or (self._lora and args.lora_dropout):  # which has an effect from the first step on
-            return
+    def _check_dropout(self) -> None:
+        """Raise UsageError if two forward passes give the same embeddings."""
         batch, training = self._batch(SAMPLE), self.module.training
         self.module.train()
         with torch.no_grad():

@@ -13,7 +13,8 @@ from experiments.study import load_study, show
 from experiments.tables import markdown, read_summary, write_summary
 from tests.conftest import ROOT, raises_usage
 
-PUBLISHED = [ROOT / "results/studies" / name / "summary.json" for name in ("main-small", "grid-small", "lengths-long")]
+STUDIES = ROOT / "experiments/results/studies"
+PUBLISHED = [STUDIES / name / "summary.json" for name in ("main-small", "grid-small", "lengths-long")]
 CONFIGS = sorted((ROOT / "experiments" / "configs").glob("*.yaml"))
 STUDY = """
 base: {model_name: encoder, learning_rate: 3e-5}
