@@ -22,10 +22,6 @@ from sentence_transformers.util import maxsim
 
 from experiments.tables import markdown
 from informin.evaluation.collections import Collection, load_collection
-from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
-from informin.files import last_name
-from informin.models.opening import load_model
-from informin.models.token_vectors import encode_with_tokens
 from informin.evaluation.tokens import (
     CANDIDATES,
     CHUNK,
@@ -36,6 +32,10 @@ from informin.evaluation.tokens import (
     TokenVectors,
     length_free_z_scores,
 )
+from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
+from informin.files import last_name
+from informin.models.opening import load_model
+from informin.models.token_vectors import encode_with_tokens
 
 MOST = 100  # candidates that are scored
 FUSION = 60  # the constant of reciprocal rank fusion

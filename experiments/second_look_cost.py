@@ -19,7 +19,7 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 
 from experiments.tables import markdown
-from informin.search.tokens import CANDIDATES, CHUNK, Projection, TokenVectors
+from informin.evaluation.tokens import CANDIDATES, CHUNK, Projection, TokenVectors
 
 QUERIES, WORDS = 200, 10  # tokens of a query
 VOCABULARY = 30_000

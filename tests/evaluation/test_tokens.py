@@ -7,10 +7,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import maxsim
 from torch import nn
 
-from informin.models.embedding import embed
-from informin.models.opening import load_model
 from informin.evaluation import tokens as tokens_module
 from informin.evaluation.tokens import CANDIDATES, Projection, TokenVectors, embed_documents, embed_queries
+from informin.models.embedding import embed
+from informin.models.opening import load_model
 from tests.conftest import raises_usage, save_letters, save_sentence_transformer
 
 QUERIES = ["the old dog runs", "a small house", "not"]
