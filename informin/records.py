@@ -12,6 +12,7 @@ from informin.files import read_json, write_json
 
 TRAINING = "training.json"
 FITTED = "fit.json"
+ADAPTER = "adapter.safetensors"  # a fit of embeddings without a model
 Record = TypeVar("Record", "RunRecord", "FitRecord")
 
 

@@ -20,6 +20,11 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
     return x / np.where(length > 0, length, 1)
 
 
+def native(x: np.ndarray) -> np.ndarray:
+    """Return an array in the byte order of this machine, as it is if it has it. Its type is kept."""
+    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+
+
 def read_rows(x: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
     """Return a copy of some rows of an array or memory map."""
     return np.array(x[rows])

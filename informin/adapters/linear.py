@@ -25,7 +25,7 @@ from informin.adapters.matrices import (
 from informin.adapters.scores import FEWEST, UnrelatedScores, draw_rows, unrelated_scores
 from informin.errors import UsageError
 from informin.neighbors import nonzero, smooth_rows, unit_tensor
-from informin.rows import CHUNK, read_rows
+from informin.rows import CHUNK, native, read_rows
 
 ROTATIONS = ("principal", "bits")
 # Options by task. Whitening helps search, and often hurts labels and clusters of short texts.
@@ -281,6 +281,8 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _validated(self, X, *, reset: bool) -> np.ndarray:
         """Check the shape and type. `finite_rows` refuses NaN. Large arrays and memory maps are not copied."""
+        if isinstance(X, np.ndarray):
+            X = native(X)
         large = isinstance(X, np.memmap) or (isinstance(X, np.ndarray) and len(X.shape) and len(X) >= MEMORY_MAPPED)
         if large and X.ndim == 2 and X.size and X.dtype in DTYPES:
             validate_data(self, X, reset=reset, skip_check_array=True)

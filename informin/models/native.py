@@ -17,7 +17,7 @@ from informin.models.cpu_parts import packed_forward_in_parts, parts_in_training
 from informin.models.dropouts import DROPOUTS, own_dropouts
 from informin.models.opening import SAFE
 from informin.models.packing import packed_forward
-from informin.models.pooling import MODES
+from informin.models.pooling import NAMES
 from informin.models.trained import Needs, TrainedModel
 from informin.views.attention import prepare_encoder
 from modeling_informin import SOURCE_SETTINGS, BertForInforMinCL, RobertaForInforMinCL
@@ -34,7 +34,7 @@ class NativeModel(TrainedModel):
 
     @property
     def pooling(self) -> str:
-        return next(name for name, mode in MODES.items() if mode == self.st[1].pooling_mode)
+        return NAMES[self.st[1].pooling_mode]
 
     @property
     def length(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -30,6 +30,16 @@ SAFE: dict[str, Any] = {
 }
 POSITIONS = re.compile(r"(.*\.)?(wpe|embed_positions|pos_embed\w*|position_embed\w*)")  # names of position tables
 MODULES = "modules.json"
+
+
+class Loading(TypedDict, total=False):
+    """Options of `load_model` besides the pooling, which other functions take as keyword arguments and pass on."""
+
+    max_seq_length: int | None
+    device: str | None
+    revision: str | None
+    trust_remote_code: bool
+    bf16: bool
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,7 @@ def load_model(
     model: str | Path | SentenceTransformer,
     *,
     pooler: str = "auto",
-    max_length: int | None = None,
+    max_seq_length: int | None = None,
     device: str | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
@@ -76,7 +86,7 @@ def load_model(
         model: Hub id or folder; a SentenceTransformer is returned as it is.
         pooler: `auto` for the pooling that the model stores, or one of `informin.models.pooling.POOLERS` in its place,
             without normalization.
-        max_length: Maximum number of tokens of a text; None for the model's own.
+        max_seq_length: Maximum number of tokens of a text; None for the model's own.
         device: Device; None for a GPU if there is one.
         revision: Branch, tag or commit on the Hub.
         trust_remote_code: Allow code from the model's repository to run.
@@ -112,8 +122,8 @@ def load_model(
     fit_to_positions(opened)
     if pooler != "auto":
         opened = with_pooling(opened, pooler, name, revision)
-    if max_length is not None:
-        opened.max_seq_length = max_length
+    if max_seq_length is not None:
+        opened.max_seq_length = max_seq_length
     folder = Path(name) if Path(name).is_dir() else None
     cached = file_of(name, MODULES if has_modules else "config.json", revision)
     commit = Path(cached).parent.name if cached and folder is None else None  # snapshots/COMMIT/FILE

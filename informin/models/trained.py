@@ -253,7 +253,7 @@ def open_to_train(
             f"is native, but {model} is not a BERT or RoBERTa with cls, mean or last pooling", option="backend"
         )
     wrapped = args.backend == "st" or args.lora_r is not None or not native
-    if wrapped and pooling_chosen and file_of(name_of(model), "modules.json", args.model_revision):
+    if wrapped and pooling_chosen and file_of(name_of(model), "modules.json", args.revision):
         raise UsageError(
             f"is {args.pooler}, but a SentenceTransformer has its own pooling", option="pooler", needed="auto"
         )
@@ -282,8 +282,8 @@ def _opened(name: str, args: Any) -> tuple[SentenceTransformer, bool]:
 
     A model that stores no pooling gets [CLS]. A pooling other than the model's own drops its normalization.
     """
-    how = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code, "device": "cpu"}
-    stores = file_of(name, "modules.json", args.model_revision) is not None
+    how = {"revision": args.revision, "trust_remote_code": args.trust_remote_code, "device": "cpu"}
+    stores = file_of(name, "modules.json", args.revision) is not None
     if not stores:
         chosen = "cls" if args.pooler in ("auto", "st") else args.pooler
         return load_model(name, pooler=chosen, **how), args.pooler not in ("auto", "st")

@@ -32,7 +32,6 @@ DIRECTIONS = 64
 BACKGROUND = 100  # texts that stand for all texts
 CHUNK = 512  # texts whose token vectors are in memory at once; the first ones are the sample
 LEAST = 1e-6  # below, a deviation is rounding
-FILES = ("starts", "ids", "rows", "frequencies", "center", "directions")
 
 Tokens = tuple[np.ndarray, np.ndarray]  # ids (n,) and projected unit vectors (n, k) of the tokens of a query
 
@@ -104,13 +103,13 @@ class Projection:
     directions: np.ndarray
 
     @classmethod
-    def fit(cls, sample: np.ndarray) -> "Projection":
-        """Fit the projection to a sample of token vectors (n, d)."""
+    def fit(cls, sample: np.ndarray, number: int = DIRECTIONS) -> "Projection":
+        """Fit the projection on a number of directions to a sample of token vectors (n, d)."""
         sample = _unit(sample)
         center = sample.mean(0) if len(sample) else np.zeros(sample.shape[1], sample.dtype)
         centered = sample - center
         _, directions = np.linalg.eigh(centered.T @ centered)  # ascending
-        return cls(center, directions[:, ::-1][:, :DIRECTIONS].copy())
+        return cls(center, directions[:, ::-1][:, :number].copy())
 
     def apply(self, vectors: np.ndarray) -> np.ndarray:
         """Return unit vectors (n, k) float32 of token vectors (n, d)."""
@@ -174,16 +173,14 @@ class TokenVectors:
             query: What `embed_queries` returns for the query.
             places: (P,) positions of the texts.
         """
-        background = np.unique(np.linspace(0, len(self) - 1, BACKGROUND).astype(int))
-        both = np.append(places, background)
-        scores, logs = self.scores(query, both), np.log(np.maximum(self.lengths(both), 1))
-        usual, usual_logs = scores[len(places) :], logs[len(places) :]
-        centered = usual_logs - usual_logs.mean()
-        slope = usual @ centered / max(centered @ centered, LEAST)
-        rest, usual_rest = scores - slope * logs, usual - slope * usual_logs
-        z_scores = (rest - usual_rest.mean()) / max(usual_rest.std(), LEAST)
-        first = slice(len(places))
-        return scores[first], TOKEN_WEIGHT * z_scores[first]
+        both = np.append(places, self.background())
+        scores = self.scores(query, both)
+        standard = length_free_z_scores(scores, self.lengths(both), len(places))
+        return scores[: len(places)], TOKEN_WEIGHT * standard
+
+    def background(self) -> np.ndarray:
+        """Return the positions (B,) of texts that stand for all texts, at equal distances."""
+        return np.unique(np.linspace(0, len(self) - 1, BACKGROUND).astype(int))
 
     def scores(self, query: Tokens, places: np.ndarray) -> np.ndarray:
         """Return the token scores (P,) of a query and P texts.
@@ -199,14 +196,19 @@ class TokenVectors:
             Khattab & Zaharia (2020), "ColBERT", eq. 3, for the sum of maxima.
         """
         ids, vectors = query
-        weights, scores = self.weights(ids), np.zeros(len(places))
+        weights = self.weights(ids)
+        if not weights.any():
+            return np.zeros(len(places))
+        return self.largest_cosines(vectors, places) @ weights / weights.sum()
+
+    def largest_cosines(self, vectors: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Return max_j cos(q_i, d_j) (P, n) of the n vectors of a query and P texts; 0 for texts without tokens."""
+        largest = np.zeros((len(places), len(vectors)))
         filled = np.flatnonzero(self.lengths(places))
-        if not weights.any() or not len(filled):
-            return scores
-        cosines, first = self._cosines(vectors, places[filled])
-        largest = np.maximum.reduceat(cosines, first, axis=0)  # (P, n)
-        scores[filled] = largest @ weights / weights.sum()
-        return scores
+        if len(filled):
+            cosines, first = self._cosines(vectors, places[filled])
+            largest[filled] = np.maximum.reduceat(cosines, first, axis=0)
+        return largest
 
     def matches(self, query: Tokens, place: int) -> tuple[np.ndarray, np.ndarray]:
         """Return for each of the n tokens of a query the nearest token of a text, counted from 0, and their cosine.
@@ -237,10 +239,12 @@ class TokenVectors:
     def save(self, folder: Path) -> None:
         """Write the token vectors to a new folder."""
         folder.mkdir()
-        arrays = (self.starts, self.ids, self.rows, self.frequencies)
-        projection = (self.projection.center, self.projection.directions)
-        for name, array in zip(FILES, arrays + projection):
-            np.save(folder / f"{name}.npy", array)
+        np.save(folder / "starts.npy", self.starts)
+        np.save(folder / "ids.npy", self.ids)
+        np.save(folder / "rows.npy", self.rows)
+        np.save(folder / "frequencies.npy", self.frequencies)
+        np.save(folder / "center.npy", self.projection.center)
+        np.save(folder / "directions.npy", self.projection.directions)
 
     @classmethod
     def load(cls, folder: Path) -> "TokenVectors":
@@ -249,12 +253,13 @@ class TokenVectors:
         Raises:
             UsageError: The files are damaged.
         """
-        arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in FILES]
-        starts, ids, rows, frequencies, center, directions = arrays
-        if not len(ids) == len(rows) == starts[-1]:
-            found = f"{folder} has {len(ids):,} token ids and {len(rows):,} token vectors of {starts[-1]:,} tokens"
-            raise UsageError(found, fix="Build the index again.")
-        return cls(Projection(center, directions), starts, ids, rows, frequencies)
+        names = ("center", "directions", "starts", "ids", "rows", "frequencies")
+        center, directions, *arrays = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in names)
+        stored = cls(Projection(center, directions), *arrays)
+        if not len(stored.ids) == len(stored.rows) == stored.starts[-1]:
+            numbers = f"{len(stored.ids):,} token ids and {len(stored.rows):,} vectors of {stored.starts[-1]:,} tokens"
+            raise UsageError(f"{folder} has {numbers}", fix="Build the index again.")
+        return stored
 
     def _cosines(self, vectors: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return cosines (T, n) of all tokens of some texts and those of a query, and where each text starts (P,)."""
@@ -263,6 +268,24 @@ class TokenVectors:
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         cosines = rows @ vectors.T / np.maximum(norms, 1)[:, None]
         return cosines, np.append(0, self.lengths(places).cumsum()[:-1])
+
+
+def length_free_z_scores(scores: np.ndarray, lengths: np.ndarray, places: int) -> np.ndarray:
+    """Return z-scores (P,) of token scores, without their trend with the logarithm of the length.
+
+    Args:
+        scores: (P + B,) token scores of a query and P texts, then those of B background texts, which trend, mean and
+            standard deviation come from.
+        lengths: (P + B,) numbers of tokens.
+        places: P.
+    """
+    logs = np.log(np.maximum(lengths, 1))
+    centered = logs[places:] - logs[places:].mean()
+    slope = scores[places:] @ centered / max(centered @ centered, LEAST)
+    rest = scores - slope * logs
+    mean = rest[places:].mean()
+    deviation = rest[places:].std()
+    return (rest[:places] - mean) / (deviation if deviation > LEAST else 1)
 
 
 def _as_int8(vectors: np.ndarray) -> np.ndarray:

@@ -11,8 +11,7 @@ import modeling_informin
 from informin.models import cpu_parts
 from informin.models.cpu_parts import OwnDropout, keep_mask, packed_forward_in_parts
 from informin.models.packing import Packed, layer_forward, packed_forward, run_layers
-from informin.training.options import InforMinTrainingArguments
-from tests.conftest import FOUR_STEPS, make_sentences, raises_usage, tokenizer_of
+from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from tests.models.test_cpu_threads import cores
 from trainer_informin import InforMinTrainer
 
@@ -173,7 +172,7 @@ def test_all_dropout_of_a_layer_uses_the_generator(bert):
 
 def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
     how = FOUR_STEPS | dict(objective="simcse", eval_strategy="no", save_strategy="no", report_to=[]) | options
-    return InforMinTrainer(str(folder), InforMinTrainingArguments(str(output_dir), **how), make_sentences(96))
+    return InforMinTrainer(str(folder), train_dataset=make_sentences(96), **how_to_train(str(output_dir), **how))
 
 
 @pytest.mark.parametrize(

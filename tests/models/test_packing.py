@@ -7,8 +7,7 @@ from transformers import AutoModel, BertModel
 import modeling_informin
 from informin.models import packing
 from informin.models.packing import Packed, can_pack, layer_forward, packed_forward
-from informin.training.options import InforMinTrainingArguments
-from tests.conftest import FOUR_STEPS, WORDS, make_sentences, raises_usage, tokenizer_of
+from tests.conftest import FOUR_STEPS, WORDS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from trainer_informin import InforMinTrainer
 
 PACKED = ["bert", "roberta"]
@@ -147,7 +146,7 @@ def test_other_class_of_the_same_name_is_not_packed(bert):
 
 def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
     how = FOUR_STEPS | dict(max_steps=1, eval_strategy="no", save_strategy="no", report_to=[]) | options
-    return InforMinTrainer(str(folder), InforMinTrainingArguments(str(output_dir), **how), make_sentences(96))
+    return InforMinTrainer(str(folder), train_dataset=make_sentences(96), **how_to_train(str(output_dir), **how))
 
 
 def one_step(folder, output_dir, **options) -> tuple[float, dict]:

@@ -122,7 +122,7 @@ def test_progress_counts_texts_and_chunks_keep_the_order(st_mean, monkeypatch):
 
 
 def test_truncated_texts_are_counted(st_mean):
-    model = load_model(st_mean, max_length=6)
+    model = load_model(st_mean, max_seq_length=6)
     assert count_truncated(model, ["the dog sees the cat", "the dog sees the", "dog"]) == 1
     assert count_truncated(model, ["the dog sees the"], prompt="old ") == 1
 

@@ -9,11 +9,11 @@ from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedd
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModel, DistilBertConfig, DistilBertModel, Qwen3Config, Qwen3Model
 
-from informin.training.options import InforMinTrainingArguments
 from tests.conftest import (
     FOUR_STEPS,
     SIZES,
     WORDS,
+    how_to_train,
     make_sentences,
     raises_usage,
     save_bert,
@@ -61,9 +61,8 @@ def train(tmp_path):
 
     def build(model, name: str = "run", **options) -> InforMinTrainer:
         how = FOUR_STEPS | dict(objective="simcse", report_to=[], save_steps=2, eval_steps=2, measure_drift=False)
-        args = InforMinTrainingArguments(str(tmp_path / name), **(how | options))
-        pairs = save_pairs(tmp_path / "pairs.tsv")
-        return InforMinTrainer(model, args, make_sentences(96), eval_dataset=pairs)
+        data = dict(train_dataset=make_sentences(96), eval_dataset=save_pairs(tmp_path / "pairs.tsv"))
+        return InforMinTrainer(model, **data, **how_to_train(str(tmp_path / name), **(how | options)))
 
     return build
 

@@ -190,9 +190,9 @@ def test_model_in_memory(st_mean, texts, tmp_path):
 
 
 def test_options_of_loading_are_kept(bert, texts, tmp_path):
-    Index.build(bert, texts, loading={"pooler": "last", "max_length": 8, "device": "cpu"}).save(tmp_path)
+    Index.build(bert, texts, loading={"pooler": "last", "max_seq_length": 8, "device": "cpu"}).save(tmp_path)
     index = Index.load(tmp_path)
-    assert index.model.max_seq_length == 8 and index.record.loading == {"pooler": "last", "max_length": 8}
+    assert index.model.max_seq_length == 8 and index.record.loading == {"pooler": "last", "max_seq_length": 8}
 
 
 def test_smoothed(built, st_mean, texts, tmp_path):

@@ -39,8 +39,7 @@ def with_accelerator(self, *args, **kwargs):
 PartialState.__init__ = with_accelerator
 from transformers import TrainerCallback
 from informin.evaluation.pairs import load_pairs
-from informin.training.options import InforMinTrainingArguments
-from tests.conftest import make_sentences
+from tests.conftest import how_to_train, make_sentences
 from tests.training.test_fsdp import BACKENDS, HOW
 from trainer_informin import InforMinTrainer
 
@@ -50,8 +49,10 @@ class Die(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 kind, model, out, pairs, end = sys.argv[1:]
-args = InforMinTrainingArguments(out, **HOW | dict(per_device_train_batch_size=8) | BACKENDS[kind])
-trainer = InforMinTrainer(model, args, make_sentences(96), load_pairs(pairs), callbacks=[Die()] if end == "die" else [])
+how = how_to_train(out, **HOW | dict(per_device_train_batch_size=8) | BACKENDS[kind])
+args = how["args"]
+data = dict(train_dataset=make_sentences(96), eval_dataset=load_pairs(pairs))
+trainer = InforMinTrainer(model, **data, **how, callbacks=[Die()] if end == "die" else [])
 trainer.train("last" if end == "resume" else None)
 kinds = {type(weight).__name__ for weight in trainer.model.parameters()}
 assert trainer.is_fsdp_enabled and kinds == {"DTensor"}, kinds

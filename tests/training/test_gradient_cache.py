@@ -8,9 +8,8 @@ from torch import nn
 
 import modeling_informin
 from informin.models import packing
-from informin.training.options import InforMinTrainingArguments
 from informin.views.attention import ViewDropout
-from tests.conftest import FOUR_STEPS, make_sentences, raises_usage
+from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage
 from trainer_informin import InforMinTrainer
 
 OBJECTIVES = {
@@ -32,7 +31,7 @@ OBJECTIVES = {
 
 def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
     how = FOUR_STEPS | dict(max_steps=1, eval_strategy="no", save_strategy="no", report_to=[], bf16=False) | options
-    return InforMinTrainer(str(folder), InforMinTrainingArguments(str(output_dir), **how), make_sentences(96))
+    return InforMinTrainer(str(folder), train_dataset=make_sentences(96), **how_to_train(str(output_dir), **how))
 
 
 def without_dropout(model: nn.Module) -> None:

