@@ -74,6 +74,7 @@ from informin.training.tokens import stream_loader, training_rows
 from informin.views import View
 from informin.views.stacking import StackedViews, on_device, step_seed, two_views
 from informin.views.view import SentenceTokens
+from modeling_informin import InforMinMixin
 
 __all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
 
@@ -145,8 +146,8 @@ class InforMinTrainer(Trainer):
         view: View | None = None,
     ):
         args = InforMinTrainingArguments() if args is None else args
-        if not isinstance(model, str | PathLike | SentenceTransformer):
-            needed = "a name, a folder or a SentenceTransformer"
+        if not isinstance(model, str | PathLike | SentenceTransformer | InforMinMixin):
+            needed = "a name, a folder, a SentenceTransformer, a BertForInforMinCL or a RobertaForInforMinCL"
             raise UsageError(f"is a {type(model).__name__}", option="model", needed=needed)
         development = as_development(eval_dataset)
         trained = open_to_train(model, args, processing_class)
