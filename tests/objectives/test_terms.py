@@ -136,7 +136,7 @@ def test_an_object_with_weight_and_loss_is_a_term():
     assert loss == VIEWS.z1.norm() and others == {"size": 3}, "the entry with the name of the term is the loss"
 
 
-OTHER_OBJECTS = {"a class of terms": Contrast, "a class": Plain, "a number": 3, "an object": object(), "a function": len}
+OTHER_OBJECTS = {"a class of terms": Contrast, "a class": Plain, "a number": 3, "an object": object(), "text": "scd"}
 
 
 @pytest.mark.parametrize("given", OTHER_OBJECTS.values(), ids=OTHER_OBJECTS)
