@@ -11,9 +11,14 @@ from informin.evaluation import tokens as tokens_module
 from informin.evaluation.tokens import CANDIDATES, Projection, TokenVectors, embed_documents, embed_queries
 from informin.models.embedding import embed
 from informin.models.opening import load_model
-from tests.conftest import raises_usage, save_letters, save_sentence_transformer
+from tests.conftest import make_sentences, raises_usage, save_letters, save_sentence_transformer
 
 QUERIES = ["the old dog runs", "a small house", "not"]
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return make_sentences(150)
 
 
 @pytest.fixture(scope="module")
