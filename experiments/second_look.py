@@ -211,7 +211,7 @@ def best(scores: np.ndarray) -> np.ndarray:
 
 def reciprocal_ranks(scores: np.ndarray) -> np.ndarray:
     """Return 1 / (60 + rank) (Q, N)."""
-    return 1 / (FUSION + 1 + best(best(scores)))
+    return 1 / (FUSION + 1 + np.argsort(best(scores), axis=1))
 
 
 def without_context(tokens: TokenVectors, asked: list[Tokens]) -> list[Tokens]:

@@ -255,7 +255,8 @@ class TokenVectors:
             UsageError: The files are damaged.
         """
         names = ("center", "directions", "starts", "ids", "rows", "frequencies")
-        center, directions, *arrays = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in names)
+        mapped = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in names]
+        center, directions, *arrays = map(np.asarray, mapped)  # slices of a memmap object are slow
         stored = cls(Projection(center, directions), *arrays)
         if not len(stored.ids) == len(stored.rows) == stored.starts[-1]:
             numbers = f"{len(stored.ids):,} token ids and {len(stored.rows):,} vectors of {stored.starts[-1]:,} tokens"

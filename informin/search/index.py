@@ -309,6 +309,26 @@ class Index:
         queries = as_texts(queries, "queries")
         return state.sparse_queries(queries, self._embedded(state, queries).vectors)
 
+    def second_look(self, query: str, rows: Sequence[int]) -> np.ndarray:
+        """Return what a second look adds (P,) to the scores of texts that a store with sparse vectors found.
+
+        A score is the sum of the two dot products of `sparse_queries`.
+
+        Args:
+            query: The query.
+            rows: P row numbers: the first 50 that the store found.
+
+        Raises:
+            UsageError: The index has no token vectors.
+        """
+        state = self._state
+        if not state.tokens:
+            raise UsageError("is not set in this index", option="second_look", fix="Build the index again with it.")
+        embedded = self._embedded(state, as_texts([query], "queries"))
+        _, deviation = state.compared.moments(embedded.vectors)
+        _, added = state.tokens.second_look(embedded.tokens[0], np.searchsorted(state.entries.rows, rows))
+        return deviation[0] * added
+
     def _embedded(self, state: State, queries: list[str]) -> Queries:
         if state.table:
             return Queries(state.table.encode(queries))

@@ -165,7 +165,7 @@ def test_added_texts_and_an_index_of_all_are_alike(model, texts, stored, asked):
 def test_saved_and_loaded(tmp_path, stored, asked):
     stored.save(tmp_path / "tokens")
     loaded = TokenVectors.load(tmp_path / "tokens")
-    assert isinstance(loaded.rows, np.memmap)
+    assert isinstance(loaded.rows.base, np.memmap)
     places = np.array([4, 9, 2])
     for one, other in zip(loaded.second_look(asked[0], places), stored.second_look(asked[0], places)):
         np.testing.assert_array_equal(one, other)
