@@ -37,7 +37,7 @@ from informin.files import last_name
 from informin.models.opening import load_model
 from informin.models.token_vectors import encode_with_tokens
 
-MOST = 100  # candidates that are scored
+MOST = 100  # candidates that are scored for `--settings`
 FUSION = 60  # the constant of reciprocal rank fusion
 WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5)
 HALVES = {"all": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
@@ -81,10 +81,10 @@ class Cell:
 
     Attributes:
         scores: Scores (Q, N) of the index.
-        first: (Q, MOST) best texts by them.
+        first: The best texts (Q, P) by them.
     """
 
-    def __init__(self, model: str, collection: Collection, language: str, cache: Path, half: str):
+    def __init__(self, model: str, collection: Collection, language: str, cache: Path, half: str, candidates: int):
         folder = cache / f"{last_name(model)}-{collection.name}-{collection.sha256[:8]}"
         self.collection, self.kept = collection, HALVES[half]
         self.documents = embedded(model, collection.documents, "document", folder / "document")
@@ -95,7 +95,7 @@ class Cell:
             z_scores(Words.build(collection.documents, language).scores(collection.queries))
         )
         self.scores = self.vectors + WORD_WEIGHT * self.words
-        self.first = best(self.scores)[:, :MOST]
+        self.first = best(self.scores)[:, :candidates]
 
     def without_itself(self, scores: np.ndarray) -> np.ndarray:
         """Return scores (Q, N) with -infinity for the document that is the query."""
@@ -148,7 +148,7 @@ class Cosines:
         self.idf = [weights if weights.any() else np.ones(len(weights)) for weights in idf]
 
     def token_scores(self, look: Look) -> np.ndarray:
-        """Return token scores (Q, MOST + B) of the candidates and of the background texts."""
+        """Return token scores (Q, P + B) of the candidates and of the background texts."""
         weights = [idf**look.power for idf in self.idf]
         parts = zip(self.largest, weights)
         return np.array([largest @ weight / max(weight.sum(), 1e-9) for largest, weight in parts])
@@ -169,7 +169,7 @@ class Cosines:
     def fused(self) -> np.ndarray:
         """Return the reciprocal rank fusion of vectors, words, and the token scores of the candidates."""
         scores = reciprocal_ranks(self.cell.vectors) + reciprocal_ranks(self.cell.words)
-        first = self.cell.first[:, :CANDIDATES]
+        first = self.cell.first
         tokens = reciprocal_ranks(self.token_scores(Look())[:, :CANDIDATES])
         np.put_along_axis(scores, first, np.take_along_axis(scores, first, 1) + tokens, 1)
         return best(scores)
@@ -227,7 +227,7 @@ def without_context(tokens: TokenVectors, asked: list[Tokens]) -> list[Tokens]:
 def by_maxsim(cell: Cell, tokens: TokenVectors, asked: list[Tokens]) -> np.ndarray:
     """Return the candidates (Q, CANDIDATES) ordered by `maxsim` of sentence-transformers alone."""
     rankings = []
-    for (_, vectors), first in zip(asked, cell.first[:, :CANDIDATES]):
+    for (_, vectors), first in zip(asked, cell.first):
         spans = zip(tokens.starts[first], tokens.starts[first + 1])
         texts = [torch.from_numpy(unit(tokens.rows[start:end].astype(np.float32))) for start, end in spans]
         scores = maxsim([torch.from_numpy(vectors)], texts).numpy()
@@ -318,7 +318,8 @@ def main(argv: list[str] | None = None) -> None:
         for folder in args.retrieval:
             collection = load_collection(folder)
             for model in args.model_name:
-                cell = Cell(model, collection, args.language, Path(args.cache or temporary), args.half)
+                candidates = MOST if args.settings else CANDIDATES
+                cell = Cell(model, collection, args.language, Path(args.cache or temporary), args.half, candidates)
                 cells[f"{collection.name}, {last_name(model)}"] = measure(cell)
     text = table_of(cells)
     Path(args.output).write_text(f"{text}\n", encoding="utf-8")
