@@ -54,6 +54,7 @@ def run(argv: list[str]) -> int:
     from informin.distributed import first_of_machine_first
     from informin.outputs import only_writer
     from informin.training.checkpoints import LAST, can_resume, complete_checkpoints, raise_if_used
+    from informin.training.missing import raise_if_missing
     from informin.training.record import provenance
     from informin.training.sentences import load_development, load_sentences
     from informin.training.signals import StopOnSignal, is_restarted
@@ -67,8 +68,11 @@ def run(argv: list[str]) -> int:
     args = given.args
     if args.gradient_accumulation_steps > 1:
         logger.warning("Gradient accumulation adds no negatives: each batch is contrasted only with itself.")
+    is_scored = args.eval_strategy != "no"
+    models = {"model_name": given.model_name, "guide_model": args.guide_model}
+    raise_if_missing(given.data, models, args.revision, is_scored)
     with first_of_machine_first(args):
-        development = load_development(given.data) if args.eval_strategy != "no" else None
+        development = load_development(given.data) if is_scored else None
         sentences = load_sentences(given.data, args.seed)
     trainer = InforMinTrainer(
         given.model_name,
@@ -161,6 +165,7 @@ class Parser(program.Parser, HfArgumentParser):
         for kind in KINDS:
             for declared in fields(kind):
                 add_flag(self, kind, declared)
+        self.set_defaults(disable_tqdm=False)  # transformers turns bars off with its messages, which commands hide
         hidden = {declared.name for declared in fields(TrainingArguments)} - set(OFTEN_USED)
         hidden -= set(InforMinTrainingArguments.__annotations__)
         for action in self._actions:

@@ -12,6 +12,7 @@ from informin.adapters.scores import UnrelatedScores, unrelated_scores
 from informin.evaluation.tokens import BYTES, Projection, TokenVectors, embed_documents, embed_queries
 from informin.evaluation.words import Words, versions
 from informin.models.embedding import embed
+from informin.models.token_vectors import has_token_vectors
 from informin.neighbors import smooth_rows
 from informin.rows import unit_rows
 from informin.search.entries import Entries
@@ -60,8 +61,10 @@ def scaled(model: SentenceTransformer, vectors: np.ndarray) -> np.ndarray:
     return vectors if model.similarity_fn_name == "dot" else unit_rows(vectors)
 
 
-def second_look_bytes(model: SentenceTransformer, texts: list[str]) -> int:
-    """Return about how many bytes the token vectors of texts take, from a sample of them."""
+def second_look_bytes(model: SentenceTransformer, texts: list[str]) -> int | None:
+    """Return about how many bytes the token vectors of texts take, from a sample of them; None if there are none."""
+    if not has_token_vectors(model):
+        return None
     sample = texts[:: -(-len(texts) // SAMPLE)]
     features = model.preprocess(sample)
     tokens = features["attention_mask"].sum() if "attention_mask" in features else features["input_ids"].numel()
@@ -116,15 +119,14 @@ def _fit(
     def encode(texts: list[str]) -> np.ndarray:
         return embed_unit(model(), texts, "query", record.query_prompt, title="as queries").astype(np.float16)
 
-    old_table = old.table if old else None
-    as_queries = None
-    if old_table is None:
-        if not _embeds_alike(record, entries.texts[:1], model()):
-            as_queries = encode(entries.texts)
-    elif old_table.as_queries is not None:
-        known = dict(zip(old.entries.texts, old_table.as_queries))
-        as_queries = embed_as_queries(entries.texts, encode, known)
-    return fit_query_table(model, entries.texts, vectors, encode, as_queries, old_table)
+    texts = entries.texts
+    if old is None or old.table is None:
+        as_queries = None if _embeds_alike(record, texts[:1], model()) else encode(texts)
+        return fit_query_table(model, texts, vectors, encode, as_queries, None)
+    before = old.table.as_queries
+    known = {} if before is None else dict(zip(old.entries.texts, before))
+    as_queries = None if before is None else embed_as_queries(texts, encode, known)
+    return fit_query_table(model, texts, vectors, encode, as_queries, old.table)
 
 
 def _embeds_alike(record: IndexRecord, texts: list[str], model: SentenceTransformer) -> bool:

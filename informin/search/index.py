@@ -145,7 +145,7 @@ class Index:
             queries: `model`, or `table`: queries are embedded by token vectors, without the model and torch, and
                 documents are adapted by the map of `fit --task search` and smoothed. See `informin.distill`. A model
                 with a prompt for queries embeds every text twice, the second time as a query, for the table.
-            second_look: Keep the token vectors of the texts, 68 bytes a token, to reorder the first 50 hits.
+            second_look: Keep token vectors, 68 bytes a token, to reorder the first 50 hits of a search.
             batch_size: Texts per forward pass.
             loading: Options of `load_model`.
 
@@ -272,7 +272,7 @@ class Index:
                 self._replace(state, state.entries.selected(kept), state.vectors[kept], tokens)
 
     @overload
-    def search(self, queries: str, k: int = 10) -> list[Hit]: ...
+    def search(self, queries: str, k: int = 10) -> list[Hit]: ...  # type: ignore[overload-overlap]
     @overload
     def search(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]: ...
     def search(self, queries, k=10):

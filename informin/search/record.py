@@ -94,6 +94,9 @@ def parse_record(values: dict[str, Any], name: str) -> IndexRecord:
     Raises:
         UsageError: A value is missing, or unknown to this version.
     """
+    loading = values.get("loading", {})
+    if "max_length" in loading:  # its name until version 0.3
+        loading["max_seq_length"] = loading.pop("max_length")
     known = fields(IndexRecord)
     required = {each.name for each in known if each.default is MISSING and each.default_factory is MISSING}
     missing = required - set(values)
