@@ -1,6 +1,5 @@
 """Queue of negatives from earlier batches, encoded by a momentum encoder (MoCo)."""
 
-import copy
 from typing import Any
 
 import torch
@@ -21,14 +20,7 @@ class MomentumQueue(Head):
 
     def __init__(self, model: Any, size: int, decay: float, dropout: float):
         super().__init__()
-        config = copy.deepcopy(model.config)
-        config._attn_implementation = None  # the default of transformers, even if the encoder's was replaced
-        for name in model.dropouts:
-            setattr(config, name, dropout)
-        with torch.random.fork_rng(devices=[]):  # these random weights are replaced below
-            self.encoder = type(model)(config).base_model
-        self.encoder.load_state_dict(model.base_model.state_dict())
-        self.encoder.requires_grad_(False)
+        self.encoder = model.momentum_encoder(dropout).requires_grad_(False)
         self.decay = decay
         self.register_buffer("embeddings", torch.zeros(size, model.config.hidden_size))
         self.register_buffer("ids", torch.zeros(size, dtype=torch.int64))

@@ -93,12 +93,6 @@ class InforMinTrainingArguments(TrainingArguments):
 
     # The encoder
     revision: Optional[str] = option(None, "Branch, tag or commit of the encoder on the Hub.")
-    backend: str = option(
-        "auto",
-        "native: BERT-like encoders, with all objectives. st: any SentenceTransformer, whose own modules compute the "
-        "embedding. auto: native if possible and without LoRA, else st.",
-        choices=("auto", "native", "st"),
-    )
     trust_remote_code: bool = option(False, "Run code from the model's repository, if it needs any.")
     pooler: str = option(
         "auto",
@@ -162,7 +156,10 @@ class InforMinTrainingArguments(TrainingArguments):
     padding_free: Optional[bool] = option(
         None,
         "Concatenate the sentences of a batch instead of padding them. Results differ only by rounding. Default: true "
-        "on a CPU with architectures that support it.",
+        "for encoders that support it, on a GPU in bf16 and fp16.",
+    )
+    cuda_graphs: bool = option(
+        True, "On one GPU, replay the encoder's kernels as CUDA graphs where batches are packed. Results are the same."
     )
     gradient_cache_chunk_size: Optional[int] = option(
         None,

@@ -149,14 +149,15 @@ def _shared(places: Sequence[Sequence[int]], mask: Tensor) -> Tensor:
     return shared
 
 
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device. A copy from the CPU does not wait for the GPU."""
+    pinned = x.pin_memory() if device.type == "cuda" and x.device.type == "cpu" else x
+    return pinned.to(device, non_blocking=True)
+
+
 def on_device(rows: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """Return rows with their tensors on a device. A copy from the CPU does not wait for the GPU."""
-    moved = dict(rows)
-    for name, value in rows.items():
-        if isinstance(value, Tensor):
-            pinned = value.pin_memory() if device.type == "cuda" and value.device.type == "cpu" else value
-            moved[name] = pinned.to(device, non_blocking=True)
-    return moved
+    """Return rows with their tensors on a device; see `to_device`."""
+    return {name: to_device(value, device) if isinstance(value, Tensor) else value for name, value in rows.items()}
 
 
 def two_views(outputs: InforMinOutput, rows: dict[str, Any], views: int = 2) -> Views:

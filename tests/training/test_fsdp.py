@@ -23,7 +23,7 @@ HOW |= dict(measure_drift=False, report_to=[], load_best_model_at_end=False, lea
 # Adam divides by the size of a gradient: without this epsilon, rounding of gradients near 0 would change the weights.
 HOW |= dict(adam_epsilon=1e-4)
 HOW |= dict(per_device_train_batch_size=16, eval_strategy="steps", eval_steps=2, save_steps=2, save_total_limit=None)
-BACKENDS = {"native": {}, "lora": {"backend": "st", "lora_r": 4, "lora_dropout": 0.0}}
+BACKENDS = {"native": {}, "lora": {"lora_r": 4, "lora_dropout": 0.0}}
 CHILD = """
 import os, signal, sys
 from accelerate.state import PartialState
