@@ -22,11 +22,7 @@ from sentence_transformers.util import maxsim
 
 from experiments.tables import markdown
 from informin.evaluation.collections import Collection, load_collection
-from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
-from informin.files import last_name
-from informin.models.opening import load_model
-from informin.models.token_vectors import encode_with_tokens
-from informin.search.tokens import (
+from informin.evaluation.tokens import (
     CANDIDATES,
     CHUNK,
     DIRECTIONS,
@@ -36,6 +32,10 @@ from informin.search.tokens import (
     TokenVectors,
     length_free_z_scores,
 )
+from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
+from informin.files import last_name
+from informin.models.opening import load_model
+from informin.models.token_vectors import encode_with_tokens
 
 MOST = 100  # candidates that are scored
 FUSION = 60  # the constant of reciprocal rank fusion
@@ -211,7 +211,7 @@ def best(scores: np.ndarray) -> np.ndarray:
 
 def reciprocal_ranks(scores: np.ndarray) -> np.ndarray:
     """Return 1 / (60 + rank) (Q, N)."""
-    return 1 / (FUSION + 1 + best(best(scores)))
+    return 1 / (FUSION + 1 + np.argsort(best(scores), axis=1))
 
 
 def without_context(tokens: TokenVectors, asked: list[Tokens]) -> list[Tokens]:

@@ -1,5 +1,6 @@
 """Open finished models as SentenceTransformers, such that no code in a model's files runs unless it is trusted."""
 
+import copy
 import json
 import logging
 import re
@@ -13,14 +14,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
-from torch import nn
 from transformers import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import cached_file
 
 from informin.errors import UsageError, counted, error_line
 from informin.hub_access import hub_is_reachable
+from informin.models.packing import has_position_table, padding_index_of
 from informin.models.pooling import MODES, POOLERS, layer_pooling
-from informin.models.speed import OFFSET_POSITIONS, speed_up
+from informin.models.speed import speed_up
 
 # First in priority, before the arguments in a model's own files. The last three choose code from the Hub.
 SAFE: dict[str, Any] = {
@@ -30,7 +31,6 @@ SAFE: dict[str, Any] = {
     "use_kernels": False,
     "allow_all_kernels": False,
 }
-POSITIONS = re.compile(r"(.*\.)?(wpe|embed_positions|pos_embed\w*|position_embed\w*)")  # names of position tables
 MODULES = "modules.json"
 
 
@@ -85,7 +85,8 @@ def load_model(
     """Open an embedding model in float32 and evaluation mode, and speed it up.
 
     Args:
-        model: Hub id or folder; a SentenceTransformer is returned as it is.
+        model: Hub id or folder. A model that this function opened is returned as it is; of another
+            SentenceTransformer, which stays as it is, a view that shares its modules.
         pooler: `auto` for the pooling that the model stores, or one of `informin.models.pooling.POOLERS` in its place,
             without normalization.
         max_seq_length: Maximum number of tokens of a text; None for the model's own.
@@ -98,7 +99,7 @@ def load_model(
         UsageError: The model cannot be loaded, its weights are incomplete, or it stores no pooling for `pooler` auto.
     """
     if isinstance(model, SentenceTransformer):
-        return speed_up(model)
+        return model if "informin_source" in vars(model) else speed_up(copy.copy(model))
     name, how = str(model), {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
         raise_if_not_found(name, revision)
@@ -123,6 +124,9 @@ def load_model(
         raise_if_quantized_table(name, revision)
         raise UsageError(f"{name} cannot be loaded: {error_line(error)}", option="model_name") from error
     opened = opened.float().eval()
+    for module in opened.modules():
+        if isinstance(module, Transformer):  # sdpa gives no maps, and transformers would not save such a configuration
+            module.config.output_attentions = False
     fit_to_positions(opened)
     if pooler != "auto":
         opened = with_pooling(opened, pooler, name, revision)
@@ -203,14 +207,14 @@ def fit_to_positions(model: SentenceTransformer) -> None:
         if not isinstance(module, Transformer) or module.tokenizer is None:
             continue
         config, tokenizer = module.config, module.tokenizer
-        parts = module.auto_model.named_modules()
-        has_table = any(isinstance(part, nn.Embedding) and POSITIONS.fullmatch(name) for name, part in parts)
+        has_table = has_position_table(module.auto_model)
         is_encoder = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
         if has_table or is_encoder:
             tokenizer.padding_side = "right"
         if has_table and isinstance(most := getattr(config, "max_position_embeddings", None), int):
-            offset = config.pad_token_id + 1 if config.model_type in OFFSET_POSITIONS else 0
-            tokenizer.model_max_length = min(tokenizer.model_max_length, most - offset)
+            index = padding_index_of(module.auto_model)
+            positions = most if index is None else most - index - 1
+            tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
 
 
 def raise_if_code_in_adapter(name: str, revision: str | None = None) -> None:

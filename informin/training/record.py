@@ -1,10 +1,14 @@
-"""The record of a run: see `informin.records.RunRecord`."""
+"""The record of a run, from which its model card is generated.
+
+It contains no path, user name or host name: of files and folders, only the last part of the path.
+"""
 
 import hashlib
 import logging
 import math
 import os
 from dataclasses import fields
+from enum import Enum
 from typing import Any
 
 from datasets import IterableDataset
@@ -13,9 +17,8 @@ from transformers.trainer_pt_utils import AcceleratorConfig
 from informin.evaluation.results import environment
 from informin.evaluation.senteval import HUB_DATA
 from informin.files import last_name
-from informin.objectives import OBJECTIVES
 from informin.records import RunRecord
-from informin.training.losses import logged_scores
+from informin.training.log_entries import evaluations, logged_scores
 from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments
 from informin.training.sentences import HUB_SENTENCES, Sentences
 
@@ -23,18 +26,18 @@ logger = logging.getLogger(__name__)
 
 # Options of every objective that affect the weights.
 SHAPING = """
-    projection_head max_seq_length learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay
+    learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay
     max_grad_norm optim optim_args adam_beta1 adam_beta2 adam_epsilon num_train_epochs max_steps
     gradient_accumulation_steps
 """.split()
 RARE = """
     data_seed dataloader_drop_last train_sampling_strategy ignore_data_skip neftune_noise_alpha optim_target_modules
-    full_determinism tf32 torch_compile metric_for_best_model pooler prompt gradient_cache_chunk_size backend lora_r
+    full_determinism tf32 torch_compile metric_for_best_model pooler prompt gradient_cache_chunk_size lora_r
     lora_dropout
 """.split()  # recorded only if they differ from the default
 DEFAULTS = {field.name: field.default for field in fields(InforMinTrainingArguments)}
 # The resolved values.
-DEFAULTS |= {"pooler": "cls", "prompt": "", "metric_for_best_model": "eval_spearman", "backend": "native"}
+DEFAULTS |= {"pooler": "cls", "prompt": "", "metric_for_best_model": "eval_spearman"}
 
 
 def describe_sentences(sentences: Sentences) -> dict[str, Any]:
@@ -72,15 +75,17 @@ def provenance(data: DataArguments, card: CardArguments) -> dict[str, Any]:
 
 def training_record(trainer: Any) -> RunRecord:
     """Return the record of a trainer's run so far."""
-    args, state, development = trainer.args, trainer.state, trainer.eval_dataset
+    args = trainer.args
+    state = trainer.state
+    development = trainer.eval_dataset
     # Trainer loads the best checkpoint at the end of training; until then the weights are those of the last step.
     best = state.best_model_checkpoint  # also None if a run is resumed without that folder
     chosen = args.load_best_model_at_end and not trainer.is_in_train and best is not None
     sets = development.sets if development else ()
     return RunRecord(
         seed=args.seed,
-        options=options_of(args, trainer.train_dataset) | trainer.trained.packing,
-        objective=describe_objective(args),
+        options=options_of(trainer) | trainer.trained.packing,
+        objective=trainer.objective.describe(),
         steps=state.global_step,
         kept_step=state.best_global_step if chosen else state.global_step,
         chosen=chosen,
@@ -95,21 +100,6 @@ def training_record(trainer: Any) -> RunRecord:
     )
 
 
-def describe_objective(args: InforMinTrainingArguments) -> dict[str, Any]:
-    """Return the entry `objective` of the record, which the model card needs for an objective from outside, too."""
-    objective = OBJECTIVES[args.objective]
-    terms = [
-        {"name": t.name, "title": t.title, "paper": t.paper, "own": t.weight is None or t.weight in objective.defaults}
-        for t in args.terms
-    ]
-    return {"name": args.objective, "title": objective.title, "terms": terms}
-
-
-def evaluations(log_history: list[dict]) -> list[dict]:
-    """Return the log entries of a run's evaluations in order."""
-    return [entry for entry in log_history if logged_scores(entry) and "aside" not in entry]
-
-
 def _scores(entry: dict) -> dict[str, Any]:
     scores = {name: value if math.isfinite(value) else None for name, value in logged_scores(entry).items()}
     return scores | {"step": entry["step"]}
@@ -120,23 +110,33 @@ def precision(args: InforMinTrainingArguments) -> str:
     return args.mixed_precision if args.mixed_precision != "no" else "fp32"
 
 
-def options_of(args: InforMinTrainingArguments, rows: Any) -> dict[str, Any]:
+def options_of(trainer: Any) -> dict[str, Any]:
     """Return the options that affect the weights."""
-    options = args.objective_options | {"sentences_per_step": args.per_device_train_batch_size * args.world_size}
-    options |= {name: getattr(getattr(args, name), "value", getattr(args, name)) for name in SHAPING}
+    args = trainer.args
+    options = trainer.objective.options()
+    options["sentences_per_step"] = args.per_device_train_batch_size * args.world_size
+    options |= {name: plain(getattr(args, name)) for name in SHAPING}
+    options |= {"projection_head": trainer.projection_head, "max_seq_length": trainer.max_seq_length}
     files = {name: getattr(args, name) for name in ("guide_model", "replay_file")}
     options |= {name: last_name(value) for name, value in files.items() if value}
     del options["max_steps" if args.max_steps < 0 else "num_train_epochs"]
     rare = {name: getattr(args, name) for name in RARE}
+    rare |= {"pooler": trainer.trained.pooling, "prompt": trainer.trained.prompt}
     if args.eval_strategy != "no":
         rare["load_best_model_at_end"] = args.load_best_model_at_end
     options |= {name: value for name, value in rare.items() if value != DEFAULTS[name]}
     usual = AcceleratorConfig(dispatch_batches=False)
     for name in ("use_seedable_sampler", "split_batches", "dispatch_batches"):
-        if (value := getattr(args.accelerator_config, name)) != getattr(usual, name):
+        value = getattr(args.accelerator_config, name)
+        if value != getattr(usual, name):
             options[name] = value
-    if isinstance(rows, IterableDataset):  # its order depends on the number of workers
+    if isinstance(trainer.train_dataset, IterableDataset):  # its order depends on the number of workers
         options |= {"streaming": True, "dataloader_num_workers": args.dataloader_num_workers}
         options["max_train_samples"] = args.max_train_samples
     options = {name: value for name, value in options.items() if value not in (None, {})}
     return options | {"precision": precision(args), "processes": args.world_size}
+
+
+def plain(value: Any) -> Any:
+    """Return the value of an enumeration's member, and any other value as it is."""
+    return value.value if isinstance(value, Enum) else value

@@ -43,9 +43,10 @@ def cosines(unit_vectors):
 
 
 def test_lookup_returns_unit_vectors_in_order(guide, unit_vectors):
-    rows = torch.tensor([3, 49, 0, 3])
-    torch.testing.assert_close(guide.lookup(rows), torch.from_numpy(unit_vectors).float()[rows], atol=1e-3, rtol=0)
-    assert guide.lookup(rows).dtype == torch.float32 and len(guide) == 50
+    rows = np.array([3, 49, 0, 3])
+    found = guide.lookup(rows, torch.device("cpu"))
+    torch.testing.assert_close(found, torch.from_numpy(unit_vectors).float()[rows], atol=1e-3, rtol=0)
+    assert found.dtype == torch.float32 and len(guide) == 50
 
 
 def test_embeddings_are_computed_once(encoded, model, tmp_path):

@@ -49,7 +49,6 @@ def db(server, built):
     with psycopg.connect(server, autocommit=True, options=OPTIONS) as connection:
         connection.execute("DROP TABLE IF EXISTS words, texts")
         connection.execute(blocks("sql")[0].replace("384", str(built.documents.shape[1])))
-        connection.execute("CREATE INDEX texts_dense ON texts USING hnsw (dense halfvec_ip_ops)")
         connection.execute("SET enable_seqscan = off")  # few rows are scanned otherwise
         yield connection
 
@@ -57,6 +56,7 @@ def db(server, built):
 def fill(page, db, index: Index) -> None:
     page.insert(db, index, index.rows)
     page.replace_words(db, index)
+    db.execute("CREATE INDEX texts_dense ON texts USING hnsw (dense halfvec_ip_ops)")
 
 
 def found(page, db, index: Index, queries: list[str]) -> list[list[int]]:

@@ -7,13 +7,18 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import maxsim
 from torch import nn
 
+from informin.evaluation import tokens as tokens_module
+from informin.evaluation.tokens import CANDIDATES, Projection, TokenVectors, embed_documents, embed_queries
 from informin.models.embedding import embed
 from informin.models.opening import load_model
-from informin.search import tokens as tokens_module
-from informin.search.tokens import CANDIDATES, Projection, TokenVectors, embed_documents, embed_queries
-from tests.conftest import raises_usage, save_letters, save_sentence_transformer
+from tests.conftest import make_sentences, raises_usage, save_letters, save_sentence_transformer
 
 QUERIES = ["the old dog runs", "a small house", "not"]
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return make_sentences(150)
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +165,7 @@ def test_added_texts_and_an_index_of_all_are_alike(model, texts, stored, asked):
 def test_saved_and_loaded(tmp_path, stored, asked):
     stored.save(tmp_path / "tokens")
     loaded = TokenVectors.load(tmp_path / "tokens")
-    assert isinstance(loaded.rows, np.memmap)
+    assert isinstance(loaded.rows.base, np.memmap)
     places = np.array([4, 9, 2])
     for one, other in zip(loaded.second_look(asked[0], places), stored.second_look(asked[0], places)):
         np.testing.assert_array_equal(one, other)
