@@ -207,16 +207,17 @@ def test_progress_counts_texts_and_chunks_keep_the_order(st_mean, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["st_mean", "static"])
-def test_the_bar_moves_with_each_batch_and_the_model_stays_as_it_was(request, kind, monkeypatch):
-    folder = request.getfixturevalue("st_mean")
-    model = load_model(folder)
+def test_the_bar_moves_with_each_batch_and_the_model_stays_as_it_was(st_mean, kind, monkeypatch):
+    model = load_model(st_mean)
     if kind == "static":
         tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
         model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=4)], device="cpu")
     moves = []
     monkeypatch.setattr("informin.models.embedding.hidden", lambda: False)
-    monkeypatch.setattr("informin.models.embedding.tqdm.update", lambda bar, rows: moves.append(rows))
+    update = lambda bar, rows: moves.append((bar.desc, rows))  # noqa: E731
+    monkeypatch.setattr("informin.models.embedding.tqdm.update", update)
     embed(model, [f"the dog {number}" for number in range(64)], batch_size=4)
+    moves = [rows for title, rows in moves if title == "embed"]
     assert len(moves) == 16 and sum(moves) == 64
     assert not model[-1]._forward_hooks
 
