@@ -57,7 +57,15 @@ def test_a_run_is_trained_resumed_and_exported(tmp_path, version):
     (tmp_path / "sentences.txt").write_text("\n".join(make_sentences(64)))
     model = save_bert(tmp_path / "model")
     environment = os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{ROOT}", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-c", CHILD, str(site), str(model), str(tmp_path / "sentences.txt"), str(tmp_path / "run")]
+    command = [
+        sys.executable,
+        "-c",
+        CHILD,
+        str(site),
+        str(model),
+        str(tmp_path / "sentences.txt"),
+        str(tmp_path / "run"),
+    ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     print(done.stdout.splitlines()[-1])
