@@ -6,17 +6,17 @@ a projection head is applied to the embedding (Gao et al., EMNLP 2021, section 3
 its own heads to `heads`.
 
 BERT and RoBERTa have classes of their own, which AutoModel loads from published folders with trust_remote_code=True.
-Other encoders are trained as SentenceTransformers, see `informin.models.wrapper`.
+Other encoders are trained by the same forward pass, see `informin.models.wrapper`.
 
 This file is copied into every saved checkpoint and imported from there. It may import only the standard library, torch
 and transformers.
 """
 
+import copy
 import inspect
 import itertools
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Optional
@@ -24,7 +24,6 @@ from typing import Any, ClassVar, Optional
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
-from torch.utils.checkpoint import checkpoint
 from transformers.modeling_utils import load_state_dict, safe_save_file
 from transformers.models.bert.modeling_bert import BertModel, BertOnlyMLMHead, BertPreTrainedModel
 from transformers.models.roberta.modeling_roberta import RobertaLMHead, RobertaModel, RobertaPreTrainedModel
@@ -56,7 +55,7 @@ class InforMinOutput(ModelOutput):
     """Output of the models for N sentences of L tokens, with hidden size d and M masked tokens.
 
     Attributes:
-        last_hidden_state: (N, L, d); None with `packed_forward` or `chunk_size`.
+        last_hidden_state: (N, L, d); None with `packed`.
         pooler_output: (N, d), sentence embeddings. Outside training they are normalized if the settings say so.
         projection: (N, d), output of the projection head; only in training mode.
         lm_losses: (M,) float32, cross entropy of the masked tokens; only if `lm_labels` is given.
@@ -201,26 +200,82 @@ class ProjectionHead(nn.Module):
         return torch.tanh(self.dense(embedding))
 
 
-class InforMinMixin:
+class TrainingMixin:
+    """The forward pass in training, which all models share: embeddings, projection, language-model losses and heads.
+
+    Attributes:
+        heads: Modules of the objective's terms, called with the model, the projection of both views and the inputs.
+        forward_pass: Object that makes `packed`, see `informin.models.forward`; None outside a trainer.
+    """
+
+    heads: nn.ModuleDict
+    forward_pass: Any = None
+
+    def training_outputs(
+        self, packed: Any, input_ids: Tensor, attention_mask: Tensor, views: Optional[dict[str, Any]]
+    ) -> InforMinOutput:
+        """Compute what the terms read.
+
+        Args:
+            packed: The rows, from `informin.models.forward.Forward.collate`.
+            input_ids, attention_mask, views: See `InforMinMixin.forward`.
+        """
+        pooled, tokens, attentions = packed.forward.run(packed)
+        projection = self.project(pooled)
+        packed.forward.batch = packed  # for heads that encode the first view again
+        heads = self.head_outputs(projection, input_ids, attention_mask, views)
+        packed.forward.batch = None
+        return InforMinOutput(
+            pooler_output=pooled,
+            projection=projection,
+            lm_losses=None if tokens is None else self.lm_losses(tokens, packed.labels),
+            heads=heads,
+            attentions=attentions or None,
+        )
+
+    def head_outputs(
+        self, projection: Tensor, input_ids: Tensor, attention_mask: Tensor, views: Optional[dict[str, Any]]
+    ) -> Optional[dict[str, Any]]:
+        """Return the outputs of the heads by name; None without `views`."""
+        if views is None:
+            return None
+        rows = slice(2 * len(views["sentence_ids"]))
+        inputs = {"input_ids": input_ids[rows], "attention_mask": attention_mask[rows], **views}
+        return {name: head(self, projection[rows], **inputs) for name, head in self.heads.items()}
+
+    def momentum_encoder(self, dropout: float) -> nn.Module:
+        """Return a copy of the encoder with another dropout rate. The modules after the encoder are shared."""
+        return self.forward_pass.copy_encoder(dropout)
+
+    def embed_with(self, encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return embeddings (B, d) of the first view (B, L) by such a copy, not normalized."""
+        return self.forward_pass.embed_with(encoder, input_ids, attention_mask)
+
+    def project(self, pooled: Tensor) -> Tensor:
+        """Apply the projection head to embeddings (N, d); without a head, return them unchanged."""
+        head = getattr(self, "mlp", None)
+        return pooled if head is None else head(pooled)
+
+    def lm_losses(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        """Return the cross entropy (M,) float32 of the labels (M,), from the hidden states (M, d) of their tokens."""
+        return cross_entropy(self.lm_logits(tokens).float(), labels, reduction="none")
+
+    def lm_logits(self, tokens: Tensor) -> Tensor:
+        """Return the logits (M, V) of the language-model head for hidden states (M, d)."""
+        raise NotImplementedError
+
+
+class InforMinMixin(TrainingMixin):
     """Heads, pooling and forward pass shared by all architectures.
 
     `config.informin` sets which of `HEADS` are built, the `pooling`, and whether to `normalize` embeddings and apply a
-    linear `adapter`. Unused heads are not built, since they would never get a gradient. `heads` starts empty. Training
-    adds modules, which are called with the model, the projection of both views and the inputs.
+    linear `adapter`. Unused heads are not built, since they would never get a gradient. `heads` starts empty.
 
     Attributes:
-        dropouts: Names of the dropout rates in config.json.
-        packed_forward: Function that replaces the encoder's forward pass in training, such as
-            `informin.models.packing.packed_forward`; None for the encoder's own.
-        chunk_size: Number of rows whose activations are kept in memory at once; None for all rows (gradient caching,
-            Gao et al., 2021).
         source_settings: Settings of the loaded folder that `config` lacks, for `save_pretrained`.
     """
 
     source_settings: ClassVar[dict[str, Any]] = {}
-    dropouts: ClassVar[tuple[str, ...]] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    packed_forward: Optional[Callable[..., tuple[Tensor, Optional[Tensor]]]] = None
-    chunk_size: Optional[int] = None
 
     # The projection head may be newly initialized, and checkpoints may have heads that are not used.
     _keys_to_ignore_on_load_missing = [r"^(mlp|adapter)\."]
@@ -326,6 +381,7 @@ class InforMinMixin:
         inputs_embeds: Optional[Tensor] = None,
         lm_labels: Optional[Tensor] = None,
         views: Optional[dict[str, Any]] = None,
+        packed: Any = None,
         return_dict: Optional[bool] = None,
         **kwargs,
     ) -> "InforMinOutput | tuple":
@@ -335,10 +391,13 @@ class InforMinMixin:
             lm_labels: (N, L), token ids to predict, negative for positions without a prediction. Needs the LM head.
             views: Further inputs of the `heads` by name, including `sentence_ids` (B,). In training, rows 0 to B - 1
                 are one view of B sentences, and rows B to 2B - 1 are the other.
+            packed: In training, the same rows as `informin.models.forward` computes them.
 
         Raises:
             ValueError: `lm_labels` is given and the model was built without its LM head.
         """
+        if self.training and packed is not None:
+            return self.training_outputs(packed, input_ids, attention_mask, views)
         inputs = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
@@ -347,21 +406,17 @@ class InforMinMixin:
             "inputs_embeds": inputs_embeds,
         }
         given = {name: x for name, x in inputs.items() if x is not None}  # not every encoder accepts all of them
-        asked = given.keys() - {"input_ids", "attention_mask"} or any(kwargs.values())
-        if self.training and not asked and (self.packed_forward or self.chunk_size):
-            outputs, hidden = InforMinOutput(), None
-            pooled, lm_losses = self._forward_in_chunks(input_ids, attention_mask, lm_labels, views)
-        else:
-            outputs = self.base_model(**given, return_dict=True, **kwargs)
-            hidden = outputs.last_hidden_state  # (N, L, d)
-            pooled = self.pool(hidden, attention_mask)  # (N, d)
-            lm_losses = None if lm_labels is None else self._lm_losses(hidden[lm_labels >= 0], lm_labels)
+        outputs = self.base_model(**given, return_dict=True, **kwargs)
+        hidden = outputs.last_hidden_state  # (N, L, d)
+        pooled = self.pool(hidden, attention_mask)  # (N, d)
+        lm_losses = None
+        if lm_labels is not None:
+            wanted = lm_labels >= 0
+            lm_losses = self.lm_losses(hidden[wanted], lm_labels[wanted])
         projection = self.project(pooled) if self.training else None
         heads = None
-        if self.training and views is not None:
-            rows = slice(2 * len(views["sentence_ids"]))
-            inputs = {"input_ids": input_ids[rows], "attention_mask": attention_mask[rows], **views}
-            heads = {name: head(self, projection[rows], **inputs) for name, head in self.heads.items()}
+        if self.training:
+            heads = self.head_outputs(projection, input_ids, attention_mask, views)
         result = InforMinOutput(
             last_hidden_state=hidden,
             pooler_output=pooled if self.training else self.finish(pooled),
@@ -373,53 +428,26 @@ class InforMinMixin:
         )
         return result.to_tuple() if return_dict is False else result
 
-    def _forward_in_chunks(
-        self, input_ids: Tensor, mask: Tensor, lm_labels: Optional[Tensor], views: Optional[dict[str, Any]]
-    ) -> tuple[Tensor, Optional[Tensor]]:
-        """Return embeddings and language-model losses of N rows, computed `chunk_size` rows at a time.
-
-        The backward pass recomputes each chunk with the same random state. A chunk contains all views of its sentences,
-        since dropout rates can depend on the position of a view in the batch.
-        """
-        number = len(input_ids)
-        if self.chunk_size is None or number <= self.chunk_size:
-            return self._forward_rows(input_ids, mask, lm_labels)
-        order = torch.arange(number, device=input_ids.device)
-        if views is not None and number % (size := len(views["sentence_ids"])) == 0:
-            copies = number // size
-            parts = order.view(copies, size).split(max(1, self.chunk_size // copies), dim=1)
-            chunks = [part.flatten() for part in parts]
-        else:
-            chunks = order.split(self.chunk_size)
-        results = [
-            checkpoint(
-                self._forward_rows,
-                input_ids[rows],
-                mask[rows],
-                None if lm_labels is None else lm_labels[rows],
-                use_reentrant=False,
-            )
-            for rows in chunks
-        ]
-        back = torch.cat(list(chunks)).argsort()
-        losses = None if lm_labels is None else torch.cat([losses for _, losses in results])
-        return torch.cat([pooled for pooled, _ in results])[back], losses
-
-    def _forward_rows(
-        self, input_ids: Tensor, mask: Tensor, lm_labels: Optional[Tensor]
-    ) -> tuple[Tensor, Optional[Tensor]]:
-        """Return embeddings (N, d) and language-model losses (M,) of N rows."""
-        wanted = None if lm_labels is None else lm_labels >= 0
-        if self.packed_forward:
-            pooled, tokens = self.packed_forward(self.base_model, input_ids, mask, self._pooling, wanted)
-        else:
-            hidden = self.base_model(input_ids=input_ids, attention_mask=mask).last_hidden_state
-            pooled, tokens = self.pool(hidden, mask), None if wanted is None else hidden[wanted]
-        return pooled, None if wanted is None else self._lm_losses(tokens, lm_labels)
-
     def pool(self, hidden: Tensor, mask: Optional[Tensor] = None) -> Tensor:
         """Return embeddings (N, d) with the model's own pooling, not normalized; see the function `pool`."""
         return pool(self._pooling, hidden, mask)
+
+    def momentum_encoder(self, dropout: float) -> nn.Module:
+        """Return a copy of the encoder with another dropout rate. It has the attention of a newly loaded model."""
+        config = copy.deepcopy(self.config)
+        config._attn_implementation = None
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
+        with torch.random.fork_rng(devices=[]):  # these random weights are replaced below
+            encoder = type(self)(config).base_model
+        encoder.load_state_dict(self.base_model.state_dict())
+        return encoder
+
+    def embed_with(self, encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return embeddings (B, d) of the first view (B, L) by such a copy, not normalized."""
+        if self.forward_pass is not None:
+            return super().embed_with(encoder, input_ids, attention_mask)
+        hidden = encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        return self.pool(hidden, attention_mask)
 
     def finish(self, pooled: Tensor) -> Tensor:
         """Apply the linear adapter to pooled embeddings (N, d) and scale them to unit length, as the settings say.
@@ -430,15 +458,6 @@ class InforMinMixin:
             pooled = self.adapter(normalize(pooled))
         return normalize(pooled) if self.config.informin.get("normalize") else pooled
 
-    def embed_with(self, encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return embeddings (N, d) by another encoder of the same architecture, not normalized."""
-        rows = zip(*(x.split(self.chunk_size or len(x)) for x in (input_ids, attention_mask)))
-        if self.packed_forward:
-            return torch.cat([self.packed_forward(encoder, ids, mask, self._pooling)[0] for ids, mask in rows])
-        return torch.cat(
-            [self.pool(encoder(input_ids=ids, attention_mask=mask).last_hidden_state, mask) for ids, mask in rows]
-        )
-
     @property
     def _adapted_size(self) -> int:
         return self.config.informin.get("adapter_dimensions", self.config.hidden_size)
@@ -447,19 +466,14 @@ class InforMinMixin:
     def _pooling(self) -> str:
         return self.config.informin["pooling"]
 
-    def project(self, pooled: Tensor) -> Tensor:
-        """Apply the projection head to embeddings (N, d); without a head, return them unchanged."""
-        return self.mlp(pooled) if self.config.informin["projection_head"] == "mlp" else pooled
-
-    def _lm_losses(self, tokens: Tensor, lm_labels: Tensor) -> Tensor:
-        """Return the cross entropy (M,) float32 at the M labeled positions, from their hidden states (M, d)."""
+    def lm_logits(self, tokens: Tensor) -> Tensor:
+        """Return the logits (M, V) of the language-model head for hidden states (M, d)."""
         if not self.config.informin["lm_head"]:
             raise ValueError(
                 "lm_labels was given, but this model has no language-model head. Load it with "
                 'config.informin = {"lm_head": True} from a checkpoint that has one.'
             )
-        logits = getattr(self, self._lm_head_name)(tokens)  # (M, V)
-        return cross_entropy(logits.float(), lm_labels[lm_labels >= 0], reduction="none")
+        return getattr(self, self._lm_head_name)(tokens)
 
 
 class BertForInforMinCL(InforMinMixin, BertPreTrainedModel):

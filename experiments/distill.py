@@ -27,7 +27,6 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from experiments.search_system import ndcg, z_scores
 from experiments.tables import markdown
 from informin.adapters.linear import TASKS, LinearAdapter
-from informin.adapters.rows import smooth_rows
 from informin.adapters.table import VOCABULARY, add_words, count_tokens, distill_vectors, embed_tokens, tokenizer_of
 from informin.cli.train import main as train
 from informin.evaluation.collections import load_collection
@@ -37,6 +36,7 @@ from informin.evaluation.words import Words
 from informin.files import last_name
 from informin.models.embedding import embed, side_prompt
 from informin.models.opening import load_model
+from informin.neighbors import smooth_rows
 from informin.search.index import WORD_WEIGHT
 
 SPLITS = 3

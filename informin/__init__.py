@@ -8,43 +8,78 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from informin.adapters.linear import LinearAdapter
+    from informin.cli.train import recipe
     from informin.jobs.distill import distill
     from informin.jobs.embed import embed
     from informin.jobs.evaluate import evaluate
     from informin.jobs.fit import fit
     from informin.models.opening import load_model
     from informin.models.speed import speed_up
+    from informin.objectives import (
+        AttentionMI,
+        Contrast,
+        Decorrelation,
+        Distillation,
+        GuidedSimilarity,
+        MaskedLM,
+        Reconstruction,
+        Replay,
+        SelfContrast,
+        Term,
+    )
     from informin.search.index import Index
     from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
     from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 __version__ = "0.3.0"
 _MODULES = {
+    "AttentionMI": "informin.objectives",
     "BertForInforMinCL": "modeling_informin",
+    "Contrast": "informin.objectives",
+    "Decorrelation": "informin.objectives",
+    "Distillation": "informin.objectives",
+    "GuidedSimilarity": "informin.objectives",
     "Index": "informin.search.index",
     "InforMinTrainer": "trainer_informin",
     "InforMinTrainingArguments": "trainer_informin",
     "LinearAdapter": "informin.adapters.linear",
+    "MaskedLM": "informin.objectives",
+    "Reconstruction": "informin.objectives",
+    "Replay": "informin.objectives",
     "RobertaForInforMinCL": "modeling_informin",
+    "SelfContrast": "informin.objectives",
+    "Term": "informin.objectives",
     "distill": "informin.jobs.distill",
     "embed": "informin.jobs.embed",
     "evaluate": "informin.jobs.evaluate",
     "fit": "informin.jobs.fit",
     "load_model": "informin.models.opening",
+    "recipe": "informin.cli.train",
     "speed_up": "informin.models.speed",
 }
 __all__ = [
+    "AttentionMI",
     "BertForInforMinCL",
+    "Contrast",
+    "Decorrelation",
+    "Distillation",
+    "GuidedSimilarity",
     "Index",
     "InforMinTrainer",
     "InforMinTrainingArguments",
     "LinearAdapter",
+    "MaskedLM",
+    "Reconstruction",
+    "Replay",
     "RobertaForInforMinCL",
+    "SelfContrast",
+    "Term",
     "distill",
     "embed",
     "evaluate",
     "fit",
     "load_model",
+    "recipe",
     "speed_up",
 ]
 

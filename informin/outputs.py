@@ -50,33 +50,50 @@ def only_writer(path: str | Path, option: str | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def new_folder(folder: str | Path, option: str | None = None) -> Iterator[Path]:
+def new_folder(folder: str | Path, option: str | None = None, replaces: str | None = None) -> Iterator[Path]:
     """Yield an empty folder to fill. It becomes `folder` when the block ends, but not after an error.
 
-    An existing empty folder stays, because it may be mounted, and gets the content.
+    An existing folder stays, because it may be mounted, and gets the content.
 
     Args:
-        folder: Missing or empty.
+        folder: Missing or empty, or with a file `replaces`.
         option: Option to name in errors.
+        replaces: Name of a file that shows an older output of the same kind, whose content is replaced.
 
     Raises:
-        UsageError: `folder` is not empty, or another process writes it.
+        UsageError: `folder` is in use, or another process writes it.
     """
     target = Path(os.path.realpath(folder))
     with only_writer(folder, option):
-        raise_if_used(folder, option)
+        raise_if_used(folder, option, replaces)
+        replaced = _visible(target) if target.is_dir() else []
         partial = (target if target.is_dir() else target.parent) / f"{PREFIX}{target.name}"
         shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
         try:
             partial.mkdir()
             yield partial
             if target.is_dir():
+                _remove(replaced)
                 for path in partial.iterdir():
                     os.replace(path, target / path.name)
             else:
                 os.replace(partial, target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def _visible(folder: Path) -> list[Path]:
+    """Return what a folder contains apart from temporary files."""
+    return [path for path in folder.iterdir() if not path.name.startswith(PREFIX)]
+
+
+def _remove(paths: list[Path]) -> None:
+    """Remove files, links and folders."""
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 @contextmanager
@@ -115,10 +132,22 @@ def save_text(path: str | Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def raise_if_used(folder: str | Path, option: str | None = None) -> None:
-    """Raise UsageError, for this option, if a path exists and is not an empty folder. Temporary files do not count."""
+def raise_if_used(folder: str | Path, option: str | None = None, replaces: str | None = None) -> None:
+    """Raise UsageError if a path exists and cannot become an output. Temporary files in a folder do not count.
+
+    Args:
+        folder: The path.
+        option: Option to name in the error.
+        replaces: Name of a file that shows an older output of the same kind, which can be replaced.
+    """
     folder = Path(folder)
     if not os.path.lexists(folder):
         return
-    if not folder.is_dir() or any(not path.name.startswith(PREFIX) for path in folder.iterdir()):
-        raise UsageError(f"{folder} is in use", option=option, needed="a new folder")
+    if folder.is_dir():
+        used = [path.name for path in _visible(folder)]
+        if not used or replaces in used:
+            return
+    fix = "Use another folder, or replace an output of the same command with `overwrite_output_dir`."
+    if replaces:
+        fix = f"It is not an output of the same command, which has a file {replaces}: use another folder."
+    raise UsageError(f"{folder} is in use.", option=option, fix=fix)

@@ -1,13 +1,12 @@
-"""Read texts and tables: .txt, .csv, .tsv and .jsonl files, plain or .gz, and .parquet and .arrow through `datasets`.
+"""Read texts and tables: .txt, .csv, .tsv and .jsonl files, plain or .gz, and .parquet and .arrow.
 
-`datasets` also reads CSV and text files, but changes some texts without an error: it keeps byte order marks and NUL
+`datasets` also reads these files, but changes some texts without an error: it keeps byte order marks and NUL
 characters, drops the text NA, converts numbers, takes the first row of a file without a header as column names, and
-splits a sentence with a comma into columns.
+splits a sentence with a comma into columns. It cannot read a Parquet file without rows.
 """
 
 import codecs
 import csv
-import glob
 import gzip
 import json
 import logging
@@ -16,11 +15,12 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from informin.errors import UsageError, counted
+from informin.errors import UsageError, counted, error_line
 
 logger = logging.getLogger(__name__)
 Read = Callable[[Sequence[str]], Iterator[Sequence[Any]]]  # from names of columns to the cells of each row
@@ -57,13 +57,38 @@ def read_texts(paths: str | Path | Sequence[str | Path], text_column: str | None
     return (text for text in texts if not is_blank(text))
 
 
+def read_documents(
+    paths: str | Path | Sequence[str | Path], text_column: str | None, columns: Sequence[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the texts of files that are not blank, each with its values of further columns.
+
+    Args:
+        paths, text_column: See `read_texts`.
+        columns: Names of the further columns. An empty cell is None.
+
+    Raises:
+        UsageError: As `read_texts`, or a file has no columns.
+    """
+    for file in find_files(paths):
+        if _kind(file) == ".txt":
+            raise UsageError(f"{file} has no columns, and so no {columns[0]!r}", fix="Use .csv, .tsv or .jsonl.")
+        header, read = _open_table(file)
+        _check_columns(file, header, columns, "keep")
+        names = _text_columns(file, header, text_column)
+        for row in read([*names, *columns]):
+            text = _joined_cells(file, names, row[: len(names)])
+            values = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row[len(names) :])
+            if not is_blank(text):
+                yield text, dict(zip(columns, values))
+
+
 def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     """Return files, and the files of texts in folders and their subfolders, in a fixed order.
 
     Hidden files and folders inside a folder are skipped, and files with other suffixes.
 
     Raises:
-        UsageError: A path does not exist, a file has another suffix, or a folder has no file of texts.
+        UsageError: A path does not exist, a file has an unsupported suffix, or a folder has no file of texts.
     """
     files: list[Path] = []
     for path in [paths] if isinstance(paths, str | Path) else paths:
@@ -76,7 +101,7 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
         elif not path.exists():
             raise UsageError(f"{path} does not exist", option="train_file")
         elif _kind(path) not in SUFFIXES:
-            raise UsageError(f"{path} has another suffix", option="train_file", needed=_suffixes())
+            raise UsageError(f"{path} has an unsupported suffix", option="train_file", needed=_suffixes())
         else:
             files.append(path)
     return files
@@ -103,7 +128,7 @@ def read_rows(
     if not path.is_file():
         raise UsageError(f"{path} does not exist", option=option)
     if _kind(path) not in TABLES:
-        raise UsageError(f"{path} has another suffix", option=option, needed=", ".join(TABLES))
+        raise UsageError(f"{path} has an unsupported suffix", option=option, needed=", ".join(TABLES))
     header, read = _open_table(path)
     _check_columns(path, header, [*columns, *(name for name in optional if name in header)], option)
     names = list(dict.fromkeys([*header, *optional]))
@@ -220,21 +245,67 @@ def _open_json(path: Path) -> tuple[list[str], Read]:
 
 
 def _open_arrow(path: Path, kind: str) -> tuple[list[str], Read]:
-    import datasets
-
-    files = [glob.escape(str(path))]  # its characters are not a pattern
-    rows = datasets.load_dataset(kind[1:], data_files=files, split="train", streaming=True).with_format("arrow")
+    with _damage_named(path):
+        names = _arrow_columns(path, kind)
 
     def read(names: Sequence[str]) -> Iterator[Sequence[Any]]:
-        for table in rows.select_columns(list(names)).iter(FIRST_ROWS):
-            yield from zip(*(table[name].to_pylist() for name in names))
+        with _damage_named(path):
+            for batch in _arrow_batches(path, kind, list(names)):
+                yield from zip(*(batch.column(name).to_pylist() for name in names))
 
-    return list(rows.column_names), read
+    return names, read
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    """Raise UsageError with the name of a file that pyarrow cannot read."""
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UsageError(f"{path} is damaged or in another format ({error_line(error)}).") from None
+
+
+def _arrow_columns(path: Path, kind: str) -> list[str]:
+    """Return the names of the columns of a .parquet or .arrow file."""
+    if kind == ".parquet":
+        from pyarrow.parquet import read_schema
+
+        return read_schema(path).names
+    with _arrow_reader(path) as reader:
+        return reader.schema.names
+
+
+def _arrow_batches(path: Path, kind: str, names: list[str]) -> Iterator[Any]:
+    """Yield the record batches of a .parquet or .arrow file."""
+    if kind == ".parquet":
+        from pyarrow.parquet import ParquetFile
+
+        with ParquetFile(path) as file:
+            yield from file.iter_batches(FIRST_ROWS, columns=names)
+        return
+    with _arrow_reader(path) as reader:
+        yield from reader
+
+
+def _arrow_reader(path: Path) -> Any:
+    """Open an .arrow file in the stream format, which `datasets` writes, or in the file format."""
+    from pyarrow import ArrowInvalid, ipc, memory_map
+
+    try:
+        return ipc.open_stream(memory_map(str(path)))
+    except ArrowInvalid:
+        file = ipc.open_file(memory_map(str(path)))
+        batches = (file.get_batch(number) for number in range(file.num_record_batches))
+        return ipc.RecordBatchReader.from_batches(file.schema, batches)
 
 
 def _csv_rows(path: Path, kind: str) -> Iterator[list[str]]:
     """Yield the rows of a CSV or TSV file that are not empty, header first."""
-    reader, width, quoted = csv.reader(_lines(path), **DIALECTS[kind]), 0, False
+    reader = csv.reader(_lines(path), **DIALECTS[kind])
+    width = 0
+    quoted = False
     try:
         for row in reader:
             width = width or len(row)

@@ -9,6 +9,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny: threads would only wait for each other
 
+import dataclasses
 import functools
 import gc
 import importlib.metadata
@@ -41,6 +42,7 @@ from transformers import (
 importlib.metadata.version = functools.cache(importlib.metadata.version)  # records read six versions again and again
 
 from informin.errors import UsageError
+from tests.browser import Browser
 from tests.hub_server import HubServer
 
 ROOT = Path(__file__).parent.parent
@@ -60,8 +62,14 @@ SIZES = dict(
     initializer_range=0.2,  # fresh weights of 0.02 give nearly equal embeddings and gradients near 0
 )
 FOUR_STEPS = dict(  # of training, scored at two of them
-    **dict(per_device_train_batch_size=16, learning_rate=1e-3, max_steps=4, eval_steps=2, logging_steps=2),
-    **dict(bf16=False, use_cpu=True, disable_tqdm=True),
+    per_device_train_batch_size=16,
+    learning_rate=1e-3,
+    max_steps=4,
+    eval_steps=2,
+    logging_steps=2,
+    bf16=False,
+    use_cpu=True,
+    disable_tqdm=True,
 )
 
 # Tests write many small files: in memory, if there is enough of it and programs may run there.
@@ -109,11 +117,17 @@ def raises_usage(option=None, **contained: str):
         assert text in (getattr(info.value, name) or ""), f"{name}: {info.value}"
 
 
-def resolve_for(args, name: str | Path):
-    """Return training arguments resolved for a model."""
-    from informin.models.trained import open_to_train
+def how_to_train(*folder, **options) -> dict:
+    """Return the trainer's arguments `args`, `objective` and `view` for options as on the command line."""
+    from informin.cli.train import KINDS, objective_and_view
+    from informin.training.options import InforMinTrainingArguments
 
-    return args.resolve(open_to_train(name, args))
+    names = {kind.option_name(declared.name) for kind in KINDS for declared in dataclasses.fields(kind)}
+    flags = {name: value for name, value in options.items() if name in names}
+    others = {name: value for name, value in options.items() if name not in names}
+    args = InforMinTrainingArguments(*folder, **others)
+    objective, view = objective_and_view(args, flags)
+    return {"args": args, "objective": objective, "view": view}
 
 
 def make_sentences(count: int, seed: int = 0) -> list[str]:
@@ -308,3 +322,11 @@ def command(bert, sentences_file, pairs_file, tmp_path):
         return [f"--{name}={value}" for name, value in options.items() if value is not None]
 
     return build
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A headless browser; the test is skipped without one."""
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()

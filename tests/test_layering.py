@@ -1,6 +1,7 @@
 """The layers of the package according to its imports."""
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +17,10 @@ LAYERS = [  # a layer may import itself and those above it
         "informin.outputs",
         "informin.distributed",
         "informin.program",
+        "informin.records",
+        "informin.rows",
+        "informin.copies",
+        "informin.neighbors",
     ),
     ("modeling_informin",),
     ("informin.objectives", "informin.views"),
@@ -92,3 +97,13 @@ def test_bm25s_is_imported_by_functions_only():
     for path in SOURCES:
         tops = [ast.unparse(node) for node in ast.parse(path.read_text(encoding="utf-8")).body]
         assert not [line for line in tops if line.startswith(("import bm25s", "from bm25s"))], path
+
+
+def test_what_needs_no_training_does_not_import_it():
+    script = """
+import sys
+from informin import Index, LinearAdapter, distill, embed, evaluate, fit, load_model, speed_up
+print(*(name for name in sys.modules if name.startswith("informin.training")))
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

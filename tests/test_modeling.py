@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
-from informin.models.trained import TrainedModel, open_to_train
+from informin.models.trained import Needs, TrainedModel, open_to_train
 from informin.publishing.export import export_folder
 from informin.training.options import InforMinTrainingArguments
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
@@ -21,10 +21,10 @@ CLASSES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
 
 def trained_of(folder, projection_head="mlp", lm_head=False) -> TrainedModel:
     """Return a model in training, and its tokenizer."""
-    weight = 0.1 if lm_head else 0.0
-    args = InforMinTrainingArguments("out", objective="simcse", projection_head=projection_head, mlm_weight=weight)
+    args = InforMinTrainingArguments("out", padding_free=False)
     trained = open_to_train(str(folder), args)
-    trained.build(args.resolve(trained))
+    asked_by = {"lm_head": "mlm_weight"}
+    trained.build(args, Needs(projection_head=projection_head == "mlp", lm_head=lm_head, asked_by=asked_by))
     return trained
 
 

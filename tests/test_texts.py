@@ -263,3 +263,22 @@ def test_lists_of_texts(texts):
 def test_other_than_lists_of_texts(texts):
     with raises_usage("sentences"):
         as_texts(texts, "sentences")
+
+
+def test_a_part_without_rows_is_read_and_a_damaged_one_is_named(tmp_path):
+    """Spark and filters write parts without rows."""
+    parts = {"0": ["one", None], "1": [], "2": ["two"]}
+    for name, texts in parts.items():
+        table = pa.table({"text": pa.array(texts, pa.string()), "number": pa.array(range(len(texts)), pa.int64())})
+        pq.write_table(table, tmp_path / f"part-{name}.parquet")
+        with pa.ipc.new_stream(tmp_path / f"part-{name}.arrow", table.schema) as writer:
+            writer.write_table(table)
+    for kind in ("parquet", "arrow"):
+        assert list(read_texts(sorted(tmp_path.glob(f"*.{kind}")))) == ["one", "two"]
+    assert list(read_texts(tmp_path / "part-1.parquet")) == []
+    for kind in ("parquet", "arrow"):
+        whole = (tmp_path / f"part-2.{kind}").read_bytes()
+        for damaged in (b"", whole[: len(whole) // 2], b"\0" * len(whole)):
+            (tmp_path / f"part-2.{kind}").write_bytes(damaged)
+            with raises_usage(found=f"part-2.{kind}"):
+                list(read_texts(sorted(tmp_path.glob(f"*.{kind}"))))

@@ -33,11 +33,6 @@ GUIDED = dict(objective="guided", guided_weight=1, max_seq_length=32)
 ST = dict(backend="st", max_seq_length=32)
 CLOSE, POINTS = 1e-6, 0.01
 Commands = list[list[str]]
-RENAMED = [  # option, its value here, its value in the older tree
-    ("reconstruction_form", "unit", "_".join(("unit", "squared", "l2"))),
-    ("reconstruction_form", "code", "reference"),
-    ("attention_mi_form", "code", "reference"),
-]
 
 
 def native_trainings() -> dict[str, dict]:
@@ -71,53 +66,36 @@ def st_trainings() -> dict[str, dict]:
     }
 
 
-def older(commands: Commands) -> Commands:
-    """Return commands with the names that options and forms had in the older tree."""
-    names = {f"--{option}={new}": f"--{option}={old}" for option, new, old in RENAMED}
-    names["--view_dropout=0.2"] = "--view_dropout_rate=0.2"
-    return [[names.get(word, word) for word in words] for words in commands]
-
-
 def training(model: str, options: dict, output: str = "out") -> list[str]:
     """Return the command of a training."""
     values = SHARED | dict(model_name=model, output_dir=output) | options
     return ["train", *(f"--{option}={value}" for option, value in values.items())]
 
 
-def runs() -> dict[str, tuple[Commands, Commands]]:
-    """Return the commands of the old and of the new tree by the name of the run. They write to `out`."""
-    found: dict[str, tuple[Commands, Commands]] = {}
-
-    def same(name: str, commands: Commands) -> None:
-        found[name] = (older(commands), commands)
-
+def runs() -> dict[str, Commands]:
+    """Return the commands of each run by its name. They write to `out`."""
+    found: dict[str, Commands] = {}
     for model in ("bert", "roberta"):
         for name, options in native_trainings().items():
-            same(f"train {model}, {name}", [training(model, options)])
+            found[f"train {model}, {name}"] = [training(model, options)]
     for model in ("st-mean", "st-dense"):
         for name, options in st_trainings().items():
-            same(f"train {model}, {name}", [training(model, options)])
-    same("train bert with st", [training("bert", ST | dict(objective="simcse", pooler="cls"))])
+            found[f"train {model}, {name}"] = [training(model, options)]
+    found["train bert with st"] = [training("bert", ST | dict(objective="simcse", pooler="cls"))]
     first = training("bert", dict(objective="simcse"), "first")
-    same("train an exported bert", [first, training("first", dict(objective="simcse"))])
-    second = training("first", ST | dict(objective="simcse", load_best_model_at_end="false"))
-    best = training("first", ST | dict(objective="simcse"), "best")  # the old tree cannot load its best checkpoint
-    found["train an exported bert with st"] = ([first, second], [first, second, best])
-    found["export"] = (
-        [first, ["export", "first/checkpoint-8", "out/export"]],
-        [first, ["export", "--model_name", "first/checkpoint-8", "--output_dir", "out/export"]],
-    )
+    found["train an exported bert"] = [first, training("first", dict(objective="simcse"))]
+    found["train an exported bert with st"] = [first, training("first", ST | dict(objective="simcse"))]
+    found["export"] = [first, ["export", "--model_name", "first/checkpoint-8", "--output_dir", "out/export"]]
     for model in ("first", "st-mean", "st-dense"):
         begin = [first] if model == "first" else []
         reads = ["--model_name", model]
         embed = ["embed", *reads, "--train_file", "sentences.txt", "--output", "out/vectors.npy"]
         samples = ["--labels", "labels.tsv", "--retrieval", "retrieval.tsv", "--output", "out/eval.json"]
-        same(f"embed {model}", [*begin, embed])
-        same(f"eval {model}", [*begin, ["eval", *reads, *samples]])
+        found[f"embed {model}"] = [*begin, embed]
+        found[f"eval {model}"] = [*begin, ["eval", *reads, *samples]]
         fit = ["fit", *reads, "--train_file", "sentences.txt", "--output_dir", "out/fit"]
-        for preset, task in (("short_texts", "clustering"), ("documents", "search")):
-            commands = [[*begin, [*fit, *words]] for words in (["--preset", preset], ["--task", task])]
-            found[f"fit {model}, {task}"] = (commands[0], commands[1])
+        for task in ("clustering", "search"):
+            found[f"fit {model}, {task}"] = [*begin, [*fit, "--task", task]]
     return found
 
 
@@ -268,15 +246,17 @@ def main() -> int:
     if args.serve:
         serve(*args.serve)
         return 0
-    chosen = {name: both for name, both in runs().items() if args.only in name}
-    inputs, sides = args.work / "inputs", [args.work / "old", args.work / "new"]
+    chosen = {name: commands for name, commands in runs().items() if args.only in name}
+    inputs = args.work / "inputs"
+    sides = [args.work / "old", args.work / "new"]
     if not inputs.exists():
         inputs.mkdir(parents=True)
         save_inputs(inputs)
     done = {name for name in chosen if (sides[0] / name.replace(" ", "-") / "codes.json").exists()}
-    run_side(args.old, {name: both[0] for name, both in chosen.items() if name not in done}, inputs, sides[0])
+    missing = {name: commands for name, commands in chosen.items() if name not in done}
+    run_side(args.old, missing, inputs, sides[0])
     if not args.compare_only:
-        run_side(ROOT, {name: both[1] for name, both in chosen.items()}, inputs, sides[1])
+        run_side(ROOT, chosen, inputs, sides[1])
     different = {name: differences(*(side / name.replace(" ", "-") for side in sides)) for name in chosen}
     for name, files in different.items():
         refused = any(json.loads((sides[0] / name.replace(" ", "-") / "codes.json").read_text()))

@@ -53,7 +53,7 @@ def score(model_name: str, labels: Path, senteval: Path) -> dict[str, float]:
     from informin.models.embedding import embed
     from informin.models.opening import load_model
 
-    model = load_model(model_name, max_length=64)
+    model = load_model(model_name, max_seq_length=64)
 
     def encode(sentences):
         return embed(model, sentences, title=None)

@@ -51,5 +51,5 @@ def embedded(model: str, cache: Path, data: str, side: str, texts: list[str]) ->
     path = cache / f"{name}-{data}-{side}.npy"
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        np.save(path, embed(load_model(folder, max_length=256), texts, side="query" if data in LABELED else side))
+        np.save(path, embed(load_model(folder, max_seq_length=256), texts, side="query" if data in LABELED else side))
     return unit(np.load(path))

@@ -36,7 +36,7 @@ def sides_of(model: str, pooler: str, length: int, bf16: bool, folder: str) -> d
     encoder = Transformer(model, max_seq_length=length)
     modules = [encoder, Pooling(encoder.get_embedding_dimension(), pooling_mode=pooler)]
     theirs = SentenceTransformer(modules=modules, device="cpu")
-    ours = load_model(model, pooler=pooler, max_length=length, bf16=bf16, device="cpu")
+    ours = load_model(model, pooler=pooler, max_seq_length=length, bf16=bf16, device="cpu")
 
     def encode(sentences):
         with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():

@@ -14,6 +14,7 @@ import argparse
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,8 +23,8 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from experiments.benchmarks.report import report
+from informin.cli.train import parse
 from informin.texts import read_texts
-from informin.training.options import InforMinTrainingArguments
 from informin.views.attention import ViewDropout
 from trainer_informin import InforMinTrainer
 
@@ -58,8 +59,9 @@ def build(args: argparse.Namespace, options: dict, folder: str) -> InforMinTrain
     lines = list(read_texts(args.train_file))[: args.sentences]
     run = dict(output_dir=folder, use_cpu=True, bf16=False, eval_strategy="no", report_to="none", seed=1)
     run |= dict(per_device_train_batch_size=SIZE, projection_head="none", disable_tqdm=True, logging_steps=10**6)
-    arguments = InforMinTrainingArguments(**run | {"padding_free": False, "max_seq_length": 32} | options)
-    trainer = InforMinTrainer(args.model_name, arguments, lines)
+    run |= {"model_name": args.model_name, "padding_free": False, "max_seq_length": 32}
+    given = parse([], run | options)
+    trainer = InforMinTrainer(args.model_name, given.args, lines, objective=given.objective, view=given.view)
     for module in trainer.model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -69,7 +71,7 @@ def build(args: argparse.Namespace, options: dict, folder: str) -> InforMinTrain
     return trainer
 
 
-def rows_of(trainer: InforMinTrainer) -> dict[str, Tensor]:
+def rows_of(trainer: InforMinTrainer) -> dict[str, Any]:
     """Return a stacked batch whose second views have a masked word."""
     batches = iter(trainer.get_train_dataloader())
     (rows,), _ = trainer.get_batch_samples(batches, 1, torch.device("cpu"))
@@ -78,10 +80,13 @@ def rows_of(trainer: InforMinTrainer) -> dict[str, Tensor]:
     return rows
 
 
-def share(rows: dict[str, Tensor], rank: int, processes: int) -> dict[str, Tensor]:
+def share(rows: dict[str, Any], rank: int, processes: int) -> dict[str, Any]:
     """Return the rows of a process, from every view."""
-    parts = {name: x.unflatten(0, (-1, SIZE)).chunk(processes, dim=1)[rank] for name, x in rows.items()}
-    return {name: x.flatten(0, 1) for name, x in parts.items()}
+    own = {}
+    for name, x in rows.items():
+        part = torch.as_tensor(x).unflatten(0, (-1, SIZE)).chunk(processes, dim=1)[rank].flatten(0, 1)
+        own[name] = part if isinstance(x, Tensor) else part.numpy()
+    return own
 
 
 def measure(rank: int, args: argparse.Namespace, options: dict, processes: int, folder: str) -> None:
@@ -94,7 +99,7 @@ def measure(rank: int, args: argparse.Namespace, options: dict, processes: int, 
     rows = Path(folder).parent / "rows.pt"
     if not rows.exists():
         torch.save(rows_of(trainer), rows)
-    own = share(torch.load(rows), rank, processes)
+    own = share(torch.load(rows, weights_only=False), rank, processes)
     model = DistributedDataParallel(trainer.model) if processes > 1 else trainer.model
     loss = trainer.compute_loss(model, own)
     loss.backward()

@@ -23,7 +23,7 @@ SIDES = ("sentence-transformers", "here")
 
 
 def ours(args: argparse.Namespace, tasks: Tasks) -> dict[str, float]:
-    found = score_model(load_model(args.model_name, pooler=args.pooler, max_length=args.length), tasks)
+    found = score_model(load_model(args.model_name, pooler=args.pooler, max_seq_length=args.length), tasks)
     return {name: entry["score"] for name, entry in found.tasks.items()}
 
 

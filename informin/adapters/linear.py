@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 
+from informin.adapters.blocks import finite_rows
 from informin.adapters.matrices import (
     mean_of_units,
     principal_axes,
@@ -21,9 +22,10 @@ from informin.adapters.matrices import (
     whitening_matrix,
     without_direction,
 )
-from informin.adapters.rows import CHUNK, finite_rows, nonzero, read_rows, smooth_rows, unit_rows
 from informin.adapters.scores import FEWEST, UnrelatedScores, draw_rows, unrelated_scores
 from informin.errors import UsageError
+from informin.neighbors import nonzero, smooth_rows, unit_tensor
+from informin.rows import CHUNK, native, read_rows
 
 ROTATIONS = ("principal", "bits")
 # Options by task. Whitening helps search, and often hurts labels and clusters of short texts.
@@ -175,7 +177,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         matrix = self.strength_ * matrix + (1 - self.strength_) * torch.eye(width, dtype=torch.float64)
         matrix = (matrix @ principal_axes(x, matrix))[:, : self.n_components]
         if self.rotation == "bits":
-            matrix = matrix @ rotation_for_bits(unit_rows(x @ matrix), self.random_state)
+            matrix = matrix @ rotation_for_bits(unit_tensor(x @ matrix), self.random_state)
         self.coef_ = matrix.T.contiguous().numpy()
         self.intercept_ = np.zeros(len(self.coef_))
         return self
@@ -200,8 +202,8 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         coef, intercept = torch.from_numpy(self.coef_.T), torch.from_numpy(self.intercept_)
         for start in range(0, len(X), CHUNK):
             rows = slice(start, start + CHUNK)
-            x = unit_rows(finite_rows(X, rows))
-            adapted[rows] = (unit_rows(x @ coef + intercept) * nonzero(x)[:, None]).numpy()
+            x = unit_tensor(finite_rows(X, rows))
+            adapted[rows] = (unit_tensor(x @ coef + intercept) * nonzero(x)[:, None]).numpy()
         return smooth_rows(adapted, self.n_neighbors) if smooth else adapted
 
     def measure_scores(self, X, documents: np.ndarray | None = None) -> "LinearAdapter":
@@ -279,6 +281,8 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _validated(self, X, *, reset: bool) -> np.ndarray:
         """Check the shape and type. `finite_rows` refuses NaN. Large arrays and memory maps are not copied."""
+        if isinstance(X, np.ndarray):
+            X = native(X)
         large = isinstance(X, np.memmap) or (isinstance(X, np.ndarray) and len(X.shape) and len(X) >= MEMORY_MAPPED)
         if large and X.ndim == 2 and X.size and X.dtype in DTYPES:
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -295,5 +299,5 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if len(rows) > self.max_samples:
             drawn = check_random_state(self.random_state).choice(len(rows), self.max_samples, replace=False)
             rows = rows[np.sort(drawn)]
-        x = unit_rows(torch.from_numpy(read_rows(X, rows).astype(np.float64, copy=False)))
+        x = unit_tensor(torch.from_numpy(read_rows(X, rows).astype(np.float64, copy=False)))
         return x[nonzero(x)]

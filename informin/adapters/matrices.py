@@ -7,19 +7,12 @@ import torch
 from sklearn.utils.validation import check_random_state
 from torch import Tensor
 
-from informin.adapters.rows import (
-    CHUNK,
-    GRIDS,
-    copy_keys,
-    distinct_rows,
-    finite_rows,
-    local_blocks,
-    nearest_rows,
-    neighbor_means,
-    unit_rows,
-)
+from informin.adapters.blocks import finite_rows, local_blocks
+from informin.copies import GRIDS, copy_keys, distinct_rows
 from informin.distributed import rank, sum_over_processes, world_size
 from informin.errors import UsageError
+from informin.neighbors import nearest_rows, neighbor_means, unit_tensor
+from informin.rows import CHUNK
 
 BIT_ROWS, BIT_ITERATIONS = 5_000, 50  # of `rotation_for_bits`
 
@@ -49,7 +42,7 @@ def _local_units(X: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
         for number, start in enumerate(range(0, len(X), CHUNK)):
             if number % world_size() == rank():
                 rows = slice(start, start + CHUNK)
-                yield rows, unit_rows(finite_rows(X, rows))
+                yield rows, unit_tensor(finite_rows(X, rows))
     except UsageError as error:
         problem = error
     if sum_over_processes(torch.tensor(problem is not None, dtype=torch.float64)):
@@ -95,11 +88,12 @@ def regression_matrix(z: Tensor, k: int, self_weight: float, penalty: float) -> 
     width = z.shape[1]
     if self_weight == 1:
         return torch.eye(width, dtype=torch.float64)
-    directions = unit_rows(z)
+    directions = unit_tensor(z)
     gram, cross = torch.zeros(2, width, width, dtype=torch.float64)
     for rows in local_blocks(len(z)):
         anchors = z[rows]
-        means = neighbor_means(z, *nearest_rows(directions[rows], directions, k, first=rows.start))
+        indices, cosines = nearest_rows(directions[rows], directions, k, first=rows.start)
+        means = neighbor_means(z.numpy(), indices, cosines)
         gram += anchors.T @ anchors
         cross += anchors.T @ (self_weight * anchors + (1 - self_weight) * means)
     return _ridge(sum_over_processes(gram), sum_over_processes(cross), penalty)
@@ -115,7 +109,7 @@ def principal_axes(x: Tensor, matrix: Tensor) -> Tensor:
     width = len(matrix)
     moments = torch.zeros(width, width, dtype=torch.float64)
     for rows in local_blocks(len(x)):
-        adapted = unit_rows(x[rows] @ matrix)
+        adapted = unit_tensor(x[rows] @ matrix)
         moments += adapted.T @ adapted
     axes = torch.linalg.eigh(sum_over_processes(moments)).eigenvectors.flip(1)
     largest = axes.gather(0, axes.abs().argmax(0, keepdim=True))

@@ -10,16 +10,10 @@ from scipy.spatial.distance import squareform
 from sklearn.metrics import silhouette_score
 from torch import Tensor
 
-from informin.adapters.rows import (
-    copy_keys,
-    distinct_rows,
-    nearest_rows,
-    neighbor_means,
-    raise_if_not_finite,
-    read_rows,
-    unit_rows,
-)
+from informin.copies import copy_keys, distinct_rows
 from informin.errors import UsageError
+from informin.neighbors import nearest_rows, neighbor_means, nonzero, unit_tensor
+from informin.rows import raise_if_not_finite, read_rows
 
 FEWEST, SAMPLE = 100, 3_000  # texts: with fewer there are no scores, of more a sample is compared
 FEWEST_TOPICS, TEXTS_PER_TOPIC, FINER = 5, 6, 2**0.25  # the numbers of topics that are tried, each FINER times the last
@@ -102,7 +96,7 @@ def unrelated_scores(
     rows = draw_rows(len(vectors))
     x = _units(vectors, rows)
     kept = distinct_rows(copy_keys(x).numpy())
-    kept = kept[(x[kept] != 0).any(-1).numpy()]
+    kept = kept[nonzero(x[kept]).numpy()]
     if len(kept) < FEWEST:
         return None
     x = x[kept]
@@ -123,14 +117,15 @@ def draw_rows(rows: int) -> np.ndarray:
 def _units(vectors: np.ndarray, rows: np.ndarray) -> Tensor:
     chunk = read_rows(np.asanyarray(vectors), rows)
     raise_if_not_finite(chunk)
-    return unit_rows(torch.from_numpy(chunk.astype(np.float64)))
+    return unit_tensor(torch.from_numpy(chunk.astype(np.float64)))
 
 
 def _sharpened(x: Tensor) -> Tensor:
     """Return unit rows (n, d) without their mean, each averaged with its nearest rows, so that topics stand out."""
-    x = unit_rows(x - x.mean(0))
-    means = neighbor_means(x, *nearest_rows(x, x, NEIGHBORS, first=0))
-    return unit_rows(SELF_WEIGHT * x + (1 - SELF_WEIGHT) * means)
+    x = unit_tensor(x - x.mean(0))
+    indices, cosines = nearest_rows(x, x, NEIGHBORS, first=0)
+    means = neighbor_means(x.numpy(), indices, cosines)
+    return unit_tensor(SELF_WEIGHT * x + (1 - SELF_WEIGHT) * means)
 
 
 def _separations(x: Tensor) -> np.ndarray:

@@ -1,21 +1,22 @@
 """A table of token vectors that replaces a model for texts of one kind, fitted in closed form."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array, diags_array
 from sentence_transformers import SentenceTransformer
 from tokenizers import AddedToken, Tokenizer
 
 from informin.adapters.linear import TASKS, LinearAdapter
-from informin.adapters.rows import read_rows, unit_rows
+from informin.rows import read_rows, unit_rows
 
 SHRINKAGE = {"clustering": 32, "search": 8}  # k by task
-TOLERANCE, STEPS = 1e-3, 200  # of the conjugate gradients: the residual, relative to the right side, and their number
+TOLERANCE = 1e-3  # of the conjugate gradients: the residual, relative to the right side
+STEPS = 200  # of the conjugate gradients at most
 TEXTS = 20_000  # smoothed among each other: the time is proportional to this number
 ROWS = 16_384  # texts tokenized or multiplied at once
 WORDS = 20_000  # added to a vocabulary at most
@@ -30,33 +31,53 @@ def tokenizer_of(model: SentenceTransformer) -> Tokenizer:
     return tokenizer
 
 
+def unknown_token(tokenizer: Tokenizer) -> int | None:
+    """Return the number of the token for signs that a vocabulary lacks; None if it needs none."""
+    model = json.loads(tokenizer.to_str())["model"]
+    if model.get("unk_token"):
+        return tokenizer.token_to_id(model["unk_token"])
+    return model.get("unk_id")
+
+
 def add_words(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokenizer:
     """Return a copy of a tokenizer in which words that are in two texts or more are one token each.
 
     A table for search needs them: a technical term differs from the mean of its pieces. Whoever has the tokenizer can
     read them, so words with digits, such as customer numbers, are left out.
     """
-    tokenizer, texts_of = Tokenizer.from_str(tokenizer.to_str()), Counter[str]()
+    tokenizer = Tokenizer.from_str(tokenizer.to_str())
+    texts_of = Counter[str]()
     normalize = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
     for text in texts:
         texts_of.update(set(re.findall(r"\b[^\W\d_]+\b", normalize(text))))
     common = (word for word, number in texts_of.most_common() if number > 1)
     split = (word for word in common if len(tokenizer.encode(word, add_special_tokens=False).ids) > 1)
-    how = dict(single_word=True, lstrip=True, normalized=normalize("A") == "a")  # a normalizer may replace spaces
-    tokenizer.add_tokens([AddedToken(word, **how) for word in sorted(islice(split, WORDS))])
+    lowers = normalize("A") == "a"
+    # lstrip, because a normalizer may replace spaces
+    words = [
+        AddedToken(word, single_word=True, lstrip=True, normalized=lowers) for word in sorted(islice(split, WORDS))
+    ]
+    tokenizer.add_tokens(words)
     return tokenizer
 
 
 def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> csr_array:
-    """Return how often each of V tokens is in each of N texts, (N, V) float32, without special tokens."""
-    lengths, columns = [0], []
+    """Return how often each of V tokens is in each of N texts, (N, V) float32.
+
+    Special tokens do not count, nor does the unknown token, which says nothing about a text. model2vec leaves it out of
+    the mean; with a row of zeros, sentence-transformers computes the same direction.
+    """
+    lengths = [0]
+    columns: list[np.ndarray] = []
     for start in range(0, len(texts), ROWS):
         encodings = tokenizer.encode_batch_fast(list(texts[start : start + ROWS]), add_special_tokens=False)
         lengths += [len(encoding.ids) for encoding in encodings]
         columns.append(np.concatenate([np.asarray(encoding.ids, np.int32) for encoding in encodings]))
-    ids, ends = np.concatenate(columns), np.cumsum(lengths)
-    counts = csr_array((np.ones(len(ids), np.float32), ids, ends), shape=(len(texts), tokenizer.get_vocab_size()))
+    ids = np.concatenate(columns)
+    known = (ids != unknown_token(tokenizer)).astype(np.float32)
+    counts = csr_array((known, ids, np.cumsum(lengths)), shape=(len(texts), tokenizer.get_vocab_size()))
     counts.sum_duplicates()
+    counts.eliminate_zeros()
     return counts
 
 
@@ -66,7 +87,8 @@ def embed_tokens(
     """Return the model's embedding of each token alone, (V, d).
 
     Tokens that are not in the texts get one, too, so that the table knows the other words of new texts. In vocabularies
-    of more than 65,536 tokens, which would take minutes, they get zeros and so do not count.
+    of more than 65,536 tokens, which would take minutes, they get zeros and so do not count. The unknown token gets
+    zeros: see `count_tokens`.
 
     Args:
         encode: Function from texts to embeddings.
@@ -76,6 +98,7 @@ def embed_tokens(
     """
     size = counts.shape[1]
     used = np.arange(size) if size <= VOCABULARY else np.unique(counts.indices)
+    used = used[used != unknown_token(tokenizer)]
     if known is not None:
         known = np.pad(known, ((0, size - len(known)), (0, 0)))
         used = used[~known[used].any(1)]
@@ -103,7 +126,7 @@ def distill_vectors(
     adapter = LinearAdapter(**TASKS[task]).fit(vectors)
     embedded = alone.any(1)
     mapped = np.zeros((len(alone), len(adapter.coef_)), np.float32)
-    mapped[embedded] = unit_rows(torch.from_numpy(alone[embedded] @ adapter.coef_.T.astype(np.float32))).numpy()
+    mapped[embedded] = unit_rows(alone[embedded] @ adapter.coef_.T.astype(np.float32))
     targets = adapted_parts(adapter, vectors if as_queries is None else as_queries, smooth=task == "clustering")
     return adapter, fit_table(counts, targets, mapped, task)
 
@@ -153,7 +176,8 @@ def fit_table(
     a = (diags_array(1 / np.where(norms > 0, norms, 1)) @ a).tocsr()
     sums = a.sum(1)
     penalty = np.float32(SHRINKAGE[task] / sums.mean() ** 2)
-    prior, right = alone[seen], np.zeros((len(seen), alone.shape[1]), np.float32)
+    prior = alone[seen]
+    right = np.zeros((len(seen), alone.shape[1]), np.float32)
     for rows, vectors in targets:
         scale = sums[rows, None] if task == "search" else 1
         right += a[rows].T @ (vectors * scale).astype(np.float32, copy=False)
@@ -177,7 +201,9 @@ def conjugate_gradients(product: Callable[[np.ndarray], np.ndarray], right: np.n
         product: Function from (m, d) to the product with the matrix.
         right: Right sides (m, d).
     """
-    solution, residual, direction = np.zeros_like(right), right.copy(), right.copy()
+    solution = np.zeros_like(right)
+    residual = right.copy()
+    direction = right.copy()
     squared = (residual**2).sum(0)
     goal = TOLERANCE**2 * squared.sum()
     for _ in range(STEPS):
@@ -187,6 +213,7 @@ def conjugate_gradients(product: Callable[[np.ndarray], np.ndarray], right: np.n
         step = squared / np.maximum((direction * image).sum(0), np.finfo(right.dtype).tiny)
         solution += step * direction
         residual -= step * image
-        squared, previous = (residual**2).sum(0), squared
+        previous = squared
+        squared = (residual**2).sum(0)
         direction = residual + squared / np.maximum(previous, np.finfo(right.dtype).tiny) * direction
     return solution

@@ -10,11 +10,12 @@ import torch
 from numpy.typing import ArrayLike
 from safetensors import safe_open
 
-from informin.adapters.rows import CHUNK, raise_if_not_finite, read_rows, unit_rows
 from informin.errors import UsageError
+from informin.rows import CHUNK, native, raise_if_not_finite, read_rows, unit_rows
 
 SUFFIXES = (".npy", ".parquet", ".safetensors")
-CHECKED, SPREAD_OF = 5, 500  # texts that are embedded again, and rows that measure how far apart texts are
+CHECKED = 5  # texts that are embedded again
+SPREAD_OF = 500  # rows that measure how far apart texts are
 # Largest distance to the model's embedding, as a fraction of the spread of the rows, which is 1.4 for another text.
 # The rounding of float16 and int8 stays below 0.1. A prompt, another model or another order exceed it.
 FARTHEST = 0.2
@@ -35,8 +36,8 @@ def load_vectors(source: str | Path | ArrayLike) -> np.ndarray:
         (n, d) float16, float32 or float64.
 
     Raises:
-        UsageError: It has another suffix, does not hold one matrix of floating-point numbers, or contains a null, NaN
-            or infinity.
+        UsageError: Its suffix is not supported, it does not hold one matrix of floating-point numbers, or it contains a
+            null, NaN or infinity.
     """
     if not isinstance(source, str | Path):
         array = _numpy(source) if isinstance(source, torch.Tensor) else np.asarray(source)
@@ -73,12 +74,12 @@ def check_vectors(
     if rows.shape[1] != again.shape[1]:
         different = f"has {rows.shape[1]} dimensions, and {name} has {again.shape[1]}"
         raise UsageError(different, option="embeddings", fix=fix)
-    spread = float((rows - rows.mean(0)).square().sum(-1).mean().sqrt())
-    distances = (again - rows[: len(again)]).norm(dim=-1)
+    spread = float(np.sqrt(((rows - rows.mean(0)) ** 2).sum(-1).mean()))
+    distances = np.linalg.norm(again - rows[: len(again)], axis=-1)
     worst = int(distances.argmax())
     if distances[worst] > FARTHEST * spread + ROUNDING:
         raise UsageError(
-            f"has other embeddings than {name} for these texts: in row {drawn[worst]}, counted from 0, the cosine "
+            f"has embeddings that differ from those of {name}: in row {drawn[worst]}, counted from 0, the cosine "
             f"between both is {float(again[worst] @ rows[worst]):.3f}",
             option="embeddings",
             fix=fix,
@@ -92,15 +93,14 @@ def check_rows(vectors: np.ndarray, texts: Sequence[str]) -> None:
 
 
 def _validated(array: np.ndarray, name: str) -> np.ndarray:
-    """Return an array that adapters can use. Raise UsageError if it is no matrix of finite floating-point numbers."""
+    """Return an array that adapters can use. Raise UsageError if it is not a matrix of finite numbers."""
     if array.ndim != 2 or array.dtype.kind != "f" or len(array) < 1 or array.shape[1] < 2:
         raise UsageError(
             f"{name} holds an array of shape {array.shape} and type {array.dtype}",
             option="embeddings",
             needed="a matrix (n, d) of floating-point numbers with two columns or more",
         )
-    if array.dtype.itemsize > 8:
-        array = array.astype(np.float64)
+    array = array.astype(np.float64) if array.dtype.itemsize > 8 else native(array)
     for start in range(0, len(array), CHUNK):
         raise_if_not_finite(read_rows(array, slice(start, start + CHUNK)), start, name)
     return array
@@ -139,5 +139,5 @@ def _numpy(tensor: torch.Tensor) -> np.ndarray:
     return (tensor if exact else tensor.float()).detach().cpu().numpy()
 
 
-def _units(vectors: np.ndarray) -> torch.Tensor:
-    return unit_rows(torch.from_numpy(vectors.astype(np.float64)))
+def _units(vectors: np.ndarray) -> np.ndarray:
+    return unit_rows(vectors.astype(np.float64))

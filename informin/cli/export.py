@@ -3,6 +3,7 @@
 import argparse
 
 from informin import program
+from informin.cli.options import add_output_dir
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -10,9 +11,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = program.Parser(prog="informin export", description=__doc__)
     add = parser.add_argument
     add("--model_name", required=True, metavar="CHECKPOINT", help="Folder checkpoint-N, or an exported folder.")
-    add("--output_dir", required=True, metavar="FOLDER", help="Folder to write; must be new or empty.")
-    add("--dtype", choices=["float32", "float16", "bfloat16"], default="float32",
-        help="Data type of the weights. Default: %(default)s.")  # fmt: skip
+    add_output_dir(parser, "an exported folder")
+    add(
+        "--dtype",
+        choices=["float32", "float16", "bfloat16"],
+        default="float32",
+        help="Data type of the weights. Default: %(default)s.",
+    )
     add("--onnx", action="store_true", help="Also write onnx/model.onnx, in float32.")
     add("--int8", action="store_true", help="With --onnx: also write onnx/model_quantized.onnx.")
     args = parser.parse_args(argv)
@@ -23,12 +28,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Export the folder, add the ONNX files, and print the list of files."""
-    from informin.outputs import new_folder
+    from informin.outputs import new_folder, raise_if_used
+
+    replaces = "modules.json" if args.overwrite_output_dir else None
+    raise_if_used(args.output_dir, "output_dir", replaces=replaces)
     from informin.publishing.export import export_checkpoint
     from informin.publishing.onnx import export_onnx, quantize_onnx
     from informin.publishing.published import published_files
 
-    with new_folder(args.output_dir, "output_dir") as folder:
+    with new_folder(args.output_dir, "output_dir", replaces=replaces) as folder:
         export_checkpoint(args.model_name, folder, args.dtype)
         if args.onnx:
             export_onnx(folder)

@@ -11,19 +11,34 @@ def main(argv: list[str] | None = None) -> int:
     """Push a folder. Returns the exit code: 0, 1 (the upload failed), 2 (usage), 130 (interrupted)."""
     parser = program.Parser(prog="informin push", description=__doc__)
     add = parser.add_argument
-    add("--model_name", required=True, metavar="FOLDER",
-        help="Exported folder: the output of train, fit or export.")  # fmt: skip
-    add("--hub_model_id", required=True, metavar="USER/REPO",
-        help="Repository, or its name alone for your own. Created if it does not exist.")  # fmt: skip
+    add(
+        "--model_name",
+        required=True,
+        metavar="FOLDER",
+        help="Exported folder: the output of train, fit or export.",
+    )
+    add(
+        "--hub_model_id",
+        required=True,
+        metavar="USER/REPO",
+        help="Repository, or its name alone for your own. Created if it does not exist.",
+    )
     add("--private", action="store_true", help="Create a private repository; an existing public one is rejected.")
     add("--branch", metavar="NAME", help="Push to this existing branch instead of main.")
-    add("--results", nargs="+", default=[], metavar="FILE",
+    add(
+        "--results",
+        nargs="+",
+        default=[],
+        metavar="FILE",
         help="Results of `informin eval` to add to the model card: files or folders, of this model, of its source "
-        "model, and of the same run with other seeds.")  # fmt: skip
+        "model, and of the same run with other seeds.",
+    )
     add("--trust_remote_code", action="store_true", help="With --results: run the model's own code to load it.")
-    add("--space", metavar="USER/REPO",
-        help="Also publish a page as this Space, on which visitors compare sentences by the model. Needs "
-        "gradio.")  # fmt: skip
+    add(
+        "--space",
+        metavar="USER/REPO",
+        help="Also publish a page as this Space, on which visitors compare sentences by the model. Needs gradio.",
+    )
     add("--dry_run", action="store_true", help="Write the model card and list the files, without uploading them.")
     add("--overwrite", action="store_true", help="Overwrite files that you did not upload with InforMin-CL.")
     args = parser.parse_args(argv)

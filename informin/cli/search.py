@@ -3,8 +3,12 @@
 import argparse
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from informin import program
+
+if TYPE_CHECKING:
+    from informin.search.record import Hit
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -14,6 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     add("query", nargs="?", help="What to search for. Default: open the search page.")
     add("--index", required=True, metavar="FOLDER", help="Folder of the index.")
     add("--model_name", metavar="MODEL", help="The model of the index, if it is no longer where it was.")
+    add("--trust_remote_code", action="store_true", help="Run code from the model's repository, if it needs any.")
     add("--k", type=int, default=10, metavar="N", help="Number of hits. Default: %(default)s.")
     add("--format", choices=["text", "json"], default="text", help="Format of the hits. Default: %(default)s.")
     add("--host", default="127.0.0.1", help="Address of the page. 0.0.0.0 lets other machines reach it.")
@@ -26,17 +31,27 @@ def work(args: argparse.Namespace) -> None:
     """Open the index, and print the hits or serve the page until a signal."""
     from informin.search.index import Index
 
-    index = Index.load(args.index, args.model_name)
+    index = Index.load(args.index, args.model_name, trust_remote_code=args.trust_remote_code)
     if args.query is None:
         from informin.demo.local import serve
 
         serve(index, args.host, args.port)
         return
-    hits = index.search([args.query], args.k)[0]
+    hits = index.search(args.query, args.k)
     if args.format == "json":
         print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False, indent=1))
         return
     for rank, hit in enumerate(hits, start=1):
-        unrelated = "  (may be unrelated)" if hit.relevant is False else ""
-        print(f"{rank:>3}  {hit.score:6.2f}  vectors {hit.vector_score:.3f}  words {hit.word_score:5.2f}{unrelated}")
-        print(f"     {' '.join(hit.text.split())}  [row {hit.row}]")
+        print(shown(rank, hit))
+
+
+def shown(rank: int, hit: "Hit") -> str:
+    """Return the lines that show a hit."""
+    unrelated = "  (may be unrelated)" if hit.relevant is False else ""
+    tokens = "" if hit.token_score is None else f"  tokens {hit.token_score:.3f}"
+    parts = f"vectors {hit.vector_score:.3f}  words {hit.word_score:5.2f}{tokens}"
+    scores = f"{rank:>3}  {hit.score:6.2f}  {parts}{unrelated}"
+    name = f"row {hit.row}" if hit.id is None else f"row {hit.row}, id {hit.id}"
+    lines = [scores, f"     {' '.join(hit.text.split())}  [{name}]"]
+    lines += [f"     {field}: {value}" for field, value in hit.fields.items() if value is not None]
+    return "\n".join(lines)

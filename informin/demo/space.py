@@ -37,6 +37,7 @@ def write_space(folder: str | Path, model: str, *, title: str | None = None, rev
     write_json(folder / "model.json", {"model": model, "revision": revision})
     shutil.copyfile(APP, folder / "app.py")
     shutil.copyfile(page.__file__, folder / "page.py")
+    shutil.copyfile(page.STYLE, folder / "page.css")
     shutil.copyfile(SENTENCES, folder / "sentences.txt")
     lines = (f"{name}=={version(name).partition('+')[0]}\n" for name in REQUIREMENTS)
     (folder / "requirements.txt").write_text("".join(lines), encoding="utf-8")

@@ -23,8 +23,9 @@ from informin.evaluation.collection_files import (
 from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.geometry import unit
 from informin.evaluation.measures import SEARCH, Measure
-from informin.evaluation.ranking import per_query_scores, top
+from informin.evaluation.ranking import per_query_scores
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
+from informin.rows import top
 from informin.texts import as_sentence, read_rows
 
 logger = logging.getLogger(__name__)

@@ -1,46 +1,60 @@
-"""Geometry of embeddings: alignment and uniformity (Wang & Isola, ICML 2020), nearest neighbors, hubness, rank.
+"""Geometry of embeddings: alignment and uniformity (Wang & Isola, ICML 2020), hubness, rank.
 
 All functions take arrays.
 """
 
 import numpy as np
 from scipy.linalg import orthogonal_procrustes
+from scipy.spatial.distance import cdist, pdist
 from scipy.stats import skew
 
-from informin.evaluation.metrics.alignment_uniformity.formula import alignment, uniformity, unit
+from informin.rows import unit_rows
 
-__all__ = ["alignment", "effective_rank", "hubness", "nearest", "occurrences", "rotated_cosine", "uniformity", "unit"]
-
-PAIRS_AT_ONCE = 2**24  # cosines at a time: 64 MiB
+ROWS = 4096  # whose distances to all others are in memory at once
 
 
-def nearest(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices (N, k) and cosines (N, k) of the k nearest other rows of each row, nearest first.
+def unit(x: np.ndarray) -> np.ndarray:
+    """Return rows (N, d) scaled to unit length, in float64, whatever their length. Rows of zeros stay zero."""
+    return unit_rows(np.asarray(x, dtype=np.float64))
 
-    Compares every pair, in blocks, by cosines rounded to 6 decimals. Ties are broken by index, so that the result does
-    not depend on the hardware.
+
+def alignment(x: np.ndarray, y: np.ndarray) -> float:
+    """Return the mean squared distance between the unit vectors of positive pairs; lower is better.
 
     Args:
-        x: (N, d) float32 or float64 unit vectors.
+        x, y: The two sides (N, d) of N positive pairs.
+
+    Source:
+        Wang & Isola (2020), with alpha = 2; Gao et al. (2021), eq. 2.
     """
-    index, cosines = np.empty((len(x), k), dtype=np.int64), np.empty((len(x), k), dtype=np.float32)
-    step = max(1, PAIRS_AT_ONCE // len(x))
-    for start in range(0, len(x), step):
-        rows = np.arange(min(step, len(x) - start))
-        block = (x[start : start + step] @ x.T).round(6)  # the cosines of equal vectors differ in their last bits
-        block[rows, start + rows] = -np.inf  # the row itself
-        for place in range(k):
-            best = block.argmax(1)
-            index[start + rows, place], cosines[start + rows, place] = best, block[rows, best]
-            block[rows, best] = -np.inf
-    return index, cosines
+    return float(((unit(x) - unit(y)) ** 2).sum(-1).mean())
+
+
+def uniformity(x: np.ndarray) -> float:
+    """Return log mean exp(-2 |x - y|^2) over all pairs of rows, on unit vectors; lower is better.
+
+    Args:
+        x: Embeddings (N, d) of N distinct sentences.
+
+    Source:
+        Wang & Isola (2020), with t = 2; Gao et al. (2021), eq. 3.
+    """
+    x = unit(x)
+    total = 0.0
+    for start in range(0, len(x), ROWS):
+        block = x[start : start + ROWS]
+        rest = x[start + ROWS :]
+        total += np.exp(-2 * pdist(block, "sqeuclidean")).sum()
+        for later in range(0, len(rest), ROWS):
+            total += np.exp(-2 * cdist(block, rest[later : later + ROWS], "sqeuclidean")).sum()
+    return float(np.log(total / (len(x) * (len(x) - 1) / 2)))
 
 
 def occurrences(neighbors: np.ndarray) -> np.ndarray:
     """Return how often each row (N,) is among the k nearest neighbors of another; k on average.
 
     Args:
-        neighbors: Indices (N, k), from `nearest`.
+        neighbors: Indices (N, k), from `informin.neighbors.nearest`.
     """
     return np.bincount(neighbors.ravel(), minlength=len(neighbors))
 
@@ -49,7 +63,7 @@ def hubness(neighbors: np.ndarray) -> float:
     """Return the skewness of neighbor counts: 0 without hubs, high if a few rows are neighbors of very many.
 
     Args:
-        neighbors: Indices (N, k), from `nearest`.
+        neighbors: Indices (N, k), from `informin.neighbors.nearest`.
 
     Source:
         Radovanovic, Nanopoulos & Ivanovic (JMLR 2010), eq. 1.

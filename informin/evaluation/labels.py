@@ -19,8 +19,9 @@ from threadpoolctl import threadpool_limits
 
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.encode import Encode, embed_once
-from informin.evaluation.geometry import nearest, unit
+from informin.evaluation.geometry import unit
 from informin.evaluation.measures import LABELS, Measure
+from informin.neighbors import nearest
 from informin.texts import as_sentence, read_rows
 
 logger = logging.getLogger(__name__)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from scipy.stats import pearsonr, spearmanr
 
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.geometry import alignment, uniformity, unit
 from informin.evaluation.measures import PAIRS, Measure
-from informin.evaluation.metrics.sts_correlation.formula import spearman_and_pearson, why_undefined
 from informin.texts import as_number, as_sentence, read_rows
 
 COLUMNS = ("sentence1", "sentence2", "score")
@@ -121,6 +121,14 @@ def correlations(predicted: np.ndarray, gold: np.ndarray) -> dict[str, float]:
     Raises:
         UndefinedScoreError: There are fewer than two, or one side is constant or not finite.
     """
-    if problem := why_undefined(predicted, gold):
-        raise UndefinedScoreError(problem)
-    return spearman_and_pearson(predicted, gold)
+    for name, values in (("predictions", predicted), ("grades", gold)):
+        infinite = int((~np.isfinite(values)).sum())
+        if infinite:
+            raise UndefinedScoreError(f"{infinite:,} of {len(values):,} {name} are not finite")
+        # Treat values equal up to rounding as constant: cosines of equal vectors differ in their last bits.
+        if len(values) < 2 or np.ptp(values) <= 1e-12 * np.abs(values).max():
+            raise UndefinedScoreError(f"all {len(values):,} {name} are equal, so the correlation is undefined")
+    return {
+        "spearman": 100 * float(spearmanr(predicted, gold).statistic),
+        "pearson": 100 * float(pearsonr(predicted, gold).statistic),
+    }

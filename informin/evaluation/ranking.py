@@ -46,14 +46,6 @@ def _discounted_gain(grades: np.ndarray) -> np.ndarray:
     return (grades / np.log2(np.arange(2, grades.shape[1] + 2))).sum(1)
 
 
-def top(similarity: np.ndarray, k: int) -> np.ndarray:
-    """Return the indices of the k highest values of (N,), highest first, ties by index; -1 in place of -infinity."""
-    least = np.partition(similarity, len(similarity) - k)[len(similarity) - k]
-    candidates = np.flatnonzero(similarity >= least)
-    first = candidates[np.argsort(-similarity[candidates], kind="stable")][:k]
-    return np.where(np.isneginf(similarity[first]), -1, first)
-
-
 def randomization_test(one: np.ndarray, other: np.ndarray, seed: int = 0) -> float:
     """Return the two-sided p-value of a paired randomization test over queries.
 

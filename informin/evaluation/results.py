@@ -18,7 +18,7 @@ CLASSIFIER = "L2 logistic regression, one class against the rest; C = 2^t by Sen
 COSINE = "cosine"
 # What must be equal to resume results.
 IDENTITY = (
-    *("weights_sha256", "pooler", "normalized", "prompt", "whitening", "max_length", "precision", "split"),
+    *("weights_sha256", "pooler", "normalized", "prompt", "whitening", "max_seq_length", "precision", "split"),
     "similarity",
 )
 
@@ -32,7 +32,7 @@ class Results:
         weights_sha256: SHA-256 of the names and float32 values of all weights.
         pooler: cls, mean, ...
         normalized: Whether the model normalizes its embeddings to unit length.
-        max_length: Maximum number of tokens of a text; None for no limit.
+        max_seq_length: Maximum number of tokens of a text; None for no limit.
         precision: fp32 or bf16.
         split: test or dev.
         prompt: Text before every text; None for none.
@@ -58,7 +58,7 @@ class Results:
     weights_sha256: str
     pooler: str
     normalized: bool
-    max_length: int | None
+    max_seq_length: int | None
     precision: str
     split: str
     prompt: str | None = None
@@ -106,8 +106,11 @@ class Results:
 
 def load_results(path: str | Path) -> Results:
     """Read a results file. Raises UsageError if it is not one."""
+    values = read_json(path)
+    if "max_length" in values:  # its name until version 0.3
+        values["max_seq_length"] = values.pop("max_length")
     try:
-        results = Results(**read_json(path))
+        results = Results(**values)
     except TypeError as error:
         raise UsageError(f"{path} is not a results file of `informin eval`: {error}") from None
     for name, task in list(results.tasks.items()):

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling
 
-from informin.adapters.rows import smooth_rows, unit_rows
 from informin.distributed import gather_objects, rank
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.collections import DEPTH, Collection, Similarity, load_retrieval
@@ -25,11 +23,13 @@ from informin.evaluation.pairs import correlations, cosine
 from informin.evaluation.results import COSINE, Results, checksums, environment
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
 from informin.evaluation.transfer import score_transfer
-from informin.evaluation.words import Words
+from informin.evaluation.words import Words, language_name
 from informin.models.checksums import weights_sha256
 from informin.models.embedding import embed, side_prompt, width_of
 from informin.models.opening import name_of, source_of
-from informin.models.pooling import MODES
+from informin.models.pooling import NAMES
+from informin.neighbors import smooth_rows
+from informin.rows import unit_rows
 
 logger = logging.getLogger(__name__)
 TESTED = ("ndcg_10", "recall_100")  # measures of retrieval that are saved for each query
@@ -102,13 +102,16 @@ def load_tasks(
     sums: dict[str, dict[str, str]] = {}
     for name in names:
         task = load_task(Path(folder or ""), name, split)
-        data[name], sums[name] = task, checksums(task.files, folder or "")
+        data[name] = task
+        sums[name] = checksums(task.files, folder or "")
     for option, paths in (("labels", labels), ("retrieval", retrieval)):
         for path in map(Path, paths):
-            if (name := task_name(path)) in (*TASKS, *data):
+            name = task_name(path)
+            if name in TASKS or name in data:
                 raise UsageError(f"{path}: a task {name} already exists", option=option, fix="Rename the file.")
             sample = load_labels(path, option, *columns) if option == "labels" else load_retrieval(path, option)
-            data[name], sums[name] = sample, {path.name: sample.sha256}
+            data[name] = sample
+            sums[name] = {path.name: sample.sha256}
     return Tasks(split, data, sums)
 
 
@@ -130,6 +133,7 @@ def score_model(
     document_prompt: str | None = None,
     whitening: float | None = None,
     bm25: bool = False,
+    language: str = "english",
     batch_size: int = 64,
     output: str | Path | None = None,
 ) -> Results:
@@ -142,12 +146,13 @@ def score_model(
         model: The model.
         tasks: Data from `load_tasks`.
         pooler: Name of the pooling in tables; `auto` for the name of the pooling that the model has.
-        prompt: Text before every text; None for the stored prompts.
-        query_prompt: Text before the queries of retrieval; None for `prompt`.
+        prompt: Prompt prepended to each text; None for the stored prompts.
+        query_prompt: Prompt prepended to the queries of retrieval; None for `prompt`.
         document_prompt: The same for documents.
         whitening: Whiten embeddings with a map fitted on each task's own texts, compare them by cosine, and keep this
             number of dimensions; `math.inf` for all, None for no whitening.
         bm25: In retrieval, also score the rank fusion of BM25 and the model.
+        language: Language of the words in retrieval; see `Words.build`.
         batch_size: Texts per forward pass.
         output: File to save the results in and to resume from; None to save nothing.
 
@@ -155,6 +160,7 @@ def score_model(
         UsageError: `output` has results of another model, whitening asks for more dimensions than there are, or an
             embedding is not finite.
     """
+    language = language_name(language)
     chosen = {
         None: prompt,
         "query": prompt if query_prompt is None else query_prompt,
@@ -168,17 +174,20 @@ def score_model(
     results = results.resumed(output) if output else results
     # Prompts of retrieval are recorded if they differ from that of other texts.
     sides = {} if set(prompts.values()) == {results.prompt or ""} else {"prompts": prompts}
-    pending = [name for name in tasks.data if not _finished(results, name, tasks, sides, bm25)]
+    pending = [name for name in tasks.data if not _finished(results, name, tasks, sides, bm25, language)]
     pending = gather_objects(pending)[0]  # and no process saves results before all have read the earlier ones
     for name in pending:
-        task, start = tasks.data[name], time.perf_counter()
+        task = tasks.data[name]
+        start = time.perf_counter()
         if isinstance(task, Collection):
             encode["query"](task.queries)
             encode["document"](task.documents)
         else:
             encode[None](task.texts())
         encoded = time.perf_counter()
-        entry = _score(model, task, encode, results, bm25) | (sides if isinstance(task, Collection) else {})
+        entry = _score(model, task, encode, results, bm25, language)
+        if isinstance(task, Collection):
+            entry |= sides
         entry["seconds"] = {"encode": encoded - start, "score": time.perf_counter() - encoded}
         entry["data"] = tasks.checksums[name]
         results.add(name, entry)
@@ -186,7 +195,7 @@ def score_model(
             results.save(output)
         shown = "no score" if entry["score"] is None else f"{entry['score']:.2f}"
         seconds = sum(entry["seconds"].values())
-        logger.info(f"{name}: {shown} ({results.model} with pooling {results.pooler}, {seconds:.1f} s)")
+        logger.info(f"{name}: {shown} ({results.model}, {results.pooler}, {seconds:.1f} s)")
     return results
 
 
@@ -199,7 +208,7 @@ def _no_results(
         weights_sha256=weights_sha256(model),
         pooler=pooler_of(model) if pooler == "auto" else pooler,
         normalized=any(isinstance(module, Normalize) for module in model),
-        max_length=model.max_seq_length if math.isfinite(model.max_seq_length or math.inf) else None,
+        max_seq_length=model.max_seq_length if math.isfinite(model.max_seq_length or math.inf) else None,
         precision="bf16" if source_of(model).bf16 else "fp32",
         split=split,
         prompt=prompt,
@@ -210,10 +219,14 @@ def _no_results(
 
 
 def pooler_of(model: SentenceTransformer) -> str:
-    """Return the name of a model's pooling: cls, mean, last or another one of sentence-transformers; st for none."""
-    names = {mode: name for name, mode in MODES.items()}
-    modes = [module.pooling_mode for module in model if isinstance(module, Pooling)]
-    return names.get(modes[0], str(modes[0])) if modes else "st"
+    """Return the name of a model's pooling: cls, mean, last or another one of sentence-transformers.
+
+    For a model without a Pooling module, it is the name of the module that computes the embedding, such as
+    StaticEmbedding.
+    """
+    modules = [module for module in model if not isinstance(module, Normalize)]
+    modes = [module.pooling_mode for module in modules if isinstance(module, Pooling)]
+    return NAMES.get(modes[0], str(modes[0])) if modes else type(modules[-1]).__name__
 
 
 def _encoder(model: SentenceTransformer, side: str | None, prompt: str | None, batch_size: int) -> EmbeddingCache:
@@ -228,21 +241,28 @@ def _whitening_entry(whitening: float | None, width: int) -> dict | None:
     return {"dimensions": None if whitening == math.inf else int(whitening), "fitted_on": FITTED_ON}
 
 
-def _finished(results: Results, name: str, tasks: Tasks, sides: dict, bm25: bool) -> bool:
-    """Return whether results contain a score of a task, computed from the same files with the same prompts."""
+def _finished(results: Results, name: str, tasks: Tasks, sides: dict, bm25: bool, language: str) -> bool:
+    """Return whether results contain a score of a task, computed from the same files with the same settings."""
     entry = results.tasks.get(name)
     if entry is None or entry["score"] is None or entry["data"] != tasks.checksums[name]:
         return False
     if not isinstance(tasks.data[name], Collection):
         return True
-    return entry.get("prompts") == sides.get("prompts") and (not bm25 or "fused" in entry)
+    is_same = entry.get("prompts") == sides.get("prompts") and entry.get("language", "english") == language
+    return is_same and (not bm25 or "fused" in entry)
 
 
 def _score(
-    model: SentenceTransformer, task: Task, encode: dict[str | None, EmbeddingCache], results: Results, bm25: bool
+    model: SentenceTransformer,
+    task: Task,
+    encode: dict[str | None, EmbeddingCache],
+    results: Results,
+    bm25: bool,
+    language: str,
 ) -> dict:
     """Return the entry of a task, without prompts, seconds and data."""
-    whitening, is_cosine = results.whitening, results.similarity == COSINE
+    whitening = results.whitening
+    is_cosine = results.similarity == COSINE
     texts: Encode = whitened(encode[None], whitening["dimensions"]) if whitening else encode[None]
     try:
         if isinstance(task, StsTask):
@@ -252,29 +272,36 @@ def _score(
         if isinstance(task, LabeledSentences):
             measures = task.score(texts)
             return {"score": measures["v_measure"], **task.counts, "measures": measures}
-        queries, documents = encode["query"](task.queries), encode["document"](task.documents)
+        queries = encode["query"](task.queries)
+        documents = encode["document"](task.documents)
         if whitening:
             both = whiten(np.concatenate([queries, documents]), whitening["dimensions"])
-            queries, documents = both[: len(queries)], both[len(queries) :]
-        return _score_search(task, queries, documents, None if is_cosine else model.similarity, bm25)
+            queries, documents = np.split(both, [len(queries)])
+        return _score_search(task, queries, documents, None if is_cosine else model.similarity, bm25, language)
     except UndefinedScoreError as error:
         return {"score": None, **task.counts, "error": str(error)}
 
 
 def _score_search(
-    collection: Collection, queries: np.ndarray, documents: np.ndarray, similarity: Similarity | None, fuse: bool
+    collection: Collection,
+    queries: np.ndarray,
+    documents: np.ndarray,
+    similarity: Similarity | None,
+    fuse: bool,
+    language: str,
 ) -> dict:
     """Return the scores of the vectors, and those of smoothed vectors, of vectors and words, and of words alone."""
-    words = Words.build(collection.documents, "english")
+    words = Words.build(collection.documents, language)
     rank = partial(collection.rank, queries, similarity=similarity)
     ranking = rank(documents, depth=FUSION_DEPTH if fuse else DEPTH)
     by_words, ranks = bm25_search(collection, words, FUSION_DEPTH)
-    smooth = smooth_rows(unit_rows(torch.from_numpy(documents)).numpy())
+    smooth = smooth_rows(unit_rows(documents))
     found = {"smoothed": rank(smooth), "with_words": rank(documents, words=words), "bm25": by_words}
     if fuse:
         found["fused"] = fused_ranking(ranking, by_words, len(collection.documents), ranks)
     entry = collection.counts | _measured(collection, ranking)
     entry["score"] = entry["measures"]["mrr_10"]
+    entry["language"] = words.language
     return entry | {name: _measured(collection, other) for name, other in found.items()}
 
 

@@ -45,15 +45,20 @@ class CachedGuide:
     """
 
     def __init__(self, path: Path, device: torch.device, first: Tensor):
-        self.path, self.device, self.first = path, device, first
+        self.path = path
+        self.device = device
+        self.first = first
         self.embeddings = np.load(path, mmap_mode="r")
 
     def __len__(self) -> int:
         return len(self.embeddings)
 
-    def lookup(self, indices: Tensor) -> Tensor:
-        """Return the embeddings (B, d) float32 of the sentences with these indices (B,), on the same device."""
-        return torch.from_numpy(self.embeddings[indices.cpu().numpy()]).to(indices.device, torch.float32)
+    def lookup(self, indices: np.ndarray, device: torch.device) -> Tensor:
+        """Return the embeddings (B, d) float32 of the sentences with these indices (B,), on a device."""
+        embeddings = torch.from_numpy(self.embeddings[indices])
+        if device.type == "cuda":  # a copy from pinned memory does not wait for the GPU
+            embeddings = embeddings.pin_memory()
+        return embeddings.to(device, non_blocking=True).float()
 
     def nearest(self, k: int) -> tuple[Tensor, Tensor]:
         """Return the indices (N, k) and cosines (N, k) of the k nearest other sentences: see `nearest_neighbors`.
@@ -72,9 +77,14 @@ class CachedGuide:
         first = draw.integers(0, len(self), PAIRS)
         second = (first + draw.integers(1, len(self), PAIRS)) % len(self)
         different = (self.first[first] != self.first[second]).numpy()
-        first, second = first[different], second[different]
-        pairs = ((torch.from_numpy(x[i : i + CHUNK]) for x in (first, second)) for i in range(0, len(first), CHUNK))
-        cosines = [(self.lookup(one) * self.lookup(other)).sum(-1) for one, other in pairs]
+        first = first[different]
+        second = second[different]
+        cpu = torch.device("cpu")
+        cosines = []
+        for start in range(0, len(first), CHUNK):
+            chunk = slice(start, start + CHUNK)
+            products = self.lookup(first[chunk], cpu) * self.lookup(second[chunk], cpu)
+            cosines.append(products.sum(-1))
         return float(np.quantile(torch.cat(cosines).numpy(), 1 - fraction))
 
     def neighborhood_means(self, k: int) -> "CachedGuide":

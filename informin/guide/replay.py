@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from informin.errors import UsageError
@@ -43,8 +43,8 @@ class GeneralSentences:
     size: int
     tokenizer: PreTrainedTokenizerBase
 
-    def __call__(self, stacked: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-        """Append K sentences to the rows (N, L) of `StackedViews`, and their indices as `general_row` (K,).
+    def __call__(self, stacked: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Append K sentences to the rows (N, L) of `StackedViews`, and their indices as `general_row` (K,), an array.
 
         The same seed draws the same sentences.
         """
@@ -54,6 +54,6 @@ class GeneralSentences:
         batch["lm_labels"] = torch.full_like(batch["input_ids"], IGNORED)
         joined = dict(stacked)
         for name in fill.keys() & stacked.keys():
-            rows = batch[name].to(stacked[name].device)
-            joined[name] = join_rows(stacked[name], rows, fill[name], self.tokenizer.padding_side)
-        return joined | {"general_row": torch.from_numpy(drawn).to(stacked["input_ids"].device)}
+            joined[name] = join_rows(stacked[name], batch[name], fill[name], self.tokenizer.padding_side)
+        joined["general_row"] = drawn
+        return joined

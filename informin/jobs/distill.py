@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+from typing_extensions import Unpack
 
 from informin.adapters.linear import TASKS
-from informin.adapters.rows import read_rows
 from informin.adapters.table import TEXTS, add_words, count_tokens, distill_vectors, embed_tokens, tokenizer_of
 from informin.adapters.vectors import load_vectors
 from informin.distributed import first_only, rank
@@ -22,10 +22,11 @@ from informin.evaluation.drift import FEWEST, SAMPLE, measure_drift
 from informin.files import last_name
 from informin.jobs.fit import open_with_prompt, side_of, vectors_of
 from informin.models.embedding import embed, encode
-from informin.models.opening import name_of
+from informin.models.opening import Loading, name_of
 from informin.outputs import only_writer
 from informin.publishing.adapted import fit_record, save_fitted
 from informin.publishing.card.page import STATIC
+from informin.rows import read_rows
 from informin.texts import as_texts
 
 logger = logging.getLogger(__name__)
@@ -60,21 +61,32 @@ class DistillResult:
     speeds: tuple[float, float]
     folder: Path | None = None
 
-    def save(self, output_dir: str | Path) -> None:
-        """Write the static model to a missing or empty folder, which appears once it is complete.
+    def save(self, output_dir: str | Path, *, overwrite_output_dir: bool = False) -> None:
+        """Write the static model to a folder.
+
+        Args:
+            output_dir: Missing or empty folder. It appears once it is complete.
+            overwrite_output_dir: Whether to replace an older output of `save` in the folder.
 
         Raises:
-            UsageError: The folder is not empty, or another process writes it.
+            UsageError: The folder is in use, or another process writes it.
         """
         with first_only(only_writer(output_dir, "output_dir")):
             if rank() == 0:
-                how = {"kind": STATIC, "task": self.task, "texts": self.texts, "drift": self.drift}
-                width = self.static.get_embedding_dimension()
-                save_fitted(self.static, fit_record(self.model, dimensions=width, **how), output_dir)
+                record = fit_record(
+                    self.model,
+                    kind=STATIC,
+                    task=self.task,
+                    texts=self.texts,
+                    dimensions=self.static.get_embedding_dimension(),
+                    drift=self.drift,
+                )
+                save_fitted(self.static, record, output_dir, overwrite_output_dir)
         self.folder = Path(output_dir)
 
     def __repr__(self) -> str:
-        width, tokens = self.static.get_embedding_dimension(), self.static[0].tokenizer.get_vocab_size()
+        width = self.static.get_embedding_dimension()
+        tokens = self.static[0].tokenizer.get_vocab_size()
         before, after = self.speeds
         lines = [
             f"Static model of {last_name(name_of(self.model))}",
@@ -97,12 +109,9 @@ def distill(
     task: str,
     embeddings: str | Path | ArrayLike | None = None,
     prompt: str | None = None,
-    max_length: int | None = None,
     batch_size: int = 64,
-    device: str | None = None,
-    bf16: bool = False,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
+    pooler: str = "auto",
+    **loading: Unpack[Loading],
 ) -> DistillResult:
     """Distill a model into a static model of your texts in closed form: an embedding is a mean of token vectors.
 
@@ -116,9 +125,9 @@ def distill(
         task: `clustering`, also for labels and near-duplicates; or `search`.
         embeddings: (N, d) embeddings of the texts by this model, or a file of them (.npy, .parquet or .safetensors).
             They save the time to embed, and a .npy file is never read into memory as a whole.
-        prompt: Text before every text, instead of the stored prompt. The static model needs none.
-        max_length, device, bf16, revision, trust_remote_code: See `informin.load_model`.
+        prompt: Prompt prepended to each text, instead of the stored prompt. The static model needs none.
         batch_size: Texts per forward pass.
+        pooler, loading: Options of `informin.load_model`.
 
     Returns:
         The static model, how it differs from the model on held-out texts, and `save`.
@@ -133,11 +142,13 @@ def distill(
         raise UsageError("is missing or empty", option="train_file", fix="A table needs the texts.")
     if len(texts) < FEW:
         logger.warning(f"Found {counted(len(texts), 'text')}. With fewer than {FEW:,}, the model itself is better.")
-    loading = dict(max_length=max_length, device=device, revision=revision, bf16=bf16)
-    st = open_with_prompt(model, prompt, trust_remote_code=trust_remote_code, **loading)
-    given, side = None if embeddings is None else load_vectors(embeddings), side_of(task)
+    st = open_with_prompt(model, prompt, pooler, loading)
+    given = None if embeddings is None else load_vectors(embeddings)
+    side = side_of(task)
     vectors = vectors_of(st, texts, given, side, batch_size)
-    tokenizer = add_words(tokenizer_of(st), texts) if task == "search" else tokenizer_of(st)
+    tokenizer = tokenizer_of(st)
+    if task == "search":
+        tokenizer = add_words(tokenizer, texts)
     counts = count_tokens(tokenizer, texts)
     alone = embed_tokens(partial(embed, st, side=side, batch_size=batch_size, title="tokens"), tokenizer, counts)
 

@@ -5,9 +5,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import count, product
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from sentence_transformers import SentenceTransformer
+from typing_extensions import Unpack
 
 from informin.distributed import first_only
 from informin.errors import UsageError
@@ -16,7 +17,7 @@ from informin.evaluation.results import Results
 from informin.evaluation.scoring import load_tasks, pooler_of, score_model
 from informin.evaluation.senteval import chosen_tasks, senteval_folder
 from informin.evaluation.table import check_same_files, load_others, model_label, score_tables, tables_text
-from informin.models.opening import load_model, name_of
+from informin.models.opening import Loading, load_model, name_of
 from informin.outputs import only_writer, save_text
 from informin.report.html import tables_html
 
@@ -80,6 +81,7 @@ def evaluate(
     label_column: str | None = None,
     retrieval: Paths = (),
     bm25: bool = False,
+    language: str = "english",
     query_prompt: str | None = None,
     document_prompt: str | None = None,
     senteval_dir: str | Path | None = None,
@@ -87,14 +89,10 @@ def evaluate(
     whitening: float | None = None,
     output: str | Path | None = None,
     compare: Paths = (),
-    pooler: str | Sequence[str] = "auto",
     prompt: str | None = None,
-    max_length: int | None = None,
     batch_size: int = 64,
-    device: str | None = None,
-    bf16: bool = False,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
+    pooler: str | Sequence[str] = "auto",
+    **loading: Unpack[Loading],
 ) -> Evaluation:
     """Score one model or several on STS and transfer tasks, labeled texts and retrieval.
 
@@ -108,17 +106,18 @@ def evaluate(
         retrieval: Test collections, one task each: folders in BEIR's layout or with corpus.tsv, queries.tsv and
             qrels.tsv; or files with the columns query, document and optionally relevance (or score) and negative.
         bm25: In retrieval, also score the rank fusion of BM25 and each model.
-        query_prompt: Text before queries of `retrieval`. Default: `prompt`, or the stored prompt of queries.
+        language: Language of the words in `retrieval`, such as `german` or `de`; `other` for no stems and stop words.
+        query_prompt: Prompt prepended to queries of `retrieval`. Default: `prompt`, or the stored prompt of queries.
         document_prompt: The same for documents.
         senteval_dir: SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.
         split: `test`; or `dev`: STS-B, SICK-R and the accuracy that selects C.
         whitening: Whiten the embeddings of each task and keep this number of dimensions; `math.inf` for all.
         output: Save results here and resume from them: a .json file for one row, a folder for several.
         compare: Results files or folders to subtract: one for all rows, or one per row.
-        pooler: See `informin.load_model`; with several, each is a row.
-        prompt: Text before every text, instead of the stored prompts.
-        max_length, device, bf16, revision, trust_remote_code: See `informin.load_model`.
+        prompt: Prompt prepended to each text, instead of the stored prompts.
         batch_size: Texts per forward pass.
+        pooler: See `informin.load_model`; with several, each is a row.
+        loading: Other options of `informin.load_model`.
 
     Returns:
         The scores, `table`, and `save`.
@@ -137,15 +136,24 @@ def evaluate(
     others = load_others(_listed(compare), len(models) * len(poolers), split)
     check_same_files(others, data.checksums)
     raise_if_shared(output, [(Path(name_of(one)).name, how) for one in models for how in poolers])
-    loading: Any = dict(max_length=max_length, device=device, revision=revision, bf16=bf16)
-    scoring: Any = dict(prompt=prompt, query_prompt=query_prompt, document_prompt=document_prompt)
-    scoring |= dict(whitening=whitening, bm25=bm25, batch_size=batch_size)
     rows: list[Results] = []
     for one, how in product(models, poolers):
-        st = load_model(one, pooler=how, trust_remote_code=trust_remote_code, **loading)
+        st = load_model(one, pooler=how, **loading)
         path = None if output is None else _results_file(Path(output), st, how, _suffix(whitening, split))
         with first_only(only_writer(path, "output") if path else nullcontext()):
-            results = score_model(st, data, pooler=how, output=path, **scoring)
+            results = score_model(
+                st,
+                data,
+                pooler=how,
+                output=path,
+                prompt=prompt,
+                query_prompt=query_prompt,
+                document_prompt=document_prompt,
+                whitening=whitening,
+                bm25=bm25,
+                language=language,
+                batch_size=batch_size,
+            )
         results.tasks = {name: results.tasks[name] for name in data.data}  # without others in the same file
         rows.append(results)
     return Evaluation(rows, others)

@@ -5,28 +5,29 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
+from typing_extensions import Unpack
 
 from informin.adapters.linear import TASKS, LinearAdapter
-from informin.adapters.rows import read_rows
 from informin.adapters.vectors import check_rows, check_vectors, load_vectors
 from informin.distributed import first_only, rank
 from informin.errors import UsageError
 from informin.evaluation.drift import FEWEST, SAMPLE, SEED, drift_warnings, measure_drift, neighbor_examples
 from informin.files import last_name
 from informin.models.embedding import embed
-from informin.models.opening import load_model, name_of
+from informin.models.opening import Loading, load_model, name_of
 from informin.outputs import new_folder, only_writer
 from informin.publishing.adapted import save_adapted
+from informin.records import ADAPTER, FITTED
 from informin.report.html import values_html
 from informin.report.page import write_fit_report
+from informin.rows import read_rows
 from informin.texts import as_texts
 
-ADAPTER, DOCUMENTS = "adapter.safetensors", "documents.npy"
+DOCUMENTS = "documents.npy"
 SEARCH = (
     "helps where queries resemble the texts (titles, abstracts, similar documents), can hurt where they are questions; "
     "`informin eval --retrieval` with 50 judged queries decides"
@@ -63,7 +64,7 @@ class FitResult:
         """Cosine above which a query finds at most about one unrelated text; None for fewer than 100 texts."""
         return self.adapter.threshold() if self.adapter.scores_ else None
 
-    def save(self, output_dir: str | Path) -> None:
+    def save(self, output_dir: str | Path, *, overwrite_output_dir: bool = False) -> None:
         """Write the model with the adapter or, for embeddings alone, adapter.safetensors and the adapted documents.npy.
 
         report.html shows examples of the texts; it is never published. With several processes, all of them call this
@@ -71,13 +72,15 @@ class FitResult:
 
         Args:
             output_dir: Missing or empty folder. It appears once it is complete.
+            overwrite_output_dir: Whether to replace an older output of `save` in the folder.
 
         Raises:
-            UsageError: The folder is not empty, or another process writes it.
+            UsageError: The folder is in use, or another process writes it.
         """
+        kind = FITTED if self.model else ADAPTER
         with first_only(only_writer(output_dir, "output_dir")):
             if rank() == 0:
-                with new_folder(output_dir, "output_dir") as folder:
+                with new_folder(output_dir, "output_dir", kind if overwrite_output_dir else None) as folder:
                     self._write(folder)
         self.folder = Path(output_dir)
 
@@ -87,7 +90,7 @@ class FitResult:
         else:
             self.adapter.save(folder / ADAPTER)
             np.save(folder / DOCUMENTS, self.adapter.transform(self.vectors))
-        write_fit_report(folder, self.summary(), self.drift, self.examples, title=self.title)
+        write_fit_report(folder, self.title, self.summary(), self.drift, self.examples)
 
     @property
     def title(self) -> str:
@@ -95,7 +98,8 @@ class FitResult:
 
     def summary(self) -> dict[str, str]:
         """Return the main figures by name."""
-        (rows, width), distinct = self.vectors.shape, self.adapter.n_samples_
+        rows, width = self.vectors.shape
+        distinct = self.adapter.n_samples_
         copies = f", {distinct:,} of them different" if distinct < rows else ""
         values = {
             "task": self.task,
@@ -104,8 +108,10 @@ class FitResult:
         }
         if self.drift:
             new = self.drift["new"]
-            kept, cosine = new["neighbors_kept"], new["rotated_cosine"]
-            values["drift"] = f"{kept:.0f}% of the 10 nearest texts kept, cosine to the old embedding {cosine:.2f}"
+            values["drift"] = (
+                f"{new['neighbors_kept']:.0f}% of the 10 nearest texts kept, cosine to the old embedding "
+                f"{new['rotated_cosine']:.2f}"
+            )
         if self.threshold is not None:
             values["scores"] = f"above a cosine of {self.threshold:.3f}, at most about one unrelated text per query"
         if self.task == "search":
@@ -114,7 +120,8 @@ class FitResult:
 
     def __repr__(self) -> str:
         folder = self.folder or "FOLDER"
-        load = f'SentenceTransformer("{folder}")' if self.model else f'load_file("{folder}/{ADAPTER}")["coef"] @ x'
+        adapted = f'embeddings @ safetensors.numpy.load_file("{folder}/{ADAPTER}")["coef"].T'
+        load = f'SentenceTransformer("{folder}")' if self.model else adapted
         values = self.summary() | {"load": load if self.folder else f'result.save("{folder}"); {load}'}
         return "\n".join([self.title, *(f"  {name}: {value}" for name, value in values.items())])
 
@@ -132,12 +139,9 @@ def fit(
     rotation: str = "principal",
     seed: int = 0,
     prompt: str | None = None,
-    max_length: int | None = None,
     batch_size: int = 64,
-    device: str | None = None,
-    bf16: bool = False,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
+    pooler: str = "auto",
+    **loading: Unpack[Loading],
 ) -> FitResult:
     """Adapt a model, or embeddings from any source, to your texts in closed form, without training or labels.
 
@@ -151,9 +155,10 @@ def fit(
         rotation: `principal`: the first numbers of a vector approximate it best, for vectors that are cut later.
             `bits`: for binary quantization, one bit per number.
         seed: Seed of the sample of texts if there are more than 50,000.
-        prompt: Text before every text, instead of the stored prompt. The saved model embeds documents with it, too.
-        max_length, device, bf16, revision, trust_remote_code: See `informin.load_model`.
+        prompt: Prompt prepended to each text, instead of the stored prompt. The saved model embeds documents with it,
+            too.
         batch_size: Texts per forward pass.
+        pooler, loading: Options of `informin.load_model`.
 
     Returns:
         The adapter, what it changes, and `save`, which writes the adapted model.
@@ -180,8 +185,7 @@ def fit(
     elif not texts:
         raise UsageError("is missing or empty", option="train_file", fix="A model needs the texts.")
     else:
-        loading = dict(max_length=max_length, device=device, revision=revision, bf16=bf16)
-        st = open_with_prompt(model, prompt, trust_remote_code=trust_remote_code, **loading)
+        st = open_with_prompt(model, prompt, pooler, loading)
         vectors = vectors_of(st, texts, vectors, side_of(task), batch_size)
     if dimension is not None and not 1 <= dimension <= vectors.shape[1]:
         raise UsageError(f"is {dimension}", option="dimension", needed=f"1 to {vectors.shape[1]}")
@@ -199,10 +203,10 @@ def side_of(task: str) -> str | None:
 
 
 def open_with_prompt(
-    model: str | Path | SentenceTransformer, prompt: str | None, **loading: Any
+    model: str | Path | SentenceTransformer, prompt: str | None, pooler: str, loading: Loading
 ) -> SentenceTransformer:
-    """Open a model that puts a text before texts and documents, unless it is None; queries keep their prompt."""
-    opened = load_model(model, **loading)
+    """Open a model that prepends a prompt to texts and documents, unless it is None; queries keep their prompt."""
+    opened = load_model(model, pooler=pooler, **loading)
     if prompt is None:
         return opened
     prompted = copy(opened)

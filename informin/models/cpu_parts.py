@@ -14,14 +14,10 @@ from functools import cache
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
-from transformers import BertModel
-from transformers.models.bert.modeling_bert import BertLayer
-
-from informin.models.packing import Packed, packed_forward, run_layers
 
 Batch = TypeVar("Batch")
 # With fewer batches per core, some cores would be idle for too long at the end.
@@ -67,36 +63,35 @@ def use_threads(number: int) -> None:
     torch.set_num_threads(number)
 
 
-def packed_forward_in_parts(
-    encoder: BertModel, input_ids: Tensor, mask: Tensor, pooling: str, wanted: Tensor | None = None
-) -> tuple[Tensor, Tensor | None]:
-    """Compute what `packed_forward` does, in parts of the batch, each with the same number of PyTorch threads.
+def run_in_threads(
+    call: Callable[[int, Tensor], tuple[Tensor, ...]], inputs: Sequence[Tensor], module: nn.Module, without: nn.Module
+) -> list[tuple[Tensor, ...]]:
+    """Return what a function returns for each part, computed in threads, each with its share of PyTorch's threads.
 
-    Without dropout, embeddings and gradients are those of `packed_forward`. With one thread, they are bit-equal.
+    Args:
+        call: Called with the number of a part and its input, in a thread. It may use the weights of `module`.
+        inputs: Input of each part.
+        module: Module with the weights that the results depend on, beside the inputs.
+        without: Part of the module that computed the inputs.
     """
-    return packed_forward(encoder, input_ids, mask, pooling, wanted, run_in_parts)
-
-
-def run_in_parts(layers: list[BertLayer], hidden: Tensor, packed: Packed, first_alone: bool) -> Tensor:
-    """Compute what `run_layers` does, in parts of the sentences, each with the same number of PyTorch threads."""
-    parts = packed.split(number_of_parts(torch.get_num_threads()))
-    if len(parts) == 1:
-        return run_layers(layers, hidden, packed, first_alone)
-    weights = [x for layer in layers for x in layer.parameters() if x.requires_grad]
-    recorded = torch.is_grad_enabled() and (hidden.requires_grad or bool(weights))
-    return _Parts.apply(layers, parts, first_alone, recorded, hidden, *weights)
+    known = set(without.parameters())
+    weights = [weight for weight in module.parameters() if weight.requires_grad and weight not in known]
+    recorded = torch.is_grad_enabled() and (bool(weights) or any(x.requires_grad for x in inputs))
+    outputs = _Parts.apply(call, len(inputs), recorded, module.training, *inputs, *weights)
+    size = len(outputs) // len(inputs)
+    return [outputs[start : start + size] for start in range(0, len(outputs), size)]
 
 
 def parts_in_training(args: Any) -> int:
-    """Return the number of parts that a batch is trained in, which the dropout masks depend on.
+    """Return the number of parts that a packed batch is trained in, which the dropout masks depend on.
 
     The parts keep their activations until the backward pass, and gradient caching discards them.
 
     Args:
         args: InforMinTrainingArguments.
     """
-    packed = args.padding_free and args.device.type == "cpu" and not args.gradient_cache_chunk_size
-    return number_of_parts(torch.get_num_threads()) if packed and args.mixed_precision != "fp16" else 1
+    is_split = args.device.type == "cpu" and not args.gradient_cache_chunk_size and args.mixed_precision != "fp16"
+    return number_of_parts(torch.get_num_threads()) if is_split else 1
 
 
 def number_of_parts(cores: int) -> int:
@@ -105,43 +100,50 @@ def number_of_parts(cores: int) -> int:
 
 
 class _Parts(torch.autograd.Function):
-    """The layers, applied to each part in a thread. Each part has its own graph, from detached inputs."""
+    """A function of each part, in a thread. Each part has its own graph, from detached inputs."""
 
     retained = False  # the graphs, after a backward pass
 
     @staticmethod
-    def forward(ctx: Any, layers, parts, first_alone, recorded, hidden, *weights) -> Tensor:
+    def forward(ctx: Any, call, number: int, recorded: bool, training: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
         dtype, autocast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
-        seed = int(torch.randint(2**62, ())) if layers[0].training else 0
+        seed = int(torch.randint(2**62, ())) if training else 0
 
-        def run(number: int, part: Packed, x: Tensor) -> tuple[Tensor, Tensor]:
+        def run(part: int, x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
             x = x.detach().requires_grad_(recorded)
-            generator = torch.Generator().manual_seed(seed + number)
+            generator = torch.Generator().manual_seed(seed + part)
             with torch.set_grad_enabled(recorded), torch.autocast("cpu", dtype, autocast), OwnDropout(generator):
-                return x, run_layers(layers, x, part, first_alone)
+                return x, call(part, x)
 
-        rows = hidden.split([sum(number * length for number, length in part.runs) for part in parts])
-        graphs = _in_threads(run, range(len(parts)), parts, rows)
+        graphs = _in_threads(run, range(number), tensors[:number])
         if recorded:
-            ctx.graphs, ctx.weights = graphs, weights
-        return torch.cat([output.detach() for _, output in graphs])
+            ctx.graphs, ctx.weights = graphs, tensors[number:]
+        return tuple(output.detach() for _, outputs in graphs for output in outputs)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         graphs, retained = ctx.graphs, _Parts.retained
         ctx.graphs = graphs if retained else None
+        size = len(gradients) // len(graphs)
 
-        def run(graph: tuple[Tensor, Tensor], part: Tensor) -> tuple[Tensor, ...]:
-            x, output = graph
-            return torch.autograd.grad(output, [x, *ctx.weights], part, retain_graph=retained)
+        def run(part: int, graph: tuple[Tensor, tuple[Tensor, ...]]) -> tuple[Tensor | None, ...]:
+            x, outputs = graph
+            own = gradients[part * size : (part + 1) * size]
+            how = {"retain_graph": retained, "allow_unused": True}
+            return torch.autograd.grad(outputs, [x, *ctx.weights], own, **how)
 
-        found = _in_threads(run, graphs, gradient.split([len(output) for _, output in graphs]))
-        inputs, *weights = zip(*found)
-        for first, *others in weights:
-            for other in others:
-                first.add_(other)
-        return None, None, None, None, torch.cat(inputs), *(first for first, *_ in weights)
+        found = _in_threads(run, range(len(graphs)), graphs)
+        sums = [_sum(column) for column in zip(*(weights for _, *weights in found))]
+        return None, None, None, None, *(inputs for inputs, *_ in found), *sums
+
+
+def _sum(gradients: Sequence[Tensor | None]) -> Tensor | None:
+    """Return the sum of the gradients of a weight by the parts; None if it is unused."""
+    first, *others = [gradient for gradient in gradients if gradient is not None] or [None]
+    for other in others:
+        first.add_(other)
+    return first
 
 
 @contextmanager
@@ -165,7 +167,7 @@ class OwnDropout(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is dropout:
             return self._dropout(*args, **kwargs)
-        if func is scaled_dot_product_attention and kwargs["dropout_p"]:
+        if func is scaled_dot_product_attention and kwargs.get("dropout_p"):
             return self._attention(*args, **kwargs)
         return func(*args, **kwargs)
 
@@ -174,9 +176,22 @@ class OwnDropout(TorchFunctionMode):
             return x
         return x * keep_mask(x, p, self.generator)
 
-    def _attention(self, query: Tensor, key: Tensor, value: Tensor, dropout_p: float, scale: float) -> Tensor:
-        weights = (query * scale @ key.transpose(-2, -1)).softmax(-1)
-        return self._dropout(weights, dropout_p) @ value
+    def _attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+    ) -> Tensor:
+        scores = query * (query.shape[-1] ** -0.5 if scale is None else scale) @ key.transpose(-2, -1)
+        if is_causal:
+            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        if attn_mask is not None:
+            scores = scores.masked_fill(~attn_mask, float("-inf"))
+        return self._dropout(scores.softmax(-1), dropout_p) @ value
 
 
 def keep_mask(x: Tensor, rate: float, generator: torch.Generator) -> Tensor:

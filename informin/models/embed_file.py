@@ -43,6 +43,7 @@ def embed_file(
     side: str | None = None,
     prompt: str | None = None,
     batch_size: int = 64,
+    overwrite: bool = False,
 ) -> np.ndarray:
     """Embed texts into a `.npy` file, and return it as a memory map.
 
@@ -55,6 +56,7 @@ def embed_file(
         texts: N texts.
         path: The file to write. An existing file is returned as it is if it holds the same texts and model.
         side, prompt, batch_size: See `informin.models.embedding.embed`.
+        overwrite: Whether to replace a file of other embeddings that this function wrote.
 
     Returns:
         (N, d) float32, memory-mapped.
@@ -65,7 +67,7 @@ def embed_file(
     path, texts = Path(path), as_texts(texts)
     description = describe(model, texts, side, prompt)
     with first_only(only_writer(path)):
-        if on_first(lambda: is_finished(path, description)):
+        if on_first(lambda: is_finished(path, description, overwrite)):
             return np.load(path, mmap_mode="r")
         note_truncated(model, texts, prompt)
         folder = path.with_name(f".{path.name}.embedding")
@@ -102,17 +104,31 @@ def record_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-def is_finished(path: Path, description: dict) -> bool:
-    """Return whether a file holds these embeddings. Raise UsageError if it holds anything else."""
+def is_finished(path: Path, description: dict, overwrite: bool = False) -> bool:
+    """Return whether a file holds these embeddings. Raise UsageError if it holds anything else.
+
+    With `overwrite`, a file of other embeddings that has a record is not an error, and is replaced once the new one is
+    complete.
+    """
     record = _record(path)
     if record_of(path).exists() and not record:
         raise UsageError(f"{record_of(path)} exists and is not such a record", fix="Choose another output.")
     if not path.exists():
         return False
     if {name: record.get(name) for name in description} != description:
-        raise UsageError(f"{path} exists and contains other embeddings", fix="Choose another file, or delete it.")
+        if overwrite and record:
+            return False
+        raise UsageError(
+            f"{path} exists and contains other embeddings",
+            fix="Choose another file, or replace an output of the same command with `overwrite_output_dir`.",
+        )
     if not _is_intact(path):
-        raise UsageError(f"{path} is damaged: its checksum is not that of its record", fix="Delete it.")
+        if overwrite:
+            return False
+        raise UsageError(
+            f"{path} is damaged: its checksum is not that of its record",
+            fix="Delete it, or replace it with `overwrite_output_dir`.",
+        )
     return True
 
 

@@ -1,32 +1,44 @@
-"""BERT and RoBERTa, trained as classes of this project: with packing, attention maps and the language-model head."""
+"""BERT and RoBERTa, trained, saved and published as the classes of `modeling_informin`."""
 
 import copy
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import str_to_bool
+from sentence_transformers import SentenceTransformer
 from torch import nn
-from transformers import set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 
 from informin.errors import UsageError, counted
-from informin.models.cpu_parts import packed_forward_in_parts, parts_in_training
 from informin.models.dropouts import DROPOUTS, own_dropouts
-from informin.models.opening import SAFE
-from informin.models.packing import packed_forward
-from informin.models.pooling import MODES
-from informin.models.trained import TrainedModel
-from informin.views.attention import prepare_encoder
-from modeling_informin import SOURCE_SETTINGS, BertForInforMinCL, RobertaForInforMinCL
+from informin.models.opening import SAFE, Source
+from informin.models.pooling import NAMES
+from informin.models.trained import Needs, TrainedModel, copied
+from informin.views.attention import set_dropout
+from modeling_informin import (
+    SOURCE_SETTINGS,
+    BertForInforMinCL,
+    InforMinMixin,
+    ProjectionHead,
+    RobertaForInforMinCL,
+)
 
 
 class NativeModel(TrainedModel):
     """A BERT or RoBERTa in training; see `TrainedModel`."""
 
-    backend = "native"
+    def __init__(
+        self,
+        st: SentenceTransformer,
+        source: Source,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        given: InforMinMixin | None = None,
+    ):
+        """Take a model; `given`, an object with its weights, is trained itself."""
+        super().__init__(st, source, tokenizer)
+        self._given: Any = given
 
     @property
     def config(self) -> Any:
@@ -34,46 +46,33 @@ class NativeModel(TrainedModel):
 
     @property
     def pooling(self) -> str:
-        return next(name for name, mode in MODES.items() if mode == self.st[1].pooling_mode)
+        return NAMES[self.st[1].pooling_mode]
 
     @property
     def length(self) -> int:
         return self.st.max_seq_length
 
-    def packs(self, args: Any) -> bool:
-        return args.device.type == "cpu" and not unpackable(args)
-
-    def defaults(self, args: Any) -> dict[str, Any]:
-        return {}
-
-    def check(self, args: Any) -> None:
-        if args.padding_free and (reasons := unpackable(args)):
-            raise UsageError(f"cannot be combined with {reasons[0]}", option="padding_free", fix="Leave one out.")
-        for term in args.terms:
-            if args.gradient_cache_chunk_size and term.reads_maps:
-                raise UsageError(
-                    f"discards activations, and `{term.weight}` needs the attention maps of the whole batch at once",
-                    option="gradient_cache_chunk_size",
-                    fix="Leave one out.",
-                )
-            if term.follows_weights and (sharding := sharded_by(args)):
-                raise UsageError(
-                    f"needs whole weights for its momentum encoder, and {sharding[0]} shards them across processes",
-                    option=term.weight,
-                    fix=f"Set `{term.weight}` to 0, or use another file from configs/accelerate.",
-                )
-
-    def build(self, args: Any) -> None:
+    def _create(self, args: Any, needs: Needs) -> None:
         set_seed(args.seed)  # for newly initialized heads
-        settings = dict(args.model_settings)
         config = copy.deepcopy(self.config)
-        config.output_hidden_states = False
+        config.output_hidden_states = config.output_attentions = False
         config.update(own_dropouts(getattr(config, "informin", None)))  # if this is a checkpoint
-        config.informin = {name: value for name, value in settings.items() if name != "prompt"}
-        config.informin |= {"pooling": self.pooling} | self.prompt_settings(args) | self._file_settings()
-        if args.view_dropout and not args.view_rates:
+        heads = {"projection_head": "mlp" if needs.projection_head else "none", "lm_head": needs.lm_head}
+        config.informin = {"pooling": self.pooling} | heads | needs.settings
+        config.informin |= self.prompt_settings(args) | self._file_settings()
+        if needs.dropout is not None:
             config.informin["dropouts"] = {name: getattr(config, name) for name in DROPOUTS}
-            config.update(dict.fromkeys(DROPOUTS, args.view_dropout[0]))
+            config.update(dict.fromkeys(DROPOUTS, needs.dropout))
+        model = self._loaded(config, needs) if self._given is None else self._prepared(config, args, needs)
+        # save_pretrained leaves tied weights out anyway. Listed here, Trainer does not warn about them.
+        model._keys_to_ignore_on_save = set(model.all_tied_weights_keys)
+        self.module = model
+        self.st[0].model = model.base_model
+        self.st[0].processor = self.tokenizer
+        self.tokenizer.padding_side = "right"
+
+    def _loaded(self, config: Any, needs: Needs) -> Any:
+        """Return the model of the source with this configuration."""
         kind: Any = BertForInforMinCL if config.model_type == "bert" else RobertaForInforMinCL
         model, report = kind.from_pretrained(
             self.name,
@@ -84,18 +83,37 @@ class NativeModel(TrainedModel):
             trust_remote_code=False,
             **SAFE,
         )
-        if missing := sorted(name for name in report["missing_keys"] if ".pooler." not in f".{name}"):
+        missing = sorted(name for name in report["missing_keys"] if ".pooler." not in f".{name}")
+        if missing:
             raise UsageError(
                 f"{self.name} lacks {counted(len(missing), 'weight')} that the objective needs, such as {missing[0]}",
                 option="model_name",
-                fix="Use a checkpoint with a language-model head, or set `mlm_weight` to 0.",
+                fix=f"Use a checkpoint with a language-model head, or set `{needs.option('lm_head')}` to 0.",
             )
-        # save_pretrained leaves tied weights out anyway. Listed here, Trainer does not warn about them.
-        model._keys_to_ignore_on_save = set(model.all_tied_weights_keys)
-        self.module = model
-        self.st[0].model = model.base_model
-        self.st[0].processor = self.tokenizer
-        self.tokenizer.padding_side = "right"
+        return model
+
+    def _prepared(self, config: Any, args: Any, needs: Needs) -> Any:
+        """Return the object that was given, with the heads and the dropout rate that the run needs."""
+        model = self._given.float()
+        if needs.lm_head and not model.config.informin["lm_head"]:
+            raise UsageError(
+                "The model was built without its language-model head",
+                option=needs.option("lm_head"),
+                fix='Load it with `config.informin = {"lm_head": True}`, or pass its name.',
+            )
+        if args.measure_drift:
+            self.before = copied(self.st)
+        config.informin["lm_head"] = model.config.informin["lm_head"]
+        if needs.projection_head and not isinstance(getattr(model, "mlp", None), ProjectionHead):
+            model.mlp = ProjectionHead(config.hidden_size)
+            model.mlp.apply(model._init_weights)
+        if not needs.projection_head:
+            model.mlp = None
+        if needs.dropout is not None:
+            set_dropout(model.base_model, needs.dropout)
+        model.config.update({name: getattr(config, name) for name in DROPOUTS})
+        model.config.informin = config.informin
+        return model
 
     def _file_settings(self) -> dict[str, Any]:
         """Return the settings that a checkpoint needs to be a SentenceTransformer; see `modeling_informin`."""
@@ -105,21 +123,6 @@ class NativeModel(TrainedModel):
         values |= {"default_prompt_name": st.default_prompt_name, "similarity_fn_name": st._similarity_fn_name}
         files = {name: values[name] for name in SOURCE_SETTINGS if values[name]}
         return {"sentence_transformers": files} | ({"normalize": True} if len(st) > 2 else {})
-
-    def prepare(self, args: Any, map_layers: Sequence[int], copies: int, dropout_only: bool) -> None:
-        module = self.module
-        module.chunk_size = args.gradient_cache_chunk_size
-        forward = packed_forward if parts_in_training(args) == 1 else packed_forward_in_parts
-        module.packed_forward = forward if args.padding_free else None
-        # None: a masked copy has the encoder's own dropout.
-        rates = args.view_rates and [*args.view_rates, None][:copies]
-        encoder = module.base_model
-        prepare_encoder(encoder, [layer.attention.self for layer in encoder.encoder.layer], rates, map_layers)
-        if dropout_only and not any(part.p > 0 for part in encoder.modules() if isinstance(part, nn.Dropout)):
-            raise UsageError(
-                "Every dropout rate of this model is 0, so the two views of a sentence would be identical",
-                fix="Set `view_dropout`, for example to 0.1.",
-            )
 
     def save(self, folder: str | Path, usual: Callable[[], None], module: nn.Module | None = None) -> None:
         usual()
@@ -135,23 +138,3 @@ class NativeModel(TrainedModel):
             yield
         finally:
             self.st[0].model = own
-
-
-def unpackable(args: Any) -> list[str]:
-    """Return the options that require padded batches."""
-    reasons = {
-        "`view_dropout`": args.view_rates is not None,
-        "attention maps": any(term.reads_maps for term in args.terms),
-        "`gradient_checkpointing`": args.gradient_checkpointing,
-        "`torch_compile`": args.torch_compile,
-        "`neftune_noise_alpha`": args.neftune_noise_alpha is not None,  # scaled by the padded length of the batch
-        **dict.fromkeys(sharded_by(args), True),
-    }
-    return [reason for reason, holds in reasons.items() if holds]
-
-
-def sharded_by(args: Any) -> list[str]:
-    """Return which of FSDP and DeepSpeed shard weights, gradients or optimizer state across processes."""
-    plugins = {"FSDP": args.fsdp, "DeepSpeed": args.deepspeed}
-    launched = {name: str_to_bool(os.environ.get(f"ACCELERATE_USE_{name.upper()}", "false")) for name in plugins}
-    return [name for name, value in plugins.items() if value or launched[name]]

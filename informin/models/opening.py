@@ -1,5 +1,6 @@
 """Open finished models as SentenceTransformers, such that no code in a model's files runs unless it is trusted."""
 
+import copy
 import json
 import logging
 import re
@@ -7,18 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
-from torch import nn
 from transformers import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import cached_file
 
 from informin.errors import UsageError, counted, error_line
+from informin.models.packing import has_position_table, padding_index_of
 from informin.models.pooling import MODES, POOLERS, layer_pooling
-from informin.models.speed import OFFSET_POSITIONS, speed_up
+from informin.models.speed import speed_up
 
 # First in priority, before the arguments in a model's own files. The last three choose code from the Hub.
 SAFE: dict[str, Any] = {
@@ -28,8 +29,17 @@ SAFE: dict[str, Any] = {
     "use_kernels": False,
     "allow_all_kernels": False,
 }
-POSITIONS = re.compile(r"(.*\.)?(wpe|embed_positions|pos_embed\w*|position_embed\w*)")  # names of position tables
 MODULES = "modules.json"
+
+
+class Loading(TypedDict, total=False):
+    """Options of `load_model` besides the pooling, which other functions take as keyword arguments and pass on."""
+
+    max_seq_length: int | None
+    device: str | None
+    revision: str | None
+    trust_remote_code: bool
+    bf16: bool
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,7 @@ def load_model(
     model: str | Path | SentenceTransformer,
     *,
     pooler: str = "auto",
-    max_length: int | None = None,
+    max_seq_length: int | None = None,
     device: str | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
@@ -73,10 +83,11 @@ def load_model(
     """Open an embedding model in float32 and evaluation mode, and speed it up.
 
     Args:
-        model: Hub id or folder; a SentenceTransformer is returned as it is.
+        model: Hub id or folder. A model that this function opened is returned as it is; of another
+            SentenceTransformer, which stays as it is, a view that shares its modules.
         pooler: `auto` for the pooling that the model stores, or one of `informin.models.pooling.POOLERS` in its place,
             without normalization.
-        max_length: Maximum number of tokens of a text; None for the model's own.
+        max_seq_length: Maximum number of tokens of a text; None for the model's own.
         device: Device; None for a GPU if there is one.
         revision: Branch, tag or commit on the Hub.
         trust_remote_code: Allow code from the model's repository to run.
@@ -86,7 +97,7 @@ def load_model(
         UsageError: The model cannot be loaded, its weights are incomplete, or it stores no pooling for `pooler` auto.
     """
     if isinstance(model, SentenceTransformer):
-        return speed_up(model)
+        return model if "informin_source" in vars(model) else speed_up(copy.copy(model))
     name, how = str(model), {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
         raise_if_code_in_adapter(name, revision)
@@ -109,11 +120,14 @@ def load_model(
     except Exception as error:  # of any type, depending on what is wrong with the files
         raise UsageError(f"{name} cannot be loaded: {error_line(error)}", option="model_name") from error
     opened = opened.float().eval()
+    for module in opened.modules():
+        if isinstance(module, Transformer):  # sdpa gives no maps, and transformers would not save such a configuration
+            module.config.output_attentions = False
     fit_to_positions(opened)
     if pooler != "auto":
         opened = with_pooling(opened, pooler, name, revision)
-    if max_length is not None:
-        opened.max_seq_length = max_length
+    if max_seq_length is not None:
+        opened.max_seq_length = max_seq_length
     folder = Path(name) if Path(name).is_dir() else None
     cached = file_of(name, MODULES if has_modules else "config.json", revision)
     commit = Path(cached).parent.name if cached and folder is None else None  # snapshots/COMMIT/FILE
@@ -157,14 +171,14 @@ def fit_to_positions(model: SentenceTransformer) -> None:
         if not isinstance(module, Transformer) or module.tokenizer is None:
             continue
         config, tokenizer = module.config, module.tokenizer
-        parts = module.auto_model.named_modules()
-        has_table = any(isinstance(part, nn.Embedding) and POSITIONS.fullmatch(name) for name, part in parts)
+        has_table = has_position_table(module.auto_model)
         is_encoder = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
         if has_table or is_encoder:
             tokenizer.padding_side = "right"
         if has_table and isinstance(most := getattr(config, "max_position_embeddings", None), int):
-            offset = config.pad_token_id + 1 if config.model_type in OFFSET_POSITIONS else 0
-            tokenizer.model_max_length = min(tokenizer.model_max_length, most - offset)
+            index = padding_index_of(module.auto_model)
+            positions = most if index is None else most - index - 1
+            tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
 
 
 def raise_if_code_in_adapter(name: str, revision: str | None = None) -> None:

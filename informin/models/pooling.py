@@ -11,6 +11,7 @@ from informin.errors import UsageError
 from modeling_informin import HEAD_FILE, ProjectionHead, pool
 
 MODES = {"cls": "cls", "mean": "mean", "last": "lasttoken"}  # ours -> those of sentence-transformers
+NAMES = {mode: name for name, mode in MODES.items()}
 LAYERS = {"first_last": (1, -1), "embeddings_last": (0, -1), "last2": (-2, -1)}
 POOLERS = (*MODES, *LAYERS, "mlp")
 

@@ -1,37 +1,75 @@
 """A model in training: a module whose forward returns `InforMinOutput`, beside the finished model it will be."""
 
 import copy
+import os
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import str_to_bool
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Transformer
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from informin.errors import UsageError
 from informin.models.checksums import settings_sha256, weights_sha256
+from informin.models.cpu_parts import parts_in_training
 from informin.models.embedding import embed
+from informin.models.forward import Forward, How, reads_packed_rows
 from informin.models.opening import Source, file_of, load_model, name_of, source_of, with_pooling
 from informin.models.pooling import MODES
-from informin.objectives.terms import Term
-from modeling_informin import with_default_prompt
+from informin.views.attention import prepare_encoder
+from modeling_informin import InforMinMixin, with_default_prompt
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 NATIVE = ("bert", "roberta", "xlm-roberta", "camembert")  # values of `model_type`
-BACKENDS = ("auto", "native", "st")
+SAMPLE = ["A dog sleeps.", "The price of the old house by the river fell again last year."]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a run needs from the model in training.
+
+    Attributes:
+        projection_head: The papers' head on top of the embedding.
+        lm_head: A pretrained language-model head.
+        map_layers: Layers whose attention maps the terms read, counted from 0.
+        momentum: A term keeps a moving average of the encoder.
+        dropout: One rate for hidden states and attention, instead of the encoder's own; None for its own.
+        view_rates: Dropout rates of view 1 and view 2; None if both have the same rate.
+        copies: Rows per sentence in one forward pass: its views, and a masked copy.
+        views_differ_by_dropout: A term compares two views of the same tokens, so that some dropout must be above 0.
+        settings: What `config.informin` records beside the pooling and the heads.
+        asked_by: Option that an error names, by the name of the need, such as `queue_size` for `momentum`.
+    """
+
+    projection_head: bool
+    lm_head: bool = False
+    map_layers: tuple[int, ...] = ()
+    momentum: bool = False
+    dropout: float | None = None
+    view_rates: tuple[float, float] | None = None
+    copies: int = 2
+    views_differ_by_dropout: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
+    asked_by: dict[str, str] = field(default_factory=dict)
+
+    def option(self, need: str) -> str:
+        """Return the option that an error about a need names."""
+        return self.asked_by.get(need, need)
 
 
 class TrainedModel(ABC):
     """A model in training, and what a trainer needs to know about it. `open_to_train` creates it.
 
     Attributes:
-        backend: `native` or `st`.
         name: Name or folder, as it was given.
         source: Where the model comes from.
         st: The finished model, which shares its weights with `module`.
@@ -40,8 +78,6 @@ class TrainedModel(ABC):
         tokenizer: Tokenizer of the training sentences.
         before: Copy of a model in memory before training, for the drift report.
     """
-
-    backend: ClassVar[str]
 
     def __init__(self, st: SentenceTransformer, source: Source, tokenizer: PreTrainedTokenizerBase | None = None):
         self.st, self.source, self.name = st, source, source.name
@@ -69,39 +105,190 @@ class TrainedModel(ABC):
     def length(self) -> int:
         """Maximum number of tokens of a text."""
 
-    @abstractmethod
-    def packs(self, args: Any) -> bool:
-        """Return whether batches are packed without padding by default."""
+    @property
+    def takes_head(self) -> bool:
+        """Whether the model is trained with the projection head of the papers by default: static models are not."""
+        return not self.is_static
 
-    @abstractmethod
-    def defaults(self, args: Any) -> dict[str, Any]:
-        """Return values of options that are None, where they depend on the backend."""
+    @property
+    def is_static(self) -> bool:
+        """Whether the model is a table of token vectors, without an encoder."""
+        return type(self.st[0]).__name__ == "StaticEmbedding"
 
-    @abstractmethod
-    def check(self, args: Any) -> None:
-        """Raise UsageError for options that the model does not support."""
-
-    @abstractmethod
-    def build(self, args: Any) -> None:
-        """Create `module` with newly initialized heads, in float32.
+    def build(self, args: Any, needs: Needs) -> None:
+        """Create `module` with newly initialized heads, in float32, ready to train.
 
         Args:
-            args: The arguments after `resolve`.
-        """
-
-    @abstractmethod
-    def prepare(self, args: Any, map_layers: Sequence[int], copies: int, dropout_only: bool) -> None:
-        """Prepare the module for the views and terms.
-
-        Args:
-            args: Arguments of the run.
-            map_layers: Layers whose attention maps the terms need.
-            copies: Copies of each sentence in a batch.
-            dropout_only: Whether the compared views of a sentence differ only by dropout.
+            args: Training arguments, with all values filled in.
+            needs: What the run needs.
 
         Raises:
-            UsageError: The views of a sentence would be identical.
+            UsageError: The model cannot do what the run needs, an option excludes it, or the views of a sentence would
+                be identical.
         """
+        self._check(args, needs)
+        self._create(args, needs)
+        encoder = None if self.is_static else self.st[0].auto_model
+        if encoder is not None:
+            rates = None
+            if needs.view_rates:
+                rates = [*needs.view_rates, None][: needs.copies]  # None: a masked copy has the encoder's own dropout
+            with naming(needs.option("map_layers" if needs.map_layers else "view_rates")):
+                prepare_encoder(encoder, rates, needs.map_layers)
+        packs = self._packs(args, needs)
+        how = How(
+            packs=packs,
+            device=args.device,
+            threads=parts_in_training(args) if packs else 1,
+            chunk_size=args.gradient_cache_chunk_size,
+            momentum=needs.momentum,
+            reads_maps=bool(needs.map_layers),
+            bf16=args.device.type == "cpu" and args.mixed_precision == "bf16",
+            prompt_tokens=self._prompt_tokens(),
+            graph_length=self._graph_length(args) if packs else None,
+            dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.mixed_precision),
+        )
+        self.module.forward_pass = Forward(self.st, how)
+        self._finish(args)
+        if needs.views_differ_by_dropout and not (
+            args.lora_r and args.lora_dropout
+        ):  # of an effect from the first step
+            self._check_dropout()
+
+    @abstractmethod
+    def _create(self, args: Any, needs: Needs) -> None:
+        """Create `module`; see `build`."""
+
+    def _finish(self, args: Any) -> None:  # noqa: B027, a native model needs no check
+        """Check the module, once it has its forward pass."""
+
+    def _check(self, args: Any, needs: Needs) -> None:
+        """Raise UsageError for what the model cannot do, and for options that exclude each other."""
+        if self.is_static:
+            self._check_static(needs)
+        if args.gradient_cache_chunk_size and needs.map_layers:
+            option = needs.option("map_layers")
+            raise UsageError(
+                f"discards activations, and `{option}` needs the attention maps of the whole batch at once",
+                option="gradient_cache_chunk_size",
+                fix="Leave one out.",
+            )
+        sharding = sharded_by(args)
+        if needs.momentum and sharding:
+            option = needs.option("momentum")
+            raise UsageError(
+                f"needs whole weights for its momentum encoder, and {sharding[0]} shards them across processes",
+                option=option,
+                fix=f"Set `{option}` to 0, or use another file from configs/accelerate.",
+            )
+
+    def _check_static(self, needs: Needs) -> None:
+        """Raise UsageError for what only an encoder has."""
+        wanted = {
+            "map_layers": needs.map_layers,
+            "lm_head": needs.lm_head,
+            "momentum": needs.momentum,
+            "projection_head": needs.projection_head,
+            "dropout": needs.dropout is not None,
+            "view_rates": needs.view_rates,
+        }
+        for need, holds in wanted.items():
+            if holds:
+                option = needs.option(need)
+                raise UsageError(
+                    "needs an encoder, and this model is a table of token vectors",
+                    option=option,
+                    fix=f"Leave `{option}` out, or use another model.",
+                )
+
+    def _packs(self, args: Any, needs: Needs) -> bool:
+        """Return whether batches are packed: by default wherever the model, the options and the device allow it.
+
+        Raises:
+            UsageError: `padding_free` is set, and something excludes it.
+        """
+        reasons = unpackable(args, needs)
+        if not reasons and args.padding_free is not False and not reads_packed_rows(self.st):
+            reasons = ["a model whose modules need padded batches"]
+        if args.padding_free and reasons:
+            raise UsageError(f"cannot be combined with {reasons[0]}", option="padding_free", fix="Leave one out.")
+        is_fast = args.device.type == "cpu" or args.mixed_precision != "no"  # FlashAttention takes no float32
+        return not reasons and (is_fast if args.padding_free is None else args.padding_free)
+
+    def _graph_length(self, args: Any) -> int | None:
+        """Return the most tokens of a sentence, for CUDA graphs; None without them.
+
+        They are for one GPU, and for one forward and backward pass in each step: with several processes, gradients are
+        reduced while they are computed.
+        """
+        allowed = args.device.type == "cuda" and args.world_size == 1 and not args.gradient_cache_chunk_size
+        hooks = any(module._forward_hooks or module._forward_pre_hooks for module in self.st[0].auto_model.modules())
+        if not (args.cuda_graphs and allowed and not hooks):
+            return None
+        return min(self.length, args.max_seq_length or self.length)
+
+    @property
+    def packing(self) -> dict[str, Any]:
+        """Options of the record about packing, which the dropout masks depend on, after `build`."""
+        how = self.module.forward_pass.how
+        if not how.packs:
+            return {}
+        return {"padding_free": True} | ({"cpu_parts": how.threads} if how.threads > 1 else {})
+
+    def collate(self, rows: dict[str, Any]) -> dict[str, Any]:
+        """Return the rows of a forward pass with `packed` for `module`, on the device of the training.
+
+        Args:
+            rows: `input_ids`, `attention_mask` (N, L), `sentence_ids` (B,), and further values, on the CPU.
+        """
+        return rows | {"packed": self.module.forward_pass.collate(rows)}
+
+    def _prompt_tokens(self) -> int:
+        """Return the number of tokens of the prompt, without a special token at its end, if the pooling skips them."""
+        if not self.prompt or all(getattr(module, "include_prompt", True) for module in self.st):
+            return 0
+        ids = self.tokenizer(self.prompt)["input_ids"]
+        return len(ids) - (ids[-1] in self.tokenizer.all_special_ids)
+
+    def embeddings_in_training(self, texts: list[str]) -> Tensor:
+        """Return the embeddings (N, d) of texts as a step computes them."""
+        reading = {"padding": True, "truncation": True, "max_length": self.length, "return_token_type_ids": False}
+        batch = self.tokenizer(texts, return_tensors="pt", **reading)
+        rows = dict(batch) | {"sentence_ids": torch.arange(len(texts))}
+        forward = self.module.forward_pass
+        device = next(self.st.parameters()).device
+        how = {"device": device, "momentum": False, "reads_maps": False, "graph_length": None}
+        forward.how, before = replace(forward.how, **how), forward.how
+        try:
+            return forward.run(forward.collate(rows))[0]
+        finally:
+            forward.how = before
+
+    def _check_dropout(self) -> None:
+        """Raise UsageError if two forward passes give the same embeddings."""
+        training = self.module.training
+        self.module.train()
+        with torch.no_grad(), torch.random.fork_rng(), self.precision():
+            one, other = (self.embeddings_in_training(SAMPLE) for _ in range(2))
+        self.module.train(training)
+        if not torch.equal(one, other):
+            return
+        if any(isinstance(part, nn.Dropout) for part in self.st.modules()):
+            raise UsageError(
+                "Every dropout rate of this model is 0, so the two views of a sentence would be identical",
+                fix="Set `view_dropout`, for example to 0.1, or `view` to crop.",
+            )
+        raise UsageError(
+            f"{self.name} has no dropout, so the two views of a sentence would be identical",
+            option="view",
+            needed="views that differ in their tokens: crop or repetition",
+            fix="Set `view` to crop, or use a term with a guide alone (objective guided).",
+        )
+
+    def precision(self) -> Any:
+        """Return the context in which a model with some weights in half precision computes on a CPU."""
+        half = any(weight.dtype != torch.float32 for weight in self.module.parameters())
+        return torch.autocast("cpu", torch.bfloat16) if half else nullcontext()
 
     @abstractmethod
     def save(self, folder: str | Path, usual: Callable[[], None], module: nn.Module | None = None) -> None:
@@ -192,26 +379,55 @@ class TrainedModel(ABC):
         """The entries of a run's record that only this backend has."""
         return {}
 
-    def unsupported(self, term: Term) -> str | None:
-        """Return what a term needs that the model lacks; None if it can be trained with it."""
-        return None
+
+@contextmanager
+def naming(option: str) -> Iterator[None]:
+    """Let a UsageError that names no option of the run name this one."""
+    try:
+        yield
+    except UsageError as error:
+        if error.option == "model_name":
+            error.option = option
+        raise
+
+
+def unpackable(args: Any, needs: Needs) -> list[str]:
+    """Return the options that require padded batches."""
+    reasons = {
+        "`view_dropout`": needs.view_rates is not None,
+        "attention maps": bool(needs.map_layers),
+        "`gradient_checkpointing`": args.gradient_checkpointing,
+        "`torch_compile`": args.torch_compile,
+        "`neftune_noise_alpha`": args.neftune_noise_alpha is not None,  # scaled by the padded length of the batch
+        **dict.fromkeys(sharded_by(args), True),
+    }
+    return [reason for reason, holds in reasons.items() if holds]
+
+
+def sharded_by(args: Any) -> list[str]:
+    """Return which of FSDP and DeepSpeed shard weights, gradients or optimizer state across processes."""
+    plugins = {"FSDP": args.fsdp, "DeepSpeed": args.deepspeed}
+    launched = {name: str_to_bool(os.environ.get(f"ACCELERATE_USE_{name.upper()}", "false")) for name in plugins}
+    return [name for name, value in plugins.items() if value or launched[name]]
 
 
 def open_to_train(
-    model: str | Path | SentenceTransformer, args: Any, tokenizer: PreTrainedTokenizerBase | None = None
+    model: str | Path | SentenceTransformer | InforMinMixin,
+    args: Any,
+    tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> TrainedModel:
-    """Open a model to train, and choose its backend: the only place that does.
+    """Open a model to train.
 
-    BERT and RoBERTa with [CLS], mean or last-token pooling are native. Every other SentenceTransformer, a model in
-    memory, and every model with LoRA or `backend` st, is trained by its own modules.
+    BERT and RoBERTa with [CLS], mean or last-token pooling are trained as the classes of `modeling_informin`. Every
+    other SentenceTransformer, a SentenceTransformer in memory, and every model with LoRA is trained as it is.
 
     Args:
-        model: Hub id, folder, or a SentenceTransformer.
-        args: `InforMinTrainingArguments`, before `resolve`.
-        tokenizer: Tokenizer of a native model; None for its own.
+        model: Hub id, folder, SentenceTransformer, or an object of a class of `modeling_informin`.
+        args: `InforMinTrainingArguments`.
+        tokenizer: Tokenizer of a BERT or RoBERTa; None for its own. An object needs one.
 
     Raises:
-        UsageError: The model cannot be loaded, or `backend` is native and it is not.
+        UsageError: The model cannot be loaded, or an option does not fit it.
     """
     from informin.models.native import NativeModel  # these modules import this one
     from informin.models.wrapper import WrappedModel
@@ -219,19 +435,29 @@ def open_to_train(
     set_seed(args.seed)  # of weights that are newly initialized
     if isinstance(model, SentenceTransformer):
         return WrappedModel(load_model(model), source_of(model))
+    if isinstance(model, InforMinMixin):
+        return NativeModel(*_around(model, tokenizer), tokenizer, given=model)
     st, pooling_chosen = _opened(name_of(model), args)
-    native = is_native(st)
-    if args.backend == "native" and not native:
-        raise UsageError(
-            f"is native, but {model} is not a BERT or RoBERTa with cls, mean or last pooling", option="backend"
-        )
-    wrapped = args.backend == "st" or args.lora_r is not None or not native
-    if wrapped and pooling_chosen and file_of(name_of(model), "modules.json", args.model_revision):
+    wrapped = args.lora_r is not None or not is_native(st)
+    if wrapped and pooling_chosen and file_of(name_of(model), "modules.json", args.revision):
         raise UsageError(
             f"is {args.pooler}, but a SentenceTransformer has its own pooling", option="pooler", needed="auto"
         )
     kind = WrappedModel if wrapped else NativeModel
     return kind(st, source_of(st), None if wrapped else tokenizer)
+
+
+def _around(model: InforMinMixin, tokenizer: PreTrainedTokenizerBase | None) -> tuple[SentenceTransformer, Source]:
+    """Return an object of `modeling_informin` as a SentenceTransformer with other weights, and where it comes from."""
+    if tokenizer is None:
+        raise UsageError("is missing", option="processing_class", fix="Pass the tokenizer of the model.")
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        st = load_model(folder, device="cpu")
+    source = Source(model.config._name_or_path or type(model).__name__)
+    st.informin_source = source
+    return st, source
 
 
 def is_native(st: SentenceTransformer) -> bool:
@@ -255,8 +481,8 @@ def _opened(name: str, args: Any) -> tuple[SentenceTransformer, bool]:
 
     A model that stores no pooling gets [CLS]. A pooling other than the model's own drops its normalization.
     """
-    how = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code, "device": "cpu"}
-    stores = file_of(name, "modules.json", args.model_revision) is not None
+    how = {"revision": args.revision, "trust_remote_code": args.trust_remote_code, "device": "cpu"}
+    stores = file_of(name, "modules.json", args.revision) is not None
     if not stores:
         chosen = "cls" if args.pooler in ("auto", "st") else args.pooler
         return load_model(name, pooler=chosen, **how), args.pooler not in ("auto", "st")

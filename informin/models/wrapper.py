@@ -1,67 +1,71 @@
-"""Train any SentenceTransformer as it is: its own modules compute the embedding.
-
-The terms of an objective see the same output as from a native model. Terms that need internals of the encoder
-(attention maps, masked tokens, a momentum copy) need a native model.
-"""
+"""Train any SentenceTransformer as it is: its own modules compute the embedding."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Router
+from sentence_transformers.models import Normalize, Router
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from torch.nn.functional import normalize
+from transformers import (
+    MODEL_FOR_MASKED_LM_MAPPING,
+    AutoModelForMaskedLM,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    set_seed,
+)
+from transformers.modeling_outputs import BaseModelOutput
 
-from informin.errors import UsageError
+from informin.errors import UsageError, counted
 from informin.models.embedding import width_of
 from informin.models.lora import add_lora, without_lora
-from informin.models.opening import Source, load_model
-from informin.models.trained import Encode, TrainedModel, copied
-from informin.objectives.terms import Term
-from modeling_informin import InforMinOutput
+from informin.models.opening import SAFE, Source, load_model
+from informin.models.trained import SAMPLE, Encode, Needs, TrainedModel, copied
+from informin.views.attention import set_dropout
+from modeling_informin import InforMinOutput, ProjectionHead, TrainingMixin
 
-HEADS_FILE = "heads.safetensors"  # of the objective's terms, in checkpoints
+HEADS_FILE = "heads.safetensors"  # in checkpoints: the projection head, the language-model head, and those of the terms
 TRAINED_FILE = "trained.safetensors"  # with LoRA: all weights that training changes, in checkpoints
-SAMPLE = ["A dog sleeps.", "The price of the old house by the river fell again last year."]
 UNLIMITED = 1_000_000  # tokens; maximum length of models that do not truncate, such as static embeddings
 TOLERANCE, HALF_TOLERANCE = 1e-3, 0.05  # of the length of an embedding, the second with weights in bfloat16
 
 
 class WrapperConfig(PreTrainedConfig):
-    """Replaces the configuration of a native model: `hidden_size` is the dimension of the embeddings."""
+    """Describes a SentenceTransformer in training: `hidden_size` is the dimension of its embeddings."""
 
     model_type = "sentence-transformers"
 
-    def __init__(self, hidden_size: int = 768, informin: dict | None = None, **kwargs):
+    def __init__(self, hidden_size: int = 768, informin: dict | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.hidden_size, self.informin = hidden_size, informin or {}
 
 
-class SentenceTransformerForInforMinCL(nn.Module):
-    """A SentenceTransformer whose forward returns `InforMinOutput`. There is no projection head.
+class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
+    """A SentenceTransformer whose forward pass in training returns `InforMinOutput`.
 
     Attributes:
         st: The SentenceTransformer.
         config: Dimension of the embeddings, and `informin`, the settings of the run.
-        heads: Heads of the objective's terms.
-        chunk_size: See `modeling_informin.InforMinMixin`.
-        prompt_tokens: Tokens of the prompt that the pooling leaves out.
+        mlp: The projection head; None without one.
+        lm_head: The language-model head; None without one.
     """
 
     supports_gradient_checkpointing = True
 
-    def __init__(self, st: SentenceTransformer, config: WrapperConfig, prompt_tokens: int = 0):
+    def __init__(self, st: SentenceTransformer, config: WrapperConfig, lm_head: nn.Module | None = None):
         super().__init__()
-        self.st, self.config, self.prompt_tokens = st, config, prompt_tokens
+        self.st, self.config, self.lm_head = st, config, lm_head
         self.heads = nn.ModuleDict()
-        self.chunk_size: int | None = None
-        self.is_static = type(st[0]).__name__ == "StaticEmbedding"
+        self.mlp: ProjectionHead | None = None
+        if config.informin["projection_head"] == "mlp":
+            self.mlp = ProjectionHead(config.hidden_size)
+            self.mlp.apply(self._init_weights)
 
     @property
     def _no_split_modules(self) -> list[str]:  # read by accelerate, for FSDP
@@ -71,10 +75,19 @@ class SentenceTransformerForInforMinCL(nn.Module):
     def device(self) -> torch.device:
         return next(self.st.parameters()).device
 
+    @property
+    def base_model(self) -> nn.Module:
+        """The encoder, which a momentum encoder follows."""
+        return self.st[0].auto_model
+
     def _init_weights(self, module: nn.Module) -> None:
-        """Initialize a new layer of a head as PyTorch does: not every model has an initialization for all layers."""
+        """Initialize a new layer as BERT does; not every model has an initialization for all layers."""
         if callable(reset := getattr(module, "reset_parameters", None)):
             reset()
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
 
     def forward(
         self,
@@ -83,29 +96,15 @@ class SentenceTransformerForInforMinCL(nn.Module):
         lm_labels: Tensor | None = None,
         output_attentions: bool = False,
         views: dict[str, Any] | None = None,
+        packed: Any = None,
     ) -> InforMinOutput:
-        """Embed N rows of L tokens; see `modeling_informin.InforMinMixin.forward`."""
-        if self.training and self.chunk_size and len(input_ids) > self.chunk_size:
-            chunks = zip(input_ids.split(self.chunk_size), attention_mask.split(self.chunk_size))
-            parts = [checkpoint(self._embed, ids, mask, use_reentrant=False) for ids, mask in chunks]
-            embeddings = torch.cat(parts)
-        else:
-            embeddings = self._embed(input_ids, attention_mask)
-        heads = None
-        if self.training and views is not None:
-            rows = slice(2 * len(views["sentence_ids"]))
-            inputs = {"input_ids": input_ids[rows], "attention_mask": attention_mask[rows], **views}
-            heads = {name: head(self, embeddings[rows], **inputs) for name, head in self.heads.items()}
-        return InforMinOutput(pooler_output=embeddings, projection=embeddings, heads=heads)
+        """Embed the rows of `packed`; see `modeling_informin.InforMinMixin.forward`."""
+        return self.training_outputs(packed, input_ids, attention_mask, views)
 
-    def _embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        features: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
-        if self.is_static:
-            ends = attention_mask.sum(1).cumsum(0)
-            features = {"input_ids": input_ids[attention_mask.bool()], "offsets": ends - attention_mask.sum(1)}
-        elif self.prompt_tokens:
-            features["prompt_length"] = self.prompt_tokens
-        return self.st(features)["sentence_embedding"][:, : self.st.truncate_dim]
+    def lm_logits(self, tokens: Tensor) -> Tensor:
+        """Return the logits (M, V) of the language-model head for hidden states (M, d)."""
+        assert self.lm_head is not None, "labels need a language-model head"
+        return self.lm_head(tokens)
 
     def activation_checkpointing_enable(self, **options: Any) -> None:
         """Recompute the activations of the transformer's layers in the backward pass; see transformers' method."""
@@ -116,10 +115,36 @@ class SentenceTransformerForInforMinCL(nn.Module):
     gradient_checkpointing_enable = activation_checkpointing_enable
 
 
+class GivenStates(nn.Module):
+    """Stands for an encoder, and returns the states that it is given."""
+
+    def forward(self, inputs_embeds: Tensor, **_: Any) -> BaseModelOutput:
+        """Return (1, M, d) as the last hidden state."""
+        return BaseModelOutput(last_hidden_state=inputs_embeds)
+
+
+class LanguageModelHead(nn.Module):
+    """The pretrained head of a masked language model, without its encoder. Its decoder shares the word embeddings.
+
+    Attributes:
+        model: The model of transformers, whose encoder is replaced.
+    """
+
+    def __init__(self, model: Any, encoder: Any):
+        super().__init__()
+        setattr(model, model.base_model_prefix, encoder)
+        model.tie_weights()  # with the word embeddings that are trained
+        setattr(model, model.base_model_prefix, GivenStates())
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits (M, V) for hidden states (M, d)."""
+        return self.model(inputs_embeds=tokens[None]).logits[0]
+
+
 class WrappedModel(TrainedModel):
     """A SentenceTransformer in training; see `TrainedModel`."""
 
-    backend = "st"
     pooling = "st"
 
     def __init__(self, st: SentenceTransformer, source: Source, tokenizer: PreTrainedTokenizerBase | None = None):
@@ -134,7 +159,8 @@ class WrappedModel(TrainedModel):
             if "modeling_informin" in str(getattr(getattr(module, "config", None), "auto_map", "")):
                 del module.config.auto_map, module.config.informin
         self.tokenizer = training_tokenizer(st)
-        self._config = WrapperConfig(width_of(st), pad_token_id=self.tokenizer.pad_token_id)
+        shape = {} if self.is_static else shape_of(st[0].config)
+        self._config = WrapperConfig(width_of(st), pad_token_id=self.tokenizer.pad_token_id, **shape)
         self._lora = self._trusted = False
 
     @property
@@ -145,45 +171,17 @@ class WrappedModel(TrainedModel):
     def length(self) -> int:
         return int(min(self.st.max_seq_length or UNLIMITED, UNLIMITED))
 
-    def packs(self, args: Any) -> bool:
-        return False
-
-    def defaults(self, args: Any) -> dict[str, Any]:
-        return {"projection_head": args.projection_head or "none"}
-
     @property
     def record_entries(self) -> dict[str, Any]:
         return {"dimensions": self._config.hidden_size}
 
-    def unsupported(self, term: Term) -> str | None:
-        needs = {
-            "attention maps": term.reads_maps,
-            "a language-model head": term.lm_head,
-            "masked tokens": term.masking is not None,
-            "a momentum copy of the encoder": term.follows_weights,
-        }
-        return next((what for what, holds in needs.items() if holds), None)
-
-    def check(self, args: Any) -> None:
-        unsupported: dict[str, Any] = {term.weight or "objective": self.unsupported(term) for term in args.terms}
-        unsupported |= {
-            "projection_head": args.projection_head != "none" and "a projection head",
-            "view_dropout": args.view_dropout is not None and "another dropout rate",
-            "padding_free": args.padding_free and "packing",
-        }
-        for name, what in unsupported.items():
-            if what:
-                raise UsageError(
-                    f"requires a native BERT or RoBERTa for {what}; this model is trained as a SentenceTransformer",
-                    option=name,
-                    fix=f"Leave `{name}` out, or use a BERT-like encoder.",
-                )
-
-    def build(self, args: Any) -> None:
-        st, settings = self.st, {name: value for name, value in args.model_settings.items() if name != "prompt"}
+    def _create(self, args: Any, needs: Needs) -> None:
+        st = self.st
         self._lora, self._trusted = args.lora_r is not None, args.trust_remote_code
         if not self.source.folder and self.source.revision is None and args.measure_drift and not self._lora:
             self.before = copied(st)
+        if needs.dropout is not None:
+            set_dropout(st[0].auto_model, needs.dropout)
         if self._lora:
             if args.bf16:
                 st.to(torch.bfloat16)
@@ -191,37 +189,62 @@ class WrappedModel(TrainedModel):
         for weight in st.parameters():
             if weight.requires_grad:
                 weight.data = weight.data.float()
-        self._config.informin = settings | {"pooling": "st", "lora": self._lora} | self.prompt_settings(args)
-        self.module = SentenceTransformerForInforMinCL(st, self._config)
-        self.module.prompt_tokens = self._prompt_tokens()
+        heads = {"projection_head": "mlp" if needs.projection_head else "none", "lm_head": needs.lm_head}
+        self._config.informin = needs.settings | heads | {"pooling": "st", "lora": self._lora}
+        self._config.informin |= self.prompt_settings(args)
+        set_seed(args.seed)  # for newly initialized heads
+        lm_head = self._lm_head(needs) if needs.lm_head else None
+        self.module = SentenceTransformerForInforMinCL(st, self._config, lm_head)
+
+    def _lm_head(self, needs: Needs) -> nn.Module:
+        """Return the pretrained language-model head of the source.
+
+        Raises:
+            UsageError: transformers has no such class for the model, or the source lacks the weights.
+        """
+        option, encoder = needs.option("lm_head"), self.st[0].auto_model
+        if type(encoder.config) not in MODEL_FOR_MASKED_LM_MAPPING or len(self.st) < 1 or not self._is_stored:
+            raise UsageError(
+                f"needs a pretrained language-model head, which transformers does not have for {self.name}",
+                option=option,
+                fix=f"Set `{option}` to 0, or use an encoder that was trained with masked language modeling.",
+            )
+        model, report = AutoModelForMaskedLM.from_pretrained(
+            self.name,
+            revision=self.source.revision,
+            dtype=torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
+            **SAFE,
+        )
+        if report["missing_keys"]:
+            missing = sorted(report["missing_keys"])
+            raise UsageError(
+                f"{self.name} lacks {counted(len(missing), 'weight')} that the objective needs, such as {missing[0]}",
+                option="model_name",
+                fix=f"Use a checkpoint with a language-model head, or set `{option}` to 0.",
+            )
+        return LanguageModelHead(model, encoder)
+
+    @property
+    def _is_stored(self) -> bool:
+        """Whether the model comes from a folder or the Hub, and not from memory."""
+        return self.source.folder is not None or self.source.revision is not None
+
+    def _finish(self, args: Any) -> None:
         self._check_embeddings()
         self._freeze_unused()
-
-    def _prompt_tokens(self) -> int:
-        """Return the number of tokens of the prompt, without a special token at its end, if the pooling skips them."""
-        if not self.prompt or all(getattr(module, "include_prompt", True) for module in self.st):
-            return 0
-        ids = self.tokenizer(self.prompt)["input_ids"]
-        return len(ids) - (ids[-1] in self.tokenizer.all_special_ids)
-
-    def _batch(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        batch = self.tokenizer(texts, padding=True, truncation=True, max_length=self.length, return_tensors="pt")
-        return batch["input_ids"].to(self.module.device), batch["attention_mask"].to(self.module.device)
-
-    def _precision(self) -> tuple[float, Any]:
-        """Return the tolerance of embeddings, and a context of the precision of the weights."""
-        half = any(weight.dtype != torch.float32 for weight in self.module.parameters())
-        return (HALF_TOLERANCE, torch.autocast("cpu", torch.bfloat16)) if half else (TOLERANCE, nullcontext())
 
     def _check_embeddings(self) -> None:
         """Raise UsageError if the rows of tokens in training would not give the model's own embeddings."""
         self.module.eval()
-        tolerance, precision = self._precision()
-        with torch.no_grad(), precision:
-            ours = self.module(*self._batch([self.prompt + text for text in SAMPLE])).pooler_output.float().cpu()
+        half = any(weight.dtype != torch.float32 for weight in self.module.parameters())
+        with torch.no_grad(), self.precision():
+            ours = self.embeddings_in_training([self.prompt + text for text in SAMPLE]).float().cpu()
             theirs = torch.as_tensor(self.encode(SAMPLE, 2)).float()
+        ours = normalize(ours) if isinstance(list(self.st)[-1], Normalize) else ours
         difference = float((ours - theirs).abs().max() / theirs.norm(dim=1).max())
-        if not difference < tolerance:
+        if not difference < (HALF_TOLERANCE if half else TOLERANCE):
             raise UsageError(
                 f"{self.name} cannot be trained: its tokens give other embeddings than its `encode` ({difference:.2g})",
                 option="model_name",
@@ -233,29 +256,12 @@ class WrappedModel(TrainedModel):
         self.module.eval()
         if not any(weight.requires_grad for weight in self.module.parameters()):
             raise UsageError(f"{self.name} has no weights to train: all are frozen", option="model_name")
-        with self._precision()[1]:
-            self.module(*self._batch(SAMPLE)).pooler_output.float().sum().backward()
-        for weight in self.module.parameters():
+        with self.precision():
+            self.embeddings_in_training(SAMPLE).float().sum().backward()
+        for weight in self.st.parameters():
             if weight.requires_grad and weight.grad is None:
                 weight.requires_grad_(False)
         self.module.zero_grad()
-
-    def prepare(self, args: Any, map_layers: Sequence[int], copies: int, dropout_only: bool) -> None:
-        self.module.chunk_size = args.gradient_cache_chunk_size
-        if not dropout_only or (self._lora and args.lora_dropout):  # which has an effect from the first step on
-            return
-        batch, training = self._batch(SAMPLE), self.module.training
-        self.module.train()
-        with torch.no_grad():
-            one, other = (self.module(*batch).pooler_output for _ in range(2))
-        self.module.train(training)
-        if torch.equal(one, other):
-            raise UsageError(
-                f"{self.name} has no dropout, so the two views of a sentence would be identical",
-                option="view",
-                needed="views that differ in their tokens: crop or repetition",
-                fix="Set `view` to crop, or use a term with a guide alone (objective guided).",
-            )
 
     def original(self, args: Any) -> Encode:
         if not self._lora:
@@ -274,8 +280,11 @@ class WrappedModel(TrainedModel):
         trained: Any = module or self.module
         with self.finished(module):
             trained.st.save_pretrained(str(folder), create_model_card=False)
-        if trained.heads:
-            save_file(trained.heads.state_dict(), folder / HEADS_FILE, {"format": "pt"})
+        shared = {id(weight) for weight in trained.st.parameters()}  # such as the decoder of the language-model head
+        others = trained.state_dict(keep_vars=True).items()
+        heads = {name: x.data for name, x in others if not name.startswith("st.") and id(x) not in shared}
+        if heads:
+            save_file(heads, folder / HEADS_FILE, {"format": "pt"})
         if self._lora:
             weights = {name: x.data for name, x in trained.named_parameters() if x.requires_grad}
             save_file(weights, folder / TRAINED_FILE, {"format": "pt"})
@@ -289,8 +298,8 @@ class WrappedModel(TrainedModel):
             missing = self.st.load_state_dict(saved, strict=False).missing_keys
             if missing := [name for name in missing if ".pooler." not in name]:
                 raise UsageError(f"{folder} lacks weights, such as {missing[0]}", fix="Use another checkpoint.")
-        if self.module.heads:
-            self.module.heads.load_state_dict(load_file(Path(folder, HEADS_FILE)))
+        if Path(folder, HEADS_FILE).exists():
+            self.module.load_state_dict(load_file(Path(folder, HEADS_FILE)), strict=False)
 
     @contextmanager
     def reading(self, module: nn.Module | None) -> Iterator[None]:
@@ -300,6 +309,11 @@ class WrappedModel(TrainedModel):
             yield
         finally:
             self.st = own
+
+
+def shape_of(config: Any) -> dict[str, int]:
+    """Return the numbers of layers and heads of an encoder, which attention maps depend on."""
+    return {"num_hidden_layers": config.num_hidden_layers, "num_attention_heads": config.num_attention_heads}
 
 
 def training_tokenizer(st: SentenceTransformer) -> PreTrainedTokenizerBase:

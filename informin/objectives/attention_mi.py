@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from informin.errors import UsageError
-from informin.objectives.terms import PaperRow, Term, Views, check_value, needed, option
+from informin.objectives.terms import Term, Views, check_value, needed, option
 
 FORMS = ("paper", "code")
 # Smaller probabilities count as 0, because the gradient of their logarithm, 1/x, can overflow.
@@ -192,36 +192,25 @@ class AttentionMI(Term):
 
     name = "attention_mi"
     title = "attention mutual information"
-    weight = "attention_mi_weight"
     paper = "micse"
     reads_maps = True
 
-    attention_mi_weight: float = option(0, "Weight of the attention mutual information loss, miCSE's lambda.")
-    attention_mi_form: str = option(
+    weight: float = option(2.5e-3, "Weight of the attention mutual information loss, miCSE's lambda.")
+    form: str = option(
         "paper",
         "Form of the attention mutual information: `paper`, or `code` as in the authors' code.",
         choices=FORMS,
     )
-    attention_mi_layers: list[int] | None = option(
+    layers: list[int] | None = option(
         None, "Layers, counted from 0, whose attention maps are compared. Default: the upper third."
     )
 
     def map_layers(self, config) -> list[int]:
         """See `attention_layers`. Raise UsageError if the encoder's heads or layers cannot be paired."""
-        layers = attention_layers(config.num_hidden_layers, self.attention_mi_layers)
-        check_tiles(len(layers), config.num_attention_heads, self.attention_mi_form)
+        layers = attention_layers(config.num_hidden_layers, self.layers)
+        check_tiles(len(layers), config.num_attention_heads, self.form)
         return layers
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        ami, positions = attention_mi(needed(views.maps1), needed(views.maps2), views.mask, self.attention_mi_form)
-        return {"attention_mi": ami, "attention_mi_positions": positions}
-
-
-MICSE_ROWS = {  # Klein and Nabi (2023), section 3.1
-    ("bert", 768): PaperRow(
-        "miCSE, section 3.1, bert-base",
-        50,
-        3e-5,
-        {"warmup_steps": 250, "attention_mi_weight": 2.5e-3, "queue_size": 384},
-    ),
-}
+        value, positions = attention_mi(needed(views.maps1), needed(views.maps2), views.mask, self.form)
+        return {"attention_mi": value, "attention_mi_positions": positions}

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,9 +10,10 @@ from torch.nn.functional import cross_entropy, normalize
 
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError
-from informin.objectives.false_negatives import copies
+from informin.objectives.false_negatives import SIMILARITIES, batch_threshold, copies, false_negative_mask
 from informin.objectives.numerics import in_float32, mean_over_anchors
-from informin.objectives.terms import PaperRow, Term, Views, check_value, needed, option
+from informin.objectives.queue import MomentumQueue
+from informin.objectives.terms import Guide, GuideNeeds, Term, Views, check_value, needed, option
 
 
 @in_float32
@@ -27,7 +29,7 @@ def contrast(
 
     Use it to train on unlabeled sentences, with two dropout views of each sentence. It is the base of SimCSE, miCSE and
     InforMin-CL. Use large batches, or a queue, for more negatives. If many sentences of a batch have the same meaning,
-    give these false negatives a lower weight (see `FalseNegatives`).
+    give these false negatives a lower weight (see `Contrast`).
 
     Also known as InfoNCE, NT-Xent, MultipleNegativesRankingLoss, or softmax loss with in-batch negatives. With `queue`
     it is the loss of MoCo; with weights of 0 and 1, that of GISTEmbed.
@@ -49,7 +51,8 @@ def contrast(
         queue_false_negatives: True where a queue entry must not be an anchor's negative, such as an earlier embedding
             of the same sentence, (N, Q) bool.
         negative_weights: Weight w_ik of each candidate of the W processes as a negative of each anchor, 0 or more,
-            (N, W*N). 0 leaves a candidate out. Does not affect the anchor's own second view and the queue.
+            (N, W*N), or bool for weights of 0 and 1. 0 leaves a candidate out. Does not affect the anchor's own second
+            view and the queue.
 
     Returns:
         The mean loss over the local anchors, a scalar.
@@ -94,30 +97,111 @@ def contrast(
     return mean_over_anchors(loss_of, anchors, targets, negative_weights, queue_false_negatives)
 
 
+QUEUE_FIELDS = ("queue_size", "momentum_decay", "momentum_dropout")
+FALSE_NEGATIVE_FIELDS = ("false_negative_fraction", "false_negative_weight", "false_negative_similarity")
+
+
 @dataclass
 class Contrast(Term):
-    """Contrastive loss, with the negatives of `Queue` and the weights of `FalseNegatives` if these are on."""
+    """Contrastive loss, optionally with a queue of further negatives and with lower weights for false negatives.
 
-    name = "contrast"
-    title = "contrast"
+    The queue (a momentum queue, or memory bank) holds embeddings of earlier batches. Use it if memory limits the batch
+    size. An anchor's own sentence in the queue does not count as its negative.
+
+    False negatives are the most similar pairs of different sentences in a batch. By default they are left out.
+    Similarity is that of the guide, or of the trained model's own projections in this step, without gradient. The
+    queue's embeddings all keep weight 1. See `contrast` and `false_negative_mask`.
+
+    Source:
+        Queue: He et al. (2020), MoCo, section 3.2; Klein and Nabi (2023), miCSE. Weights of false negatives: Chen et
+        al. (2022), InforMin-CL, limitations.
+    """
+
     paper = "simcse"
+    head_name = "queue"
     smallest_batch = 2  # one negative
 
+    weight: float = option(1.0, "Weight of the contrastive loss.")
     temperature: float = option(0.05, "Temperature of the contrastive loss.")
+    queue_size: int = option(
+        0, "Number of embeddings from earlier batches to use as further negatives in the contrastive loss."
+    )
+    momentum_decay: float = option(0.995, "Decay of the moving average of the momentum encoder, which fills the queue.")
+    momentum_dropout: float = option(0.3, "Dropout rate of the momentum encoder.")
+    false_negative_fraction: float = option(
+        0.0, "Fraction of all sentence pairs to treat as false negatives: the most similar ones."
+    )
+    false_negative_weight: float = option(
+        0.0, "Weight of false negatives in the denominator of the contrastive loss; 0 leaves them out."
+    )
+    false_negative_similarity: str = option(
+        "guide",
+        "Whose similarities find false negatives: those of the `guide`, or of the trained `model` in each batch.",
+        choices=SIMILARITIES,
+    )
 
     def check(self) -> None:
         fits = 0 < self.temperature < math.inf
         check_value(fits, "temperature", self.temperature, "a number above 0 (the papers use 0.05)")
+        check_value(self.queue_size >= 0, "queue_size", self.queue_size, "0 (no queue) or more")
+        check_value(0 < self.momentum_decay < 1, "momentum_decay", self.momentum_decay, "a fraction between 0 and 1")
+        for name in ("momentum_dropout", "false_negative_fraction", "false_negative_weight"):
+            value = getattr(self, name)
+            check_value(0 <= value < 1, name, value, "0 or more, and below 1")
 
-    def loss(self, views: Views) -> dict[str, Tensor]:
+    def options(self) -> dict[str, Any]:
+        unused = ["contrast_weight"] if self.weight == 1 else []  # which is implied
+        unused += [] if self.queue_size else QUEUE_FIELDS
+        unused += [] if self.false_negative_fraction else FALSE_NEGATIVE_FIELDS
+        return {name: value for name, value in super().options().items() if name not in unused}
+
+    @property
+    def keeps_average(self) -> bool:
+        return self.queue_size > 0
+
+    @property
+    def guide_needs(self) -> GuideNeeds | None:
+        is_asked = self.false_negative_fraction > 0 and self.false_negative_similarity == "guide"
+        return GuideNeeds() if is_asked else None
+
+    def prepare(self, guide: Guide) -> None:
+        self._guide = guide
+        self._threshold = guide.quantile(self.false_negative_fraction)
+
+    def head(self, model) -> MomentumQueue | None:
+        if not self.queue_size:
+            return None
+        return MomentumQueue(model, self.queue_size, self.momentum_decay, self.momentum_dropout)
+
+    def check_sentences(self, number: float) -> None:
+        if self.queue_size > number:
+            raise UsageError(
+                f"is {self.queue_size}, but the run uses only {number} sentences",
+                option="queue_size",
+                needed=f"at most {number}",
+                fix="Reduce it, or add sentences or steps.",
+            )
+
+    def loss(self, views: Views) -> Tensor:
         earlier, ids = views.heads.get("queue", (None, None))
         excluded = None if ids is None else copies(needed(views.sentence_ids), ids)
-        return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, excluded, views.negative_weights)}
+        return contrast(views.z1, views.z2, self.temperature, earlier, excluded, self._negative_weights(views))
 
+    def _negative_weights(self, views: Views) -> Tensor | None:
+        """Return the weight of each candidate as a negative, (B, W*B); 0 for copies of the sentence."""
+        if not self.false_negative_fraction:
+            return views.negatives
+        are_false = self._false_by_guide(views) if self.guide_needs else self._false_by_model(views)
+        weights = torch.where(are_false, self.false_negative_weight, 1.0)
+        return weights if views.negatives is None else weights * views.negatives
 
-SIMCSE_ROWS = {  # Gao et al. (2021), appendix A
-    ("bert", 768): PaperRow("SimCSE, appendix A, bert-base", 64, 3e-5),
-    ("bert", 1024): PaperRow("SimCSE, appendix A, bert-large", 64, 1e-5),
-    ("roberta", 768): PaperRow("SimCSE, appendix A, roberta-base", 512, 1e-5),
-    ("roberta", 1024): PaperRow("SimCSE, appendix A, roberta-large", 512, 3e-5),
-}
+    def _false_by_guide(self, views: Views) -> Tensor:
+        guide = self._guide.lookup(needed(views.row), views.z1.device)
+        return false_negative_mask(guide, guide, self._threshold)
+
+    def _false_by_model(self, views: Views) -> Tensor:
+        z1 = normalize(views.z1.detach().float(), dim=-1)
+        z2 = normalize(views.z2.detach().float(), dim=-1)
+        left_out = None if views.negatives is None else ~views.negatives
+        threshold = batch_threshold(z1, z2, self.false_negative_fraction, left_out)
+        return false_negative_mask(z1, z2, threshold)

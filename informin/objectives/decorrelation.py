@@ -10,7 +10,7 @@ from torch.nn.functional import batch_norm, cosine_similarity
 
 from informin.errors import UsageError
 from informin.objectives.numerics import in_float32
-from informin.objectives.terms import Head, PaperRow, Term, Views, check_value, option
+from informin.objectives.terms import Head, Term, Views, check_value, option
 
 FORMS = ("paper", "code")
 
@@ -121,8 +121,12 @@ class Projector(Head):
         super().__init__()
         with torch.device("meta"):
             self.layers = nn.Sequential(
-                *(nn.Linear(model.config.hidden_size, size), nn.BatchNorm1d(size), nn.ReLU(inplace=True)),
-                *(nn.Linear(size, size, bias=False), nn.BatchNorm1d(size), nn.ReLU(inplace=True)),
+                nn.Linear(model.config.hidden_size, size),
+                nn.BatchNorm1d(size),
+                nn.ReLU(inplace=True),
+                nn.Linear(size, size, bias=False),
+                nn.BatchNorm1d(size),
+                nn.ReLU(inplace=True),
                 nn.Linear(size, size, bias=False),
             )
         self.layers.to_empty(device=model.device)
@@ -138,46 +142,29 @@ class Projector(Head):
 class SelfContrast(Term):
     """SCD's repulsion of the two views. See `self_contrast`."""
 
-    name = "self_contrast"
     title = "self-contrast"
-    weight = "self_contrast_weight"
     paper = "scd"
 
-    self_contrast_weight: float = option(0, "Weight of SCD's self-contrastive loss.")
-    self_contrast_form: str = option(
+    weight: float = option(1.0, "Weight of SCD's self-contrastive loss.")
+    form: str = option(
         "paper", "Form of the self-contrastive loss: `paper`, or `code` as in the authors' code.", choices=FORMS
     )
 
-    def loss(self, views: Views) -> dict[str, Tensor]:
-        return {"self_contrast": self_contrast(views.z1, views.z2, self.self_contrast_form)}
-
-
-def _row(name: str, weight: float, off_diagonal_weight: float, view_dropout: list[float]) -> PaperRow:
-    weights = {"decorrelation_weight": weight, "off_diagonal_weight": off_diagonal_weight, "self_contrast_weight": 1.0}
-    return PaperRow(name, 192, 3e-5, weights | {"view_dropout": view_dropout})
-
-
-SCD_ROWS = {  # Klein and Nabi (2022), section 3.1
-    ("bert", 768): _row("SCD, section 3.1, bert-base", 0.005, 0.013, [0.05, 0.15]),
-    ("roberta", 768): _row("SCD, section 3.1, roberta-base", 0.0033, 0.028, [0.065, 0.24]),
-}
+    def loss(self, views: Views) -> Tensor:
+        return self_contrast(views.z1, views.z2, self.form)
 
 
 @dataclass
 class Decorrelation(Term):
     """Decorrelation of the features of a projection of both views. See `decorrelation`."""
 
-    name = "decorrelation"
     title = "decorrelation of features"
-    weight = "decorrelation_weight"
     paper = "scd"
     smallest_batch = 2  # to have a variance
-    fixed = ("projector_size",)
 
-    decorrelation_weight: float = option(0, "Weight of the decorrelation loss, SCD's alpha.")
+    weight: float = option(0.005, "Weight of the decorrelation loss, SCD's alpha.")
     off_diagonal_weight: float = option(
-        SCD_ROWS["bert", 768].options["off_diagonal_weight"],
-        "Weight of correlations between different features in the decorrelation loss, SCD's lambda.",
+        0.013, "Weight of correlations between different features in the decorrelation loss, SCD's lambda."
     )
     projector_size: int = option(4096, "Output dimension of the projector for the decorrelation loss.")
 
@@ -189,5 +176,6 @@ class Decorrelation(Term):
     def head(self, model: nn.Module) -> Projector:
         return Projector(model, self.projector_size)
 
-    def loss(self, views: Views) -> dict[str, Tensor]:
-        return {"decorrelation": decorrelation(*views.heads["decorrelation"], self.off_diagonal_weight)}
+    def loss(self, views: Views) -> Tensor:
+        first, second = views.heads["decorrelation"]
+        return decorrelation(first, second, self.off_diagonal_weight)

@@ -45,13 +45,11 @@ class Distillation(Term):
     Uses the embeddings below the projection head. See `cosine_distance`.
     """
 
-    name = "distillation"
     title = "embedding distillation"
-    weight = "distillation_weight"
     views_differ = False
 
-    distillation_weight: float = option(
-        0, "Weight of embedding distillation, the cosine distance to the guide's embeddings of the same sentences."
+    weight: float = option(
+        1.0, "Weight of embedding distillation, the cosine distance to the guide's embeddings of the same sentences."
     )
 
     @property
@@ -61,36 +59,32 @@ class Distillation(Term):
     def prepare(self, guide: Guide) -> None:
         self._guide = guide
 
-    def loss(self, views: Views) -> dict[str, Tensor]:
-        target = self._guide.lookup(needed(views.row))
+    def loss(self, views: Views) -> Tensor:
+        target = self._guide.lookup(needed(views.row), views.z1.device)
         first = cosine_distance(needed(views.embedding1), target)
         second = cosine_distance(needed(views.embedding2), target)
-        return {"distillation": (first + second) / 2}
+        return (first + second) / 2
 
 
 @dataclass
 class Replay(Term):
     """Embedding distillation on general sentences, to prevent forgetting outside the training domain.
 
-    Each step encodes `replay_size` general sentences in addition to its batch. Also known as rehearsal, or experience
+    Each step encodes `size` general sentences in addition to its batch. Also known as rehearsal, or experience
     replay.
 
     Source:
         Robins (1995), "Catastrophic forgetting, replay and pseudoreplay".
     """
 
-    name = "replay"
     title = "replay of general sentences"
-    weight = "replay_weight"
     views_differ = False
 
-    replay_weight: float = option(
-        0, "Weight of replay, the cosine distance to the guide's embeddings of general sentences."
-    )
-    replay_size: int = option(32, "Number of general sentences per step and process.")
+    weight: float = option(1.0, "Weight of replay, the cosine distance to the guide's embeddings of general sentences.")
+    size: int = option(32, "Number of general sentences per step and process.")
 
     def check(self) -> None:
-        check_value(self.replay_size >= 1, "replay_size", self.replay_size, "1 or more")
+        check_value(self.size >= 1, "replay_size", self.size, "1 or more")
 
     @property
     def guide_needs(self) -> GuideNeeds:
@@ -99,5 +93,6 @@ class Replay(Term):
     def prepare(self, guide: Guide) -> None:
         self._guide = guide
 
-    def loss(self, views: Views) -> dict[str, Tensor]:
-        return {"replay": cosine_distance(needed(views.general), self._guide.lookup(needed(views.general_row)))}
+    def loss(self, views: Views) -> Tensor:
+        target = self._guide.lookup(needed(views.general_row), views.z1.device)
+        return cosine_distance(needed(views.general), target)

@@ -4,15 +4,11 @@ Text from one domain contains many sentences about the same thing. Using them as
 make a good encoder worse on that text.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from informin.distributed import gather_with_gradient
 from informin.objectives.numerics import in_float32
-from informin.objectives.terms import Guide, GuideNeeds, Term, Views, check_value, needed, option
 
 SIMILARITIES = ("guide", "model")
 
@@ -76,10 +72,12 @@ def batch_threshold(x1: Tensor, x2: Tensor, fraction: float, left_out: Tensor | 
     counts = ~torch.eye(len(cosines), dtype=torch.bool, device=cosines.device)
     if left_out is not None:
         counts &= gather_with_gradient(left_out.float()) == 0
-    pairs = cosines[counts]
-    if not len(pairs):  # there is one sentence, several times
-        return cosines.new_tensor(torch.inf)
-    return pairs.kthvalue(len(pairs) - int(fraction * len(pairs))).values
+    # The number of pairs stays on the device: reading it would wait for the GPU.
+    number = counts.sum()
+    ascending = cosines.masked_fill(~counts, -torch.inf).flatten().sort().values
+    place = len(ascending) - 1 - (number.double() * fraction).long()
+    threshold = ascending.gather(0, place[None])[0]
+    return torch.where(number > 0, threshold, torch.inf)  # without pairs there is one sentence, several times
 
 
 def copies(ids: Tensor, candidates: Tensor) -> Tensor:
@@ -90,60 +88,3 @@ def copies(ids: Tensor, candidates: Tensor) -> Tensor:
         candidates: Ids of C candidate sentences, (C,) int64.
     """
     return ids[:, None] == candidates
-
-
-@dataclass
-class FalseNegatives(Term):
-    """Lowers the weight of the most similar pairs of sentences in the contrastive loss.
-
-    With the default weight of 0, they are left out. Similarity is that of the guide, or of the trained model's own
-    projections in this step, without gradient. Adds no value to the loss itself. Does not affect the queue. See
-    `false_negative_mask`.
-
-    Source:
-        Chen et al. (2022), InforMin-CL, limitations: lower weights for similar negatives.
-    """
-
-    name = "false_negatives"
-    title = "false-negative weighting"
-    weight = "false_negative_fraction"
-    summand = False
-    views_differ = False
-
-    false_negative_fraction: float = option(
-        0, "Fraction of all sentence pairs to treat as false negatives: the most similar ones."
-    )
-    false_negative_weight: float = option(
-        0, "Weight of false negatives in the denominator of the contrastive loss; 0 leaves them out."
-    )
-    false_negative_similarity: str = option(
-        "guide",
-        "Whose similarities find false negatives: those of the `guide`, or of the trained `model` in each batch.",
-        choices=SIMILARITIES,
-    )
-
-    def check(self) -> None:
-        for name in ("false_negative_fraction", "false_negative_weight"):
-            value = getattr(self, name)
-            check_value(0 <= value < 1, name, value, "0 or more, and below 1")
-
-    @property
-    def guide_needs(self) -> GuideNeeds | None:
-        return GuideNeeds() if self.false_negative_similarity == "guide" else None
-
-    def prepare(self, guide: Guide) -> None:
-        self._guide, self._threshold = guide, guide.quantile(self.false_negative_fraction)
-
-    def add_to(self, views: Views) -> None:
-        mask = self._by_guide(views) if self.guide_needs else self._by_model(views)
-        weights = torch.where(mask, self.false_negative_weight, 1.0)
-        views.negative_weights = weights if views.negative_weights is None else weights.minimum(views.negative_weights)
-
-    def _by_guide(self, views: Views) -> Tensor:
-        guide = self._guide.lookup(needed(views.row))
-        return false_negative_mask(guide, guide, self._threshold)
-
-    def _by_model(self, views: Views) -> Tensor:
-        z1, z2 = (normalize(z.detach().float(), dim=-1) for z in (views.z1, views.z2))
-        left_out = None if views.negative_weights is None else views.negative_weights == 0
-        return false_negative_mask(z1, z2, batch_threshold(z1, z2, self.false_negative_fraction, left_out))

@@ -87,35 +87,32 @@ class GuidedSimilarity(Term):
 
     name = "guided"
     title = "guided similarity"
-    weight = "guided_weight"
     paper = "rankcse"
     views_differ = False
     smallest_batch = 3  # two other sentences to rank
 
-    guided_weight: float = option(0, "Weight of guided similarity.")
+    weight: float = option(1.0, "Weight of guided similarity.")
     student_temperature: float = option(0.05, "Temperature of the trained encoder's similarities in guided similarity.")
     guide_temperature: float = option(
         0.03, "Temperature of the guide's similarities; below `student_temperature`, it sharpens them."
     )
-
-    guided_neighbors: int = option(
+    neighbors: int = option(
         0, "Number of nearest neighbors to average the guide's embeddings over in guided similarity; 0 for none."
     )
 
     def check(self) -> None:
-        check_value(self.guided_neighbors >= 0, "guided_neighbors", self.guided_neighbors, "0 (no averaging) or more")
+        check_value(self.neighbors >= 0, "guided_neighbors", self.neighbors, "0 (no averaging) or more")
         for name in ("student_temperature", "guide_temperature"):
             value = getattr(self, name)
             check_value(0 < value < math.inf, name, value, "a number above 0")
 
     @property
     def guide_needs(self) -> GuideNeeds:
-        return GuideNeeds(neighbors=self.guided_neighbors, neighbors_option="guided_neighbors")
+        return GuideNeeds(neighbors=self.neighbors, neighbors_option="guided_neighbors")
 
     def prepare(self, guide: Guide) -> None:
-        self._guide = guide.neighborhood_means(self.guided_neighbors) if self.guided_neighbors else guide
+        self._guide = guide.neighborhood_means(self.neighbors) if self.neighbors else guide
 
-    def loss(self, views: Views) -> dict[str, Tensor]:
-        guide = self._guide.lookup(needed(views.row))
-        value = guided_similarity(views.z1, views.z2, guide, guide, self.student_temperature, self.guide_temperature)
-        return {"guided": value}
+    def loss(self, views: Views) -> Tensor:
+        guide = self._guide.lookup(needed(views.row), views.z1.device)
+        return guided_similarity(views.z1, views.z2, guide, guide, self.student_temperature, self.guide_temperature)

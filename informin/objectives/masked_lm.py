@@ -38,7 +38,7 @@ def masked_lm(losses: Tensor) -> Tensor:
         >>> masked_lm(torch.tensor([1.0, 2.0, 6.0]))
         tensor(3.)
     """
-    count = sum_over_processes(torch.tensor(float(len(losses)), device=losses.device))
+    count = sum_over_processes(torch.full((), float(len(losses)), device=losses.device))
     return losses.sum() * world_size() / count.clamp(min=1)
 
 
@@ -48,11 +48,10 @@ class MaskedLM(Term):
 
     name = "mlm"
     title = "masked language modeling"
-    weight = "mlm_weight"
     lm_head = True
     views_differ = False
 
-    mlm_weight: float = option(0, "Weight of masked language modeling, InforMin-CL's beta.")
+    weight: float = option(0.1, "Weight of masked language modeling, InforMin-CL's beta.")
     masked_views: bool = option(
         False, "Mask the two views themselves instead of a third copy, as in InforMin-CL's released code."
     )
@@ -61,5 +60,5 @@ class MaskedLM(Term):
     def masking(self) -> Masking:
         return Masking(MASKED, self.masked_views)
 
-    def loss(self, views: Views) -> dict[str, Tensor]:
-        return {"mlm": masked_lm(needed(views.lm_losses))}
+    def loss(self, views: Views) -> Tensor:
+        return masked_lm(needed(views.lm_losses))

@@ -1,14 +1,11 @@
 """Queue of negatives from earlier batches, encoded by a momentum encoder (MoCo)."""
 
-import copy
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from informin.errors import UsageError
-from informin.objectives.terms import Head, Term, check_value, option
+from informin.objectives.terms import Head
 
 
 class MomentumQueue(Head):
@@ -23,14 +20,7 @@ class MomentumQueue(Head):
 
     def __init__(self, model: Any, size: int, decay: float, dropout: float):
         super().__init__()
-        config = copy.deepcopy(model.config)
-        config._attn_implementation = None  # the default of transformers, even if the encoder's was replaced
-        for name in model.dropouts:
-            setattr(config, name, dropout)
-        with torch.random.fork_rng(devices=[]):  # these random weights are replaced below
-            self.encoder = type(model)(config).base_model
-        self.encoder.load_state_dict(model.base_model.state_dict())
-        self.encoder.requires_grad_(False)
+        self.encoder = model.momentum_encoder(dropout).requires_grad_(False)
         self.decay = decay
         self.register_buffer("embeddings", torch.zeros(size, model.config.hidden_size))
         self.register_buffer("ids", torch.zeros(size, dtype=torch.int64))
@@ -59,46 +49,3 @@ class MomentumQueue(Head):
         """Update the momentum encoder: m <- decay * m + (1 - decay) * theta (He et al., 2020, eq. 2)."""
         for slow, fast in zip(self.encoder.parameters(), model.base_model.parameters()):
             slow.lerp_(fast, 1 - self.decay)
-
-
-@dataclass
-class Queue(Term):
-    """Adds embeddings of earlier batches as negatives to the contrastive loss.
-
-    Use it if memory limits the batch size. Adds no value to the loss itself. Also known as a momentum queue, or memory
-    bank. An anchor's own sentence in the queue does not count as its negative.
-
-    Source:
-        He et al. (2020), MoCo, section 3.2; Klein and Nabi (2023), miCSE.
-    """
-
-    name = "queue"
-    title = "momentum queue"
-    weight = "queue_size"
-    paper = "micse"
-    summand = False
-    follows_weights = True
-    fixed = ("queue_size",)
-
-    queue_size: int = option(
-        0, "Number of embeddings from earlier batches to use as further negatives in the contrastive loss."
-    )
-    momentum_decay: float = option(0.995, "Decay of the momentum encoder's moving average.")
-    momentum_dropout: float = option(0.3, "Dropout rate of the momentum encoder.")
-
-    def check(self) -> None:
-        check_value(0 < self.momentum_decay < 1, "momentum_decay", self.momentum_decay, "a fraction between 0 and 1")
-        fits = 0 <= self.momentum_dropout < 1
-        check_value(fits, "momentum_dropout", self.momentum_dropout, "0 or more, and below 1")
-
-    def head(self, model) -> MomentumQueue:
-        return MomentumQueue(model, self.queue_size, self.momentum_decay, self.momentum_dropout)
-
-    def check_sentences(self, number: float) -> None:
-        if self.queue_size > number:
-            raise UsageError(
-                f"is {self.queue_size}, but the run uses only {number} sentences",
-                option="queue_size",
-                needed=f"at most {number}",
-                fix="Reduce it, or add sentences or steps.",
-            )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss, normalize
 
-from informin.objectives.terms import PaperRow, Term, Views, check_value, option
+from informin.objectives.terms import Term, Views, check_value, option
 
 FORMS = ("code", "paper", "unit")
 
@@ -65,15 +65,12 @@ class Reconstruction(Term):
     trained for embeddings, and ends below SimCSE in long runs (docs/results.md).
     """
 
-    name = "reconstruction"
-    title = "reconstruction"
-    weight = "reconstruction_weight"
     paper = "informin"
 
-    reconstruction_weight: float = option(
-        0, "Weight of the reconstruction loss, InforMin-CL's lambda. Its scale depends on the form."
+    weight: float = option(
+        0.4, "Weight of the reconstruction loss, InforMin-CL's lambda. Its scale depends on the form."
     )
-    reconstruction_form: str = option(
+    form: str = option(
         "code",
         "Form of the reconstruction loss: `code` as in the authors' code, `paper` as in the paper, which is stronger, "
         "or `unit`, the paper's on unit vectors.",
@@ -81,15 +78,8 @@ class Reconstruction(Term):
     )
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        terms = {"reconstruction": reconstruction(views.z1, views.z2, self.reconstruction_form)}
-        if self.reconstruction_form == "paper":
+        values = {"reconstruction": reconstruction(views.z1, views.z2, self.form)}
+        if self.form == "paper":
             # This form can be lowered by shrinking z, which the contrastive loss ignores. Log the norm to show it.
-            terms["projection_norm"] = torch.cat([views.z1, views.z2]).detach().norm(dim=-1).mean()
-        return terms
-
-
-INFORMIN_ROWS = {  # Chen et al. (2022), table 3
-    ("bert", 768): PaperRow("InforMin-CL, table 3, bert-base", 128, 3e-5, {"reconstruction_weight": 0.4}),
-    ("roberta", 768): PaperRow("InforMin-CL, table 3, roberta-base", 128, 1e-5, {"reconstruction_weight": 4.0}),
-    ("roberta", 1024): PaperRow("InforMin-CL, table 3, roberta-large", 128, 3e-5, {"reconstruction_weight": 4.0}),
-}
+            values["projection_norm"] = torch.cat([views.z1, views.z2]).detach().norm(dim=-1).mean()
+        return values

@@ -1,14 +1,21 @@
-"""Base classes of the objectives, weighted sums of terms computed from two views of a batch, and their guides."""
+"""What a term of the loss is, and what it gets: two views of a batch, heads on top of the encoder, and a guide."""
 
 import math
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Protocol
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from informin.errors import UsageError
+
+# Fields that several terms have. In messages, records and options of the command line, the term's name precedes them.
+SHARED_FIELDS = ("weight", "form", "layers", "neighbors", "size")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -32,8 +39,8 @@ class GuideNeeds:
 class Guide(Protocol):
     """A frozen encoder's embeddings of N sentences. `informin.guide.cache.CachedGuide` is the implementation."""
 
-    def lookup(self, indices: Tensor) -> Tensor:
-        """Return the unit vectors (B, d) float32 of the sentences with these indices (B,), on the same device."""
+    def lookup(self, indices: np.ndarray, device: torch.device) -> Tensor:
+        """Return the unit vectors (B, d) float32 of the sentences with these indices (B,), on a device."""
 
     def quantile(self, fraction: float) -> float:
         """Return the cosine that this fraction of all pairs of different sentences exceeds."""
@@ -53,16 +60,16 @@ class Views:
             views share.
         embedding1: Embeddings of the first view below the projection head, (B, d).
         embedding2: Embeddings of the second view below the projection head, (B, d).
-        row: Indices of the training sentences, (B,) int64. None unless a term needs a guide.
+        row: Indices of the training sentences, a NumPy array (B,) int64. None unless a term needs a guide.
         general: Embeddings of K general sentences, (K, d). None unless a term replays them.
-        general_row: Indices of the general sentences, (K,) int64.
-        sentence_ids: Ids of the sentences, equal for equal sentences, (B,) int64. A copy is no negative.
-        negative_weights: Weight of each candidate from all W processes as a negative of each sentence, (B, W*B); 0
-            leaves it out, such as a copy of the sentence. None if all have weight 1.
+        general_row: Indices of the general sentences, a NumPy array (K,) int64.
+        sentence_ids: Ids of the sentences, equal for equal sentences, (B,) int64.
+        negatives: Which candidates from all W processes are negatives of each sentence, (B, W*B) bool: False for copies
+            of the sentence. None if all are.
         maps1: Attention maps of T layers in the first view, (B, T, H, L, L). None unless a term sets `reads_maps`.
         maps2: Attention maps of T layers in the second view, (B, T, H, L, L). If its tokens are at other places, in the
             order of the first view, with 0 for tokens that it lacks.
-        heads: Outputs of the terms' heads, by term name.
+        heads: Outputs of the terms' heads, by `Term.head_name`.
         lm_losses: Cross-entropy at the M masked positions, (M,). None if no term masks tokens.
     """
 
@@ -71,11 +78,11 @@ class Views:
     mask: Tensor
     embedding1: Tensor | None = None
     embedding2: Tensor | None = None
-    row: Tensor | None = None
+    row: np.ndarray | None = None
     general: Tensor | None = None
-    general_row: Tensor | None = None
+    general_row: np.ndarray | None = None
     sentence_ids: Tensor | None = None
-    negative_weights: Tensor | None = None
+    negatives: Tensor | None = None
     maps1: Tensor | None = None
     maps2: Tensor | None = None
     heads: dict[str, Any] = field(default_factory=dict)
@@ -123,64 +130,93 @@ class Masking:
     of_views: bool
 
 
+def snake_case(name: str) -> str:
+    """Return the name of a class in snake case: MaskedLM becomes masked_lm."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
 @dataclass
 class Term:
-    """One term of a loss, or a part of the model that another term needs.
+    """One term of the training loss: a weight, and a loss computed from two views of a batch.
 
-    Subclass it as a dataclass: declare the term's options as fields with `option`, validate them in `check`, and
-    compute the value in `loss`.
+    Subclass it as a dataclass, and implement `loss`. Everything else has a default:
+
+        @dataclass
+        class Norm(Term):
+            '''Keeps the projections near unit length.'''
+
+            weight: float = 0.1
+
+            def loss(self, views):
+                return (views.z1.norm(dim=-1) - 1).square().mean()
 
     Attributes:
-        name: Name in logs, and of the term's head in `model.heads`.
-        title: Name on model cards.
-        weight: Option that holds the term's weight; 0 turns the term off. None for a term that always has weight 1.
+        weight: Factor of the loss. A term with weight 0 is left out.
+        name: Name in logs, as terms/NAME. Default: the name of the class in snake case.
+        title: Name on model cards. Default: the name in words.
         paper: Paper to cite, as a file name in informin/publishing/templates/citations.
-        summand: Whether the term adds a value to the loss.
+        head_name: Name of the term's head in `model.heads`. Default: the name of the term.
         reads_maps: Whether the term needs the attention maps of the layers in `map_layers`.
         lm_head: Whether the term needs the encoder's pretrained language modeling head.
-        follows_weights: Whether the head copies the encoder's weights, so that each process must hold all of them.
         views_differ: Whether the term learns nothing from two identical views.
         smallest_batch: Smallest number of sentences, over all processes, for which the loss is defined.
-        fixed: Options that determine the shape of the head and cannot change when a run resumes.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
-    weight: ClassVar[str | None] = None
+    head_name: ClassVar[str]
     paper: ClassVar[str | None] = None
-    summand: ClassVar[bool] = True
     reads_maps: ClassVar[bool] = False
     lm_head: ClassVar[bool] = False
-    follows_weights: ClassVar[bool] = False
     views_differ: ClassVar[bool] = True
     smallest_batch: ClassVar[int] = 1
-    fixed: ClassVar[tuple[str, ...]] = ()
+
+    weight: float = 1.0
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "name" not in vars(cls):
+            cls.name = snake_case(cls.__name__)
+        if "title" not in vars(cls):
+            cls.title = cls.name.replace("_", " ")
+        if "head_name" not in vars(cls):
+            cls.head_name = cls.name
 
     def __post_init__(self):
         for declared in fields(self):
-            value = getattr(self, declared.name)
-            choices = declared.metadata.get("choices", (value,))
-            check_value(value in choices, declared.name, value, f"one of: {', '.join(map(str, choices))}")
-        if self.weight is not None:
-            check_value(0 <= self.strength < math.inf, self.weight, self.strength, "0 or more (0 turns the term off)")
+            check_choice(self, declared.name, self.option_name(declared.name))
+        fits = 0 <= self.weight < math.inf
+        check_value(fits, self.option_name("weight"), self.weight, "0 or more (0 turns the term off)")
         self.check()
 
     def check(self) -> None:
-        """Validate the options. Raise UsageError with `check_value` if a value is invalid."""
+        """Validate the fields. Raise UsageError with `check_value` if a value is invalid."""
+
+    @classmethod
+    def option_name(cls, field_name: str) -> str:
+        """Return the name of a field in messages, records and options of the command line.
+
+        The name of the term precedes a field that several terms have, as in `reconstruction_weight`.
+        """
+        return f"{cls.name}_{field_name}" if field_name in SHARED_FIELDS else field_name
+
+    def options(self) -> dict[str, Any]:
+        """Return the fields that have an effect, by `option_name`."""
+        return {self.option_name(declared.name): getattr(self, declared.name) for declared in fields(self)}
 
     @property
-    def strength(self) -> float:
-        """Return the term's weight in the loss."""
-        return 1.0 if self.weight is None else getattr(self, self.weight)
+    def keeps_average(self) -> bool:
+        """Whether the term's head keeps a moving average of the encoder, for which each process needs all weights."""
+        return False
 
     @property
     def masking(self) -> Masking | None:
-        """Return how tokens must be masked, or None."""
+        """How tokens must be masked, or None."""
         return None
 
     @property
     def guide_needs(self) -> GuideNeeds | None:
-        """Return what the term needs from a guide, or None."""
+        """What the term needs from a guide, or None."""
         return None
 
     def map_layers(self, config) -> list[int]:
@@ -197,23 +233,98 @@ class Term:
     def check_sentences(self, number: float) -> None:
         """Raise UsageError if a run on this number of sentences is too short for the term."""
 
-    def add_to(self, views: Views) -> None:
-        """Add to the views what other terms use. Called in each step before any loss is computed."""
+    def loss(self, views: Views) -> Tensor | dict[str, Tensor]:
+        """Return the unweighted loss, a scalar.
 
-    def loss(self, views: Views) -> dict[str, Tensor]:
-        """Return the unweighted value under the key `name`, and further values to log under other keys."""
-        return {}
+        A term that logs further values returns a dictionary with them. Its entry `name`, or else its first entry, is
+        the loss.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method `loss`.")
+
+
+class OtherTerm(Term):
+    """A term that is not a `Term`, but has `weight` and `loss`: what else it may have are `name` and `title`."""
+
+    def __init__(self, given: Any):
+        self.given = given
+        self.name = getattr(given, "name", snake_case(type(given).__name__))  # type: ignore[misc]
+        self.title = getattr(given, "title", self.name.replace("_", " "))  # type: ignore[misc]
+        self.head_name = self.name  # type: ignore[misc]
+
+    @property
+    def weight(self) -> float:  # type: ignore[override]
+        return self.given.weight
+
+    def option_name(self, field_name: str) -> str:  # type: ignore[override]
+        return f"{self.name}_{field_name}" if field_name in SHARED_FIELDS else field_name
+
+    def options(self) -> dict[str, Any]:
+        names = [declared.name for declared in fields(self.given)] if is_dataclass(self.given) else ["weight"]
+        return {self.option_name(name): getattr(self.given, name) for name in names}
+
+    def loss(self, views: Views) -> Tensor | dict[str, Tensor]:
+        return self.given.loss(views)
+
+
+def as_term(given: Any) -> Term:
+    """Return an object as a term. Raise UsageError if it has no `weight` or no `loss`."""
+    if isinstance(given, Term):
+        return given
+    is_object = not isinstance(given, type) and hasattr(given, "weight") and callable(getattr(given, "loss", None))
+    if not is_object:
+        raise UsageError(
+            f"contains {given!r}",
+            option="objective",
+            needed="terms: objects with a number `weight` and a method `loss(views)`, such as Contrast()",
+        )
+    return OtherTerm(given)
+
+
+def losses_of(term: Term, views: Views) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the unweighted loss of a term, and its further values to log."""
+    found = term.loss(views)
+    if isinstance(found, Tensor):
+        return found, {}
+    name = term.name if term.name in found else next(iter(found))
+    others = {key: value for key, value in found.items() if key != name}
+    return found[name], others
+
+
+def fill_heads(model: Any, terms: Sequence[Term]) -> None:
+    """Replace `model.heads` by newly initialized heads of these terms."""
+    model.heads.clear()
+    for term in terms:
+        head = term.head(model)
+        if head is not None:
+            model.heads[term.head_name] = head
 
 
 def option(default, help: str, choices: Collection[str] | None = None) -> Any:
-    """Declare an option as a dataclass field.
+    """Declare a field of a dataclass that is also an option of the command line.
 
     Args:
         default: Default value.
         help: Help text, one sentence.
         choices: Allowed values; None allows any.
     """
-    return field(default=default, metadata={"help": help} | ({"choices": choices} if choices else {}))
+    metadata: dict[str, Any] = {"help": help}
+    if choices:
+        metadata["choices"] = choices
+    return field(default=default, metadata=metadata)
+
+
+def check_choice(declaring: Any, field_name: str, option_name: str) -> None:
+    """Raise UsageError if a field of a dataclass has a value that is not among its choices.
+
+    Args:
+        declaring: The object.
+        field_name: Name of the field.
+        option_name: Its name in the message.
+    """
+    declared = {one.name: one for one in fields(declaring)}[field_name]
+    value = getattr(declaring, field_name)
+    choices = declared.metadata.get("choices", (value,))
+    check_value(value in choices, option_name, value, f"one of: {', '.join(map(str, choices))}")
 
 
 def check_value(fits: bool, name: str, value: object, needed: str) -> None:
@@ -230,64 +341,7 @@ def check_value(fits: bool, name: str, value: object, needed: str) -> None:
         raise UsageError(f"is {shown}", option=name, needed=needed)
 
 
-def needed(value: Tensor | None) -> Tensor:
+def needed(value: Value | None) -> Value:
     """Return a value of `Views` that the term requested. Such a value is never None."""
     assert value is not None
     return value
-
-
-def fill_heads(model: Any, terms: tuple[Term, ...]) -> None:
-    """Replace `model.heads` by newly initialized heads of these terms."""
-    model.heads.clear()
-    for term in terms:
-        head = term.head(model)
-        if head is not None:
-            model.heads[term.name] = head
-
-
-@dataclass(frozen=True)
-class PaperRow:
-    """A paper's published hyperparameters for one encoder.
-
-    Attributes:
-        name: Where the paper reports them.
-        batch_size: Batch size over all processes.
-        learning_rate: Learning rate.
-        options: Values of other options, by name.
-    """
-
-    name: str
-    batch_size: int
-    learning_rate: float
-    options: dict = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Objective:
-    """A named, weighted sum of terms.
-
-    Attributes:
-        title: Name on model cards.
-        terms: Terms that the objective's options can turn on, in the order of summation.
-        rows: Published hyperparameters by architecture and hidden size. Encoders without an entry use the one for
-            hidden size 768.
-        projection_head: Projection head used in the paper, `mlp` or `none`.
-        max_seq_length: Maximum number of tokens, 32 in the papers. None chooses a length that fits the sentences.
-    """
-
-    title: str
-    terms: tuple[type[Term], ...]
-    rows: dict[tuple[str, int], PaperRow] = field(default_factory=dict)
-    projection_head: str = "mlp"
-    max_seq_length: int | None = 32
-
-    def row(self, architecture: str, width: int) -> PaperRow | None:
-        """Return the hyperparameters for an encoder: its own, else its architecture's at size 768, else BERT-base's."""
-        keys = [(architecture, width), (architecture, 768), ("bert", 768)]
-        return next((self.rows[key] for key in keys if key in self.rows), None)
-
-    @property
-    def defaults(self) -> dict:
-        """Return the published options for BERT-base."""
-        row = self.row("bert", 768)
-        return row.options if row else {}

@@ -17,8 +17,8 @@ from informin.models.opening import source_of
 from informin.outputs import new_folder
 from informin.publishing.card import write_card
 from informin.publishing.export import save_model
-from informin.publishing.origin import is_hub_id
-from informin.training.record import FitRecord, license_of
+from informin.publishing.origin import is_hub_id, license_of
+from informin.records import FITTED, FitRecord
 
 
 def save_adapted(
@@ -43,10 +43,16 @@ def save_adapted(
     Raises:
         UsageError: The folder is in use or cannot be written.
     """
-    code = any(type(module).__module__.startswith("transformers_modules") for module in model.modules())
-    options, width = adapter.get_params(), len(adapter.coef_)
-    how = {"task": task, "texts": texts, "dimensions": width, "options": options, "drift": drift, "remote_code": code}
-    save_fitted(with_adapter(model, adapter), fit_record(model, **how), folder)
+    record = fit_record(
+        model,
+        task=task,
+        texts=texts,
+        dimensions=len(adapter.coef_),
+        options=adapter.get_params(),
+        drift=drift,
+        remote_code=any(type(module).__module__.startswith("transformers_modules") for module in model.modules()),
+    )
+    save_fitted(with_adapter(model, adapter), record, folder)
 
 
 def fit_record(model: SentenceTransformer, **entries: Any) -> FitRecord:
@@ -67,13 +73,19 @@ def fit_record(model: SentenceTransformer, **entries: Any) -> FitRecord:
     )
 
 
-def save_fitted(model: SentenceTransformer, record: FitRecord, folder: str | Path) -> None:
+def save_fitted(model: SentenceTransformer, record: FitRecord, folder: str | Path, overwrite: bool = False) -> None:
     """Write a model with its record and card to a new folder, which appears once it is complete.
+
+    Args:
+        model: The model.
+        record: Its record.
+        folder: Missing or empty folder.
+        overwrite: Whether to replace an older output of fit or distill in the folder.
 
     Raises:
         UsageError: The folder is in use or cannot be written.
     """
-    with new_folder(folder, "output_dir") as new:
+    with new_folder(folder, "output_dir", FITTED if overwrite else None) as new:
         save_model(model, new)
         record.save(new)
         write_card(new)

@@ -35,18 +35,18 @@ from informin.models.checksums import forget_truncation
 from informin.models.dropouts import own_dropouts
 from informin.models.lora import merged
 from informin.models.opening import load_model
+from informin.models.pooling import NAMES
 from informin.models.trained import NATIVE, TrainedModel
 from informin.outputs import new_files, new_folder
 from informin.publishing.card import write_card
 from informin.publishing.origin import remove_origins
 from informin.publishing.published import ADAPTER_WEIGHTS, MADE_FROM_WEIGHTS, raise_if_linked, raise_if_not_finite
-from informin.training.record import FitRecord, RunRecord
+from informin.records import FitRecord, RunRecord
 from modeling_informin import HEAD_FILE, has_pooler, sentence_transformers_files
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, *ADAPTER_WEIGHTS)  # in the root of a folder
 CLASSES = {"bert": "BertForInforMinCL", "roberta": "RobertaForInforMinCL"}  # for AutoModel with trust_remote_code
-POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
 PLAIN = ["Transformer", "Pooling"]
 MODULES = (PLAIN, [*PLAIN, "Normalize"], [*PLAIN, "Normalize", "Dense"], [*PLAIN, "Normalize", "Dense", "Normalize"])
 # Settings of a Transformer module that the older format does not need.
@@ -176,14 +176,14 @@ def _is_plain(model: Any, folder: Path) -> bool:
     settings, pooling = read_json(folder / "sentence_bert_config.json"), model[1]
     maps = [module for module in model if type(module).__name__ == "Dense"]
     linear = all(type(one.activation_function) is nn.Identity and one.bias and not one.use_residual for one in maps)
-    return linear and set(settings) <= set(USUAL) and pooling.pooling_mode in POOLINGS and pooling.include_prompt
+    return linear and set(settings) <= set(USUAL) and pooling.pooling_mode in NAMES and pooling.include_prompt
 
 
 def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | None) -> None:
     transformer, pooling, *others = model
     config = read_json(folder / "config.json")
     settings: dict[str, Any] = {
-        "pooling": POOLINGS[pooling.pooling_mode],
+        "pooling": NAMES[pooling.pooling_mode],
         "normalize": type(model[-1]).__name__ == "Normalize",
         "prompt": model.prompts.get(model.default_prompt_name or "", ""),
         "projection_head": "mlp" if head else "none",

@@ -21,7 +21,7 @@ from informin.models.checksums import weights_sha256
 from informin.models.opening import load_model
 from informin.publishing.card import CARD, is_edited, write_card
 from informin.publishing.published import REPLACED, check_export, published_files, raise_if_linked
-from informin.training.record import FITTED, TRAINING, RunRecord
+from informin.records import FITTED, TRAINING, RunRecord
 
 logger = logging.getLogger(__name__)
 
@@ -206,7 +206,7 @@ def add_results(folder: str | Path, files: Sequence[str | Path], *, trust_remote
     model = load_model(folder, device="cpu", trust_remote_code=trust_remote_code)
     ours, base = weights_sha256(model), (record.base_model or {}).get("weights_sha256")
     default = model.prompts.get(model.default_prompt_name or "", "")
-    usual = {"max_length": model.max_seq_length, "prompt": record.options.get("prompt", default) or None}
+    usual = {"max_seq_length": model.max_seq_length, "prompt": record.options.get("prompt", default) or None}
     usual["pooler"] = pooler_of(model)
     placed = {}
     for results in load_all_results(files):

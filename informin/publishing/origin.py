@@ -7,10 +7,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import HFValidationError
+import yaml
+from huggingface_hub import ModelCard
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
 from informin.errors import UsageError
+from informin.models.opening import Source
 
 LORA_CONFIG = "adapter_config.json"
 BASE = "base_model_name_or_path"  # the model that low-rank matrices belong to
@@ -32,6 +35,17 @@ def is_hub_id(value: Any) -> bool:
     except HFValidationError:
         return False
     return value is not None and not os.path.exists(value)
+
+
+def license_of(source: Source) -> dict[str, Any]:
+    """Return `license`, `license_name` and `license_link` in the card of a model, without those that it lacks."""
+    try:
+        path = source.folder / "README.md" if source.folder else source.name
+        card = ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
+    except (OSError, ValueError, HfHubHTTPError, yaml.YAMLError):
+        return {}
+    values = {name: card.get(name) for name in ("license", "license_name", "license_link")}
+    return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
 def remove_origins(folder: Path, hub_id: str | None = None) -> None:

@@ -22,7 +22,7 @@ from informin.errors import UsageError
 from informin.files import read_json
 from informin.publishing.card import CARD
 from informin.publishing.origin import LORA_CONFIG, TOKENIZER_CONFIG, raise_if_local_path
-from informin.training.record import FITTED, TRAINING
+from informin.records import FITTED, TRAINING
 from modeling_informin import HEAD_FILE
 
 ADAPTER_WEIGHTS = (LORA_CONFIG, "adapter_model.safetensors")

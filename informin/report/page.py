@@ -1,149 +1,133 @@
 """Write report.html at the end of a training run or a fit. The page needs no other file and no network.
 
-`drift` is the entry `drift` of training.json; see `informin.evaluation.drift`. `examples` are texts with the neighbors
-that they lost and gained; see `informin.evaluation.drift`.
+It names no folder of this machine. `examples` are texts with the neighbors that they lost and gained; see
+`informin.evaluation.drift`.
 """
 
-import base64
-import io
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
+from informin.errors import counted
 from informin.evaluation.drift import MAIN, MEASURES, drift_table
-from informin.evaluation.measures import ALL
+from informin.evaluation.measures import ALL, KINDS
+from informin.evaluation.table import Row, Table, difference
 from informin.outputs import save_text
+from informin.records import RunRecord
 from informin.report.html import PAGES
+from informin.report.neighbors import changed
+from informin.report.plot import plots
 
-TERM, SCORE = "terms/", "eval_"  # prefixes of names in the log
-NOT_SCORES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
-COLUMNS = 3  # plots of scores beside each other
-MOST_MARKERS = 25
 PAGE = "report.html"
-
-
-def loss_figure(history: Sequence[Mapping]) -> str | None:
-    """Return a figure of the loss and its unweighted terms; None if no loss was logged.
-
-    Args:
-        history: The `log_history` of a Trainer.
-
-    Returns:
-        A PNG as a `data:` URL.
-    """
-    names = ["loss", *_names(history, TERM)]
-    if not _series(history, "loss")[0]:
-        return None
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.add_subplot(xlabel="step", ylabel="loss, and its terms without weights")
-    for name in names:
-        _draw(axes, history, name, label=name.removeprefix(TERM).replace("_", " "))
-    values = [value for name in names for value in _series(history, name)[1]]
-    if min(values) > 0:  # terms differ by orders of magnitude
-        axes.set_yscale("log")
-    figure.legend(loc="outside upper center", ncols=3, frameon=False)
-    return _as_url(figure)
-
-
-def score_figure(history: Sequence[Mapping]) -> str | None:
-    """Return a figure with a plot for each evaluation score; None if nothing was scored. See `loss_figure`."""
-    names = [name for name in _names(history, SCORE) if name not in NOT_SCORES]
-    if not names:
-        return None
-    columns, rows = min(COLUMNS, len(names)), math.ceil(len(names) / COLUMNS)
-    figure = Figure(figsize=(3.2 * columns, 2.6 * rows), layout="constrained")
-    for i, name in enumerate(names):
-        short = name.removeprefix(SCORE)
-        axes = figure.add_subplot(
-            rows, columns, i + 1, xlabel="step", title=ALL[short].title if short in ALL else short
-        )
-        _draw(axes, history, name)
-    return _as_url(figure)
-
-
-def _names(history: Sequence[Mapping], prefix: str) -> list[str]:
-    """Return the logged numbers whose name has a prefix."""
-    names = dict.fromkeys(name for entry in history for name in entry if name.startswith(prefix))
-    return [name for name in names if _series(history, name)[0]]
-
-
-def _series(history: Sequence[Mapping], name: str) -> tuple[list[int], list[float]]:
-    """Return the steps at which a finite number was logged, and the numbers."""
-    points = [(entry["step"], entry[name]) for entry in history if isinstance(entry.get(name), int | float)]
-    finite = [(step, value) for step, value in points if math.isfinite(value)]
-    return [step for step, _ in finite], [value for _, value in finite]
-
-
-def _draw(axes: Axes, history: Sequence[Mapping], name: str, label: str | None = None) -> None:
-    steps, values = _series(history, name)
-    axes.plot(steps, values, marker="o", markersize=3, markevery=math.ceil(len(steps) / MOST_MARKERS), label=label)
-    axes.grid(alpha=0.3)
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-
-
-def _as_url(figure: Figure) -> str:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=144)
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def write_training_report(
     folder: str | Path,
+    record: RunRecord,
     history: Sequence[Mapping],
-    drift: Mapping | None = None,
-    examples: Sequence[Mapping] | None = None,
+    examples: Sequence[Mapping] = (),
     *,
-    title: str = "Training",
-    summary: Mapping[str, str] | None = None,
+    resumed_from: int = 0,
 ) -> Path:
     """Write the page of a training run, and return its path.
 
     Args:
         folder: Output folder of the run.
+        record: What the run did.
         history: The `log_history` of the Trainer. Numbers that are not finite are left out.
-        drift: Drift on training sentences, if it was measured.
         examples: Sentences with the neighbors that they lost and gained.
-        title: Title of the page.
-        summary: Names and values to show below the title.
+        resumed_from: Step of the checkpoint that the run was resumed from; 0 for a run that was not resumed.
     """
-    figures = {"Loss": loss_figure(history), "Scores": score_figure(history)}
-    return _write(folder, title, summary or {}, figures, drift, examples)
+    name = (record.base_model or {}).get("name", "a model")
+    content = {
+        "title": f"{record.objective['title']}, {name}",
+        "facts": facts(record, resumed_from),
+        "scores": score_tables(record),
+        "plots": plots(history, record.kept_step if record.chosen else None),
+        "options": {name.replace("_", " "): value for name, value in record.options.items()},
+    }
+    return _write(folder, content, record.drift, examples)
 
 
 def write_fit_report(
     folder: str | Path,
-    summary: Mapping[str, str],
-    drift: Mapping | None = None,
-    examples: Sequence[Mapping] | None = None,
-    *,
-    title: str = "Adapter",
-) -> Path:
-    """Write the page of a fit, and return its path; see `write_training_report`."""
-    return _write(folder, title, summary, {}, drift, examples)
-
-
-def _write(
-    folder: str | Path,
     title: str,
     summary: Mapping[str, str],
-    figures: Mapping[str, str | None],
-    drift: Mapping | None,
-    examples: Sequence[Mapping] | None,
+    drift: Mapping | None = None,
+    examples: Sequence[Mapping] = (),
 ) -> Path:
-    content: dict[str, Any] = {
-        "title": title,
-        "summary": summary,
-        "figures": {name: figure for name, figure in figures.items() if figure},
+    """Write the page of a fit, and return its path.
+
+    Args:
+        folder: Output folder.
+        title: Title of the page.
+        summary: Names and values to show below the title.
+        drift: Entry `drift` of fit.json, if it was measured.
+        examples: Texts with the neighbors that they lost and gained.
+    """
+    return _write(folder, {"title": title, "facts": summary}, drift, examples)
+
+
+def facts(record: RunRecord, resumed_from: int) -> dict[str, str]:
+    """Return the main facts of a run by name."""
+    data = record.data or {}
+    found: dict[str, Any] = {"terms": ", ".join(term["title"] for term in record.objective["terms"])}
+    if data.get("sources"):
+        found["data"] = ", ".join(data["sources"])
+    if data.get("sentences"):
+        found["sentences"] = f"{data['sentences']:,}"
+    found["steps"] = f"{record.steps:,}" + (f", resumed from step {resumed_from:,}" if resumed_from else "")
+    if record.chosen:
+        found["weights"] = f"of step {record.kept_step:,}, which had the best score"
+    if record.development:
+        found["evaluated on"] = record.development
+    if record.sentences_per_second:
+        found["speed"] = f"{record.sentences_per_second:,.0f} sentences per second"
+    found["device"] = f"{record.environment.get('device', 'unknown')}, {record.options.get('precision', '')}".strip(
+        ", "
+    )
+    found["seed"] = str(record.seed)
+    return found
+
+
+def score_tables(record: RunRecord) -> list[Table]:
+    """Return the table of scores before the first step and of the weights that were kept."""
+    at = {entry["step"]: entry for entry in record.history}
+    if not at:
+        return []
+    after = at.get(record.kept_step, record.history[-1])
+    before = at.get(0, {}) if after["step"] else {}
+    rows = []
+    for name in after:
+        if name != "step":
+            measure = ALL.get(name)
+            values = {"before": before.get(name), "after": after[name]}
+            old, new = (Row("", {"": value}) for value in values.values())
+            change = difference(new, old).values[""]
+            digits = measure.digits if measure else 2
+            values["change"] = None if change is None else f"{change:+.{digits}f}"
+            rows.append(Row(_score_title(record, name), values, digits=digits))
+    return [Table(f"Scores before training and at step {after['step']:,}", ["before", "after", "change"], rows)]
+
+
+def _score_title(record: RunRecord, name: str) -> str:
+    """Return the title of a score, with the name of its data."""
+    if name not in ALL:
+        return name
+    sets = {one["kind"]: one["name"] for one in record.development_sets}
+    kind = next(kind for kind, measures in KINDS.items() if name in measures)
+    return f"{sets[kind]}, {ALL[name].title}" if kind in sets else ALL[name].title
+
+
+def _write(folder: str | Path, content: Mapping[str, Any], drift: Mapping | None, examples: Sequence[Mapping]) -> Path:
+    empty: dict[str, Any] = {"scores": [], "plots": {}, "options": {}}
+    changes: dict[str, Any] = {
         "drift": drift_table({"after": dict(drift)}, "before", MAIN) if drift else None,
         "warnings": drift["warnings"] if drift else [],
         "meanings": {MEASURES[name].title: meaning for name, meaning in MAIN.items()},
-        "examples": examples or [],
+        "examples": changed(examples),
+        "counted": counted,
     }
     path = Path(folder, PAGE)
-    save_text(path, PAGES.get_template("report.html").render(content))
+    save_text(path, PAGES.get_template(PAGE).render(empty | changes | dict(content)))
     return path

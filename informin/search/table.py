@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from informin.evaluation.metrics.alignment_uniformity.formula import unit
+from informin.rows import unit_rows
+
+AS_QUERIES = "as_queries.npy"
 
 
 @dataclass
@@ -30,7 +32,7 @@ class QueryTable:
     def encode(self, queries: Sequence[str]) -> np.ndarray:
         """Return unit vectors (Q, d) float32; zeros without a known token."""
         encodings = self.tokenizer.encode_batch_fast(list(queries), add_special_tokens=False)
-        return unit(np.stack([self.rows[encoding.ids].sum(0, np.float32) for encoding in encodings])).astype(np.float32)
+        return unit_rows(np.stack([self.rows[encoding.ids].sum(0, np.float32) for encoding in encodings]))
 
     def save(self, folder: Path) -> None:
         """Write the files of the table."""
@@ -38,11 +40,14 @@ class QueryTable:
         np.save(folder / "table.npy", self.rows)
         np.save(folder / "tokens.npy", self.alone)
         if self.as_queries is not None:
-            np.save(folder / "as_queries.npy", self.as_queries)
+            np.save(folder / AS_QUERIES, self.as_queries)
 
     @classmethod
     def load(cls, folder: Path) -> "QueryTable":
         """Open what `save` wrote, memory-mapped."""
-        files = [folder / name for name in ("table.npy", "tokens.npy", "as_queries.npy")]
-        arrays = [np.load(file, mmap_mode="r") for file in files if file.is_file()]
-        return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), *arrays)
+        rows = np.load(folder / "table.npy", mmap_mode="r")
+        alone = np.load(folder / "tokens.npy", mmap_mode="r")
+        has_queries = (folder / AS_QUERIES).is_file()
+        as_queries = np.load(folder / AS_QUERIES, mmap_mode="r") if has_queries else None
+        tokenizer = Tokenizer.from_str((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        return cls(tokenizer, rows, alone, as_queries)

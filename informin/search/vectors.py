@@ -4,8 +4,8 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from informin.evaluation.ranking import top
 from informin.evaluation.words import spread
+from informin.rows import top
 
 IN_MEMORY = 2**28  # numbers of a float32 copy: 1 GiB
 BLOCK = 16_384  # rows converted to float32 at a time

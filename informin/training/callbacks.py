@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from tqdm.auto import tqdm
@@ -14,7 +13,7 @@ from transformers.trainer_callback import ExportableState
 from informin.distributed import rank, world_size
 from informin.evaluation.development import Development
 from informin.program import hidden
-from informin.training.losses import logged_scores, loss_text
+from informin.training.log_entries import logged_scores, loss_text
 from informin.views.stacking import step_seed
 
 
@@ -29,7 +28,8 @@ class AfterStep(TrainerCallback):
 class LogShortRuns(TrainerCallback):
     """Logs the loss four times in a run that is too short for the default of `logging_steps`."""
 
-    default, times = 25, 4
+    default = 25
+    times = 4
 
     def on_step_end(self, args, state, control, **kwargs):
         by_default = args.logging_strategy == "steps" and args.logging_steps == self.default
@@ -60,15 +60,18 @@ class EpochStart(TrainerCallback, ExportableState):
     """
 
     def __init__(self, epoch: int = 0, step: int = 0):
-        self.epoch, self.step = epoch, step
+        self.epoch = epoch
+        self.step = step
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step == 0:  # `train` may be called twice
-            self.epoch, self.step = 0, 0
+            self.epoch = 0
+            self.step = 0
 
     def on_epoch_end(self, args, state, control, **kwargs):
         if not control.should_training_stop:  # otherwise a resumed run may continue this epoch
-            self.epoch, self.step = self.epoch + 1, state.global_step
+            self.epoch += 1
+            self.step = state.global_step
 
     def state(self) -> dict:
         return {"args": {"epoch": self.epoch, "step": self.step}, "attributes": {}}
@@ -80,13 +83,17 @@ class Throughput(TrainerCallback):
     Attributes:
         sentences_per_second: Sentences per second over all processes, for the last call of `train`. None before its
             end, and if it took no step.
+        first_step: Step at which that call began: above 0 for a resumed run.
     """
 
     sentences_per_second: float | None = None
-    _mark = _aside = 0.0  # an evaluation may come before any training
+    first_step = 0
+    _mark = 0.0  # an evaluation may come before any training
+    _aside = 0.0
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.sentences_per_second = None
+        self.first_step = state.global_step
         self._batches = 0
         self._start = self._mark = time.perf_counter()
         self._aside = 0.0
@@ -117,7 +124,7 @@ class Throughput(TrainerCallback):
 
 
 class Progress(TrainerCallback):
-    """Prints one line per evaluation; without evaluation, one per log entry.
+    """Shows a bar in a terminal, and prints a line for each evaluation; elsewhere also a line for each logged loss.
 
     Args:
         development: Evaluation data; None without evaluation.
@@ -126,23 +133,37 @@ class Progress(TrainerCallback):
     """
 
     def __init__(self, development: Development | None, headline: Callable[[], str], first_step: Callable[[], str]):
-        self.development, self.headline, self.first_step = development, headline, first_step
+        self.development = development
+        self.headline = headline
+        self.first_step = first_step
         self._bar: tqdm | None = None
         self._loss: float | None = None
+        self._score = ""
         self._is_first = True
 
     def on_train_begin(self, args, state: TrainerState, control: TrainerControl, **kwargs):
         if state.is_world_process_zero:
             self._write(self.headline())
             self._is_first = True
-            is_off = args.disable_tqdm or hidden()
-            shape: Any = dict(total=state.max_steps, initial=state.global_step, unit=" steps", dynamic_ncols=True)
-            self._bar = tqdm(desc="training", leave=False, disable=is_off, **shape)
+            self._begin = time.perf_counter()
+            self._first = state.global_step
+            self._sentences = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+            self._bar = tqdm(
+                desc="training",
+                leave=False,
+                disable=args.disable_tqdm or hidden(),
+                total=state.max_steps,
+                initial=state.global_step,
+                unit=" sentences",
+                unit_scale=self._sentences,
+                dynamic_ncols=True,
+            )
 
     def on_step_end(self, args, state, control, **kwargs):
         if self._bar is not None:
             self._bar.update(state.global_step - self._bar.n)
-            if self._is_first and (line := self.first_step()):
+            line = self.first_step() if self._is_first else ""
+            if line:
                 self._write(f"step {state.global_step}  {line}")
             self._is_first = False
 
@@ -151,14 +172,34 @@ class Progress(TrainerCallback):
             return
         self._loss = logs.get("loss", self._loss)
         loss = "" if self._loss is None else f"  loss {loss_text(self._loss)}"
-        if (scores := logged_scores(logs)) and self.development:
-            self._write(f"step {state.global_step}{loss}  {scores_line(scores, self.development)}")
-        elif "loss" in logs and self.development is None:
-            self._write(f"step {state.global_step}{loss}")
+        scores = logged_scores(logs)
+        if scores and self.development:
+            line = scores_line(scores, self.development)
+            self._score = line.partition("  ")[0]
+            self._write(f"step {state.global_step}{loss}  {line}")
+        elif "loss" in logs and self._is_line_wanted(control):
+            self._write(f"step {state.global_step}{loss}{self._speed(state)}")
+        if self._bar is not None:
+            parts = [f"step {state.global_step}", loss.strip(), self._score]
+            self._bar.set_postfix_str(", ".join(filter(None, parts)))
 
     def on_train_end(self, args, state, control, **kwargs):
         if self._bar is not None:
             self._bar.close()
+            self._bar = None
+
+    def _is_line_wanted(self, control: TrainerControl) -> bool:
+        """Whether a logged loss gets a line: not beside a bar, and not just before the line of an evaluation."""
+        return self._bar is not None and self._bar.disable and not control.should_evaluate
+
+    def _speed(self, state: TrainerState) -> str:
+        """Return the speed since the first step and the time left, of this call of `train`, with evaluations."""
+        steps = state.global_step - self._first
+        if not steps:
+            return ""
+        seconds = time.perf_counter() - self._begin
+        left = seconds / steps * (state.max_steps - state.global_step)
+        return f"  {steps * self._sentences / seconds:.0f} sentences/s  {tqdm.format_interval(left)} left"
 
     def _write(self, line: str) -> None:
         tqdm.write(line, file=sys.stdout)
@@ -174,9 +215,14 @@ def replace_progress(trainer: Trainer, progress: Progress) -> None:
 
 def scores_line(scores: Mapping[str, float], development: Development) -> str:
     """Return scores as one line, such as "STS-B dev 83.47  alignment 0.150  titles.tsv V-measure 70.25"."""
-    shown, measures = [], development.measures
+    shown = []
     for one in development.sets:
-        for number, (name, measure) in enumerate(one.measures.items()):
+        values = []
+        for name, measure in one.measures.items():
             title = "" if name.endswith("spearman") else f"{measure.title} "  # the usual score of pairs needs no name
-            shown.append(f"{f'{one.name} ' if number == 0 else ''}{title}{measure.shown(scores[name])}")
-    return "  ".join([*shown, *(f"{name} {value:.4g}" for name, value in scores.items() if name not in measures)])
+            values.append(f"{title}{measure.shown(scores[name])}")
+        shown.append(f"{one.name} {'  '.join(values)}")
+    for name, value in scores.items():
+        if name not in development.measures:
+            shown.append(f"{name} {value:.4g}")
+    return "  ".join(shown)

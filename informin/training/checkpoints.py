@@ -2,6 +2,7 @@
 
 import logging
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from informin.errors import UsageError
 from informin.files import damage, manifest_files, read_json
-from informin.training.record import TRAINING, RunRecord
+from informin.records import TRAINING, RunRecord
 
 logger = logging.getLogger(__name__)
 
@@ -144,10 +145,12 @@ def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
     assert began is not None  # see `checkpoint_to_resume`
     changed = []
     for name in ("weights_sha256", "settings_sha256"):
-        old, new = ((record.base_model or {}).get(name) for record in (began, now))
-        if old and new and old != new:
+        before = (began.base_model or {}).get(name)
+        after = (now.base_model or {}).get(name)
+        if before and after and before != after:
             changed.append(f"the encoder (`model_name`), by its {name}")
-    old, new = began.data or {}, now.data or {}
+    old = began.data or {}
+    new = now.data or {}
     checked = "sha256" if old.get("sha256") and new.get("sha256") else "sources"  # a stream is not read before
     if old and new and old.get(checked) != new.get(checked):
         changed.append(f"the sentences, {old.get('sentences')} from {old.get('sources')}")
@@ -164,21 +167,45 @@ def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
         )
 
 
-def check_order(checkpoint: str | Path, args: Any, later: bool) -> None:
+def check_order(checkpoint: str | Path, args: Any, has_size: bool) -> None:
     """Raise UsageError if the order of the sentences after a checkpoint cannot be reproduced.
 
     Args:
         checkpoint: Folder of the checkpoint.
         args: Arguments of the resumed run.
-        later: Whether the checkpoint lies within the second or a later epoch of data with a known length.
+        has_size: Whether the length of the data is known.
     """
-    loader, strategy = args.accelerator_config, args.train_sampling_strategy
+    loader = args.accelerator_config
+    strategy = args.train_sampling_strategy
+    epoch = state_of(checkpoint)["epoch"] or 0
+    is_later = has_size and not args.ignore_data_skip and epoch > 1 and epoch % 1 > 0  # within the second or later
     in_any_order = not args.dataloader_in_order and args.dataloader_num_workers > 1
     # In later epochs, these draw from the global random state instead of the seed and the epoch.
     unseeded = strategy == "random" and (not loader.use_seedable_sampler or loader.dispatch_batches)
-    if in_any_order or (later and (unseeded or strategy == "group_by_length")):
+    if in_any_order or (is_later and (unseeded or strategy == "group_by_length")):
         raise UsageError(
             f"{checkpoint} cannot be resumed with the same order of sentences, because of `dataloader_in_order`, "
             "`train_sampling_strategy` or `accelerator_config`",
             option=RESUME,
         )
+
+
+def delete_old_checkpoints(output_dir: Path, limit: int | None, best: str | None) -> None:
+    """Delete the oldest checkpoints, so that at most `limit` remain. The best and the latest one are kept.
+
+    Args:
+        output_dir: Folder of the checkpoints.
+        limit: Number of checkpoints; None or 0 keeps all.
+        best: The best checkpoint; None if there is none.
+    """
+    if not limit or limit < 0:
+        return
+    found = all_checkpoints(output_dir)
+    kept = {found[-1].resolve()}
+    if best:
+        kept.add(Path(best).resolve())
+    others = [path for path in found if path.resolve() not in kept]
+    surplus = len(found) - max(limit, len(kept))
+    for path in others[: max(0, surplus)]:
+        logger.debug(f"Deleting {path.name}, because of `save_total_limit`")
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,39 +1,57 @@
 """Checks of training arguments whose violation would give a wrong result instead of an error."""
 
+import copy
 import math
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 from informin.errors import UsageError, counted
 from informin.evaluation.development import Development
 from informin.evaluation.measures import ALL
-from informin.objectives import OBJECTIVES
-from informin.objectives.terms import check_value
-from informin.training.defaults import option_defaults, used_options
-from informin.views import VIEWS
+from informin.objectives.terms import Term, check_choice, check_value
+from informin.views import View
 
 FIRST = "eval_first_score"  # `metric_for_best_model` until the first score is known
+NUMBERS = {  # the least value of options that may be None
+    "per_device_train_batch_size": 1,
+    "per_device_eval_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+    "learning_rate": 0,
+    "weight_decay": 0,
+    "max_grad_norm": 0,
+    "lora_r": 1,
+    "max_train_samples": 1,
+    "max_seq_length": 3,
+    "gradient_cache_chunk_size": 1,
+}
 
 
-def check_objective(args: Any) -> None:
-    """Raise UsageError for an unknown objective or view."""
-    check_value(args.objective in OBJECTIVES, "objective", args.objective, f"one of: {', '.join(OBJECTIVES)}")
-    check_value(args.view in VIEWS, "view", args.view, f"one of: {', '.join(VIEWS)}")
+def check_choices(args: Any) -> None:
+    """Raise UsageError for a value that is not among the choices of its option."""
+    for declared in fields(args):
+        if declared.name in type(args).__annotations__ and declared.metadata.get("choices"):
+            check_choice(args, declared.name, declared.name)
 
 
-def check_unused(args: Any) -> None:
-    """Raise UsageError if an option belongs to a view or a term that is not used. Zero and its own default pass."""
-    values = {name: getattr(args, name) for name in option_defaults() if getattr(args, name) is not None}
-    used = used_options(args.objective, values)
-    used |= {field.name for field in fields(VIEWS[args.view])}
-    for name, default in option_defaults().items():
-        value = values.get(name, default)
-        if name not in used and value and value != default:
-            raise UsageError(
-                f"is {value}, which has no effect with `objective` {args.objective} and `view` {args.view}",
-                option=name,
-                fix="Leave it out, or set the weight of its term above 0.",
-            )
+def check_numbers(args: Any) -> None:
+    """Raise UsageError for numbers with which a run trains nothing, or something else."""
+    for name, least in NUMBERS.items():
+        value = getattr(args, name)
+        check_value(value is None or least <= value < math.inf, name, value, f"{least} or more")
+    check_value(args.max_steps != 0, "max_steps", args.max_steps, "1 or more, or -1 for `num_train_epochs`")
+    fits = args.max_steps > 0 or 0 < args.num_train_epochs < math.inf
+    check_value(fits, "num_train_epochs", args.num_train_epochs, "a number above 0, or `max_steps` above 0")
+    check_value(0 <= args.lora_dropout < 1, "lora_dropout", args.lora_dropout, "0 or more, and below 1")
+    if args.view_dropout is not None:
+        check_view_dropout(args.view_dropout)
+
+
+def check_view_dropout(rates: Sequence[float]) -> None:
+    """Raise UsageError unless there is one dropout rate, or two increasing ones."""
+    is_increasing = len(rates) == 1 or (len(rates) == 2 and rates[0] < rates[1])
+    fits = is_increasing and 0 <= rates[0] and 0 < rates[-1] < 1
+    check_value(fits, "view_dropout", list(rates), "one rate, or two increasing ones, below 1, such as 0.05 0.15")
 
 
 def check_metric(args: Any) -> None:
@@ -52,7 +70,8 @@ def check_metric(args: Any) -> None:
 
 def check_checkpoints(args: Any) -> None:
     """Raise UsageError if the best evaluation may have no checkpoint."""
-    evaluated, saved = (getattr(name, "value", name) for name in (args.eval_strategy, args.save_strategy))
+    evaluated = getattr(args.eval_strategy, "value", args.eval_strategy)
+    saved = getattr(args.save_strategy, "value", args.save_strategy)
     if args.load_best_model_at_end and saved not in (evaluated, "best"):
         raise UsageError(
             f"is {saved} and `eval_strategy` is {evaluated}, so the best model may have no checkpoint",
@@ -61,8 +80,8 @@ def check_checkpoints(args: Any) -> None:
         )
 
 
-def check_batches(args: Any) -> None:
-    """Raise UsageError for batches that a term or the gathering of negatives across processes cannot use."""
+def check_processes(args: Any) -> None:
+    """Raise UsageError for what would change the negatives of a batch."""
     if args.n_gpu > 1:
         raise UsageError(
             f"{args.n_gpu} GPUs are visible to one process. nn.DataParallel would give each GPU only its own negatives",
@@ -79,33 +98,28 @@ def check_batches(args: Any) -> None:
             "is off, and several processes need batches of equal size to gather negatives",
             option="dataloader_drop_last",
         )
+
+
+def check_terms(terms: Sequence[Term], view: View, args: Any) -> None:
+    """Raise UsageError for terms that the batch size, the view or another option excludes."""
     batch = args.per_device_train_batch_size * args.world_size
-    for term in args.terms:
+    reentrant = args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
+    for term in terms:
         needed = f"a batch of {term.smallest_batch} or more for {term.title}"
         check_value(batch >= term.smallest_batch, "per_device_train_batch_size", batch, needed)
-
-
-def check_terms(args: Any) -> None:
-    """Raise UsageError for terms that learn nothing or that exclude other options."""
-    if not any(term.summand for term in args.terms):
-        raise UsageError(f"{args.objective} has no term with a weight above 0", option="objective")
-    rates = args.view_dropout or [0.1]
-    rates_fit = len(rates) in (1, 2) and rates == sorted({*rates}) and 0 <= rates[0] and 0 < rates[-1] < 1
-    check_value(rates_fit, "view_dropout", rates, "one rate, or two increasing ones, below 1, such as 0.05 0.15")
-    if args.view_rates and args.replay_weight:
-        raise UsageError("sets rates for two views, and replayed sentences are not a view", option="view_dropout")
-    view, settings = args.second_view, args.gradient_checkpointing_kwargs or {}
-    for term in args.terms:
         if term.reads_maps and not (view.same_tokens or view.keeps_tokens):
-            raise UsageError(f"compares tokens, and `view` {args.view} makes other ones", option=term.weight)
-        if term.reads_maps and args.gradient_checkpointing and settings.get("use_reentrant"):
+            raise UsageError(
+                f"compares tokens, and the view {view.name} makes other ones", option=term.option_name("weight")
+            )
+        if term.reads_maps and reentrant:
             raise UsageError("with use_reentrant gives attention maps no gradient", option="gradient_checkpointing")
 
 
-def check_evaluation(args: Any, development: Development | None) -> Any:
+def with_metric(args: Any, development: Development | None) -> Any:
     """Return the arguments with the metric that selects the best checkpoint: by default the first that is scored.
 
-    It is `FIRST` until the first evaluation if the scores are not known before, as those of a function.
+    It is `FIRST` until the first evaluation if the scores are not known before, as those of a function. The arguments
+    are copied only if they change.
 
     Raises:
         UsageError: `metric_for_best_model` is not scored.
@@ -116,16 +130,25 @@ def check_evaluation(args: Any, development: Development | None) -> Any:
     is_open = any(not evaluation.measures for evaluation in development.own)
     metric = (args.metric_for_best_model or next(iter(measures), "")).removeprefix("eval_")
     if metric in measures:
-        return args.select_by(metric, measures[metric].lower_is_better)
+        return _selecting_by(args, f"eval_{metric}", greater_is_better=not measures[metric].lower_is_better)
     if not metric:
-        return args.select_by(FIRST, lower_is_better=args.greater_is_better is False)
+        return _selecting_by(args, FIRST, greater_is_better=args.greater_is_better is not False)
     if not is_open:
         needed = f"one of: {', '.join(measures)}"
         raise UsageError(f"is {metric}, which is not scored", option="metric_for_best_model", needed=needed)
     return args
 
 
-def check_sentences(rows: Any, args: Any) -> None:
+def _selecting_by(args: Any, metric: str, greater_is_better: bool) -> Any:
+    if args.metric_for_best_model == metric and args.greater_is_better is greater_is_better:
+        return args
+    chosen = copy.copy(args)
+    chosen.metric_for_best_model = metric
+    chosen.greater_is_better = greater_is_better
+    return chosen
+
+
+def check_sentences(rows: Any, args: Any, terms: Sequence[Term]) -> None:
     """Raise UsageError if there are too few sentences for a batch or a term, or the last batch would be too small."""
     batch = args.per_device_train_batch_size * args.world_size
     steps = args.max_steps if args.max_steps > 0 else math.inf
@@ -136,7 +159,7 @@ def check_sentences(rows: Any, args: Any) -> None:
             fix="Add sentences, or lower `per_device_train_batch_size`.",
         )
     last = 0 if args.dataloader_drop_last or number == math.inf else int(number) % batch
-    for term in args.terms:
+    for term in terms:
         if 0 < last < term.smallest_batch:
             raise UsageError(
                 f"leaves a last batch of {counted(last, 'sentence')}, too few for {term.title}",

@@ -1,25 +1,19 @@
 """The training arguments, and the options for data and for the model card."""
 
-import copy
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
-from typing import Any, Literal, Optional
+import os
+from dataclasses import dataclass, field
+from typing import Optional
 
 import torch
-import yaml
 from transformers import TrainingArguments
+from transformers.utils import is_torch_bf16_gpu_available
 
 from informin.errors import UsageError
-from informin.objectives import OBJECTIVES, Term
+from informin.objectives import PRESETS
 from informin.objectives.terms import option
 from informin.training import option_checks as checks
 from informin.training.callbacks import LogShortRuns
-from informin.training.defaults import TermOptions, default_output_dir, default_text, filled_in, paper_row, published
-from informin.views import VIEWS, View
-
-RECIPES = Path(__file__).parents[1] / "recipes"
-# Values for the checks of TrainingArguments, which would choose defaults of its own.
-STAND_INS = {"output_dir": "trainer_output", "metric_for_best_model": "eval_spearman"}
+from informin.views import VIEWS
 
 
 @dataclass
@@ -78,40 +72,33 @@ class CardArguments:
     )
 
 
-@dataclass(repr=False)
-class InforMinTrainingArguments(TermOptions, TrainingArguments):
-    """Arguments for `InforMinTrainer`: transformers' TrainingArguments plus the options of objectives and views.
+@dataclass(repr=False)  # that of TrainingArguments hides tokens
+class InforMinTrainingArguments(TrainingArguments):
+    """Arguments for `InforMinTrainer`: transformers' TrainingArguments, with other defaults and some more options.
 
-    An option that is None is filled in by `resolve`: with the paper's value for the objective and the encoder, else
-    with the default that its help text names. The trainer calls `resolve` itself.
+    The options of the terms are not here: pass terms to the trainer (`objective`).
 
-    Attributes:
-        paper_row: Name of the row of published values that `resolve` used; None if it used none.
-        resolved_for: Name of the model that `resolve` filled the options in for; None before.
+    `per_device_train_batch_size`, `learning_rate` and `warmup_steps` may be None. The trainer then uses the paper's
+    values for the objective and the encoder, which `trainer.args` shows. `output_dir` and `metric_for_best_model` may
+    be None, too.
 
     Raises:
-        UsageError: An option is out of range, has no effect with this objective, or conflicts with another one.
+        UsageError: An option is out of range, or conflicts with another one.
 
     Example:
-        >>> from dataclasses import replace
-        >>> args = InforMinTrainingArguments("outputs/simcse", objective="simcse", temperature=0.1)
-        >>> replace(args, seed=2).temperature
-        0.1
+        >>> args = InforMinTrainingArguments("outputs/simcse", objective="simcse", max_seq_length=64)
+        >>> args.objective, args.num_train_epochs, args.learning_rate
+        ('simcse', 1.0, None)
     """
 
     # The encoder
-    model_revision: Optional[str] = option(None, "Branch, tag or commit of the encoder on the Hub.")
-    backend: str = option(
-        "auto",
-        "native: BERT-like encoders, with all objectives. st: any SentenceTransformer, whose own modules compute the "
-        "embedding. auto: native if possible and without LoRA, else st.",
-        choices=("auto", "native", "st"),
-    )
+    revision: Optional[str] = option(None, "Branch, tag or commit of the encoder on the Hub.")
     trust_remote_code: bool = option(False, "Run code from the model's repository, if it needs any.")
-    pooler: Literal["auto", "cls", "mean", "last", "st"] = option(
+    pooler: str = option(
         "auto",
         "Pooling of the sentence embedding, in training and in the exported model. auto: the pooling that the model "
         "stores, else cls.",
+        choices=("auto", "cls", "mean", "last", "st"),
     )
     prompt: Optional[str] = option(
         None,
@@ -130,16 +117,12 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
     )
 
     # The objective
-    objective: str = option("informin", "Training objective.", choices=OBJECTIVES)
-    recipe: Optional[str] = option(
-        None,
-        "YAML file of options, or the name of one in informin/recipes, such as adapt. Options that you set override "
-        "it. In Python, an option set to its default counts as not set.",
-    )
-    projection_head: Optional[Literal["mlp", "none"]] = option(
-        None,
+    objective: str = option("informin", "Training objective.", choices=PRESETS)
+    projection_head: str = option(
+        "auto",
         "Head on top of the embedding in training. mlp: as in InforMin-CL's paper. none: as in the authors' code. "
-        "Default: mlp; none for scd and guided.",
+        "auto: mlp; none for scd and guided, and for models that cannot have one.",
+        choices=("auto", "mlp", "none"),
     )
     view: str = option(
         "dropout",
@@ -173,7 +156,10 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
     padding_free: Optional[bool] = option(
         None,
         "Concatenate the sentences of a batch instead of padding them. Results differ only by rounding. Default: true "
-        "on a CPU with architectures that support it.",
+        "for encoders that support it, on a GPU in bf16 and fp16.",
+    )
+    cuda_graphs: bool = option(
+        True, "On one GPU, replay the encoder's kernels as CUDA graphs where batches are packed. Results are the same."
     )
     gradient_cache_chunk_size: Optional[int] = option(
         None,
@@ -185,18 +171,17 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         "Measure after training how much the embeddings changed. Encodes several thousand sentences. Default: true for "
         "guided, such as the recipe adapt.",
     )
-    paper_row: Optional[str] = field(init=False, default=None, compare=False)
-    resolved_for: Optional[str] = field(init=False, default=None, compare=False)
 
     # Options of TrainingArguments with another default or description.
     output_dir: Optional[str] = option(
         None, "Output folder for checkpoints and the model. Default: outputs/MODEL-OBJECTIVE-batchN-lrX-seedN."
     )
-    bf16: Optional[bool] = field(  # type: ignore[assignment]  # None until `resolve`
+    bf16: Optional[bool] = field(  # type: ignore[assignment]  # a bool after `__post_init__`
         default=None,
         metadata={
             "help": "Use bfloat16 mixed precision. Default: true if the hardware supports it.",
-            **{"nargs": "?", "const": True},
+            "nargs": "?",
+            "const": True,
         },
     )
     per_device_train_batch_size: Optional[int] = option(  # type: ignore[assignment]
@@ -210,8 +195,8 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
     )
     warmup_steps: Optional[float] = option(  # type: ignore[assignment]
         None,
-        "Steps of linear warmup to the peak learning rate; a value below 1 is a fraction of all steps."
-        + default_text("warmup_steps", 0),
+        "Steps of linear warmup to the peak learning rate; a value below 1 is a fraction of all steps. Default: 250 "
+        "for micse, else 0.",
     )
     num_train_epochs: float = option(1.0, "Number of passes over the training sentences.")
     eval_strategy: str = option(
@@ -242,46 +227,47 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         default=None,
         metadata={
             "help": "Checkpoint folder to resume from; without a value, the latest complete one in output_dir.",
-            **{"nargs": "?", "const": "last"},
+            "nargs": "?",
+            "const": "last",
         },
     )
     # The trainer checks the raw loss itself; the filter would hide NaN from the log.
     logging_nan_inf_filter: bool = option(False, "Hide NaN and infinite losses from the log.")
 
     def __post_init__(self):
-        if self.recipe is not None:
-            self._apply_recipe(recipe_options(self.recipe))
-        checks.check_objective(self)
-        checks.check_unused(self)
+        checks.check_choices(self)
+        checks.check_numbers(self)
         if torch.accelerator.current_accelerator() is None:
             self.use_cpu = True  # otherwise bf16 is refused and pinned memory warns
+        if self.bf16 is None:
+            self.bf16 = prefers_bf16(self)
+        if self.save_strategy is None:
+            self.save_strategy = "epoch" if self.eval_strategy == "epoch" and self.save_steps is None else "steps"
+        if self.save_steps is None:
+            self.save_steps = self.eval_steps or 125
         if self.accelerator_config is None:
             # Streams: each process reads its own sentences. Dispatched batches of different lengths cannot be joined.
             self.accelerator_config = {"dispatch_batches": False}
         if self.eval_strategy == "no":
-            self.eval_on_start = self.load_best_model_at_end = False
+            self.eval_on_start = False
+            self.load_best_model_at_end = False
             self.metric_for_best_model = None
         self.eval_delay = self.eval_delay or 0  # `set_evaluate` sets None
         checks.check_metric(self)
-        # The checks need values for options that are None; `resolve` fills in those for the encoder.
-        values = filled_in(self) | {name: v for name, v in STAND_INS.items() if getattr(self, name) is None}
-        direction = self.greater_is_better
-        self.__dict__.update(values)
         checks.check_checkpoints(self)
-        super().__post_init__()
-        checks.check_batches(self)
-        checks.check_terms(self)
-        self.__dict__.update(dict.fromkeys(values))
-        if self.metric_for_best_model is None:
-            self.greater_is_better = direction
+        self._check_with_transformers()
+        checks.check_processes(self)
 
-    def _apply_recipe(self, values: dict[str, Any]) -> None:
-        """Apply a recipe to the options that have their default value, once. Others are those of the command line."""
-        defaults = {field.name: field.default for field in fields(self) if field.init}
-        for name, value in values.items():
-            if name in defaults and getattr(self, name) in (None, defaults[name]):
+    def _check_with_transformers(self) -> None:
+        """Run `__post_init__` of TrainingArguments, which replaces or refuses some values that are None here."""
+        own = {name: getattr(self, name) for name in ("output_dir", "warmup_steps")}
+        if self.metric_for_best_model is None:
+            own |= {name: getattr(self, name) for name in ("metric_for_best_model", "greater_is_better")}
+        self.warmup_steps = self.warmup_steps or 0
+        super().__post_init__()
+        for name, value in own.items():
+            if value is None or name == "warmup_steps":
                 setattr(self, name, value)
-        self.recipe = None
 
     def set_evaluate(self, *args, **kwargs) -> "InforMinTrainingArguments":
         """Set the options of evaluation; see TrainingArguments."""
@@ -289,103 +275,12 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         self.eval_delay = self.eval_delay or 0  # its None would end the run
         return self
 
-    def resolve(self, model: Any) -> "InforMinTrainingArguments":
-        """Return a copy in which the options that are None are filled in for a model.
 
-        An object that was resolved for this model is returned as it is. `max_seq_length` stays None if the objective
-        derives it from the sentences, and `metric_for_best_model` until the evaluation data is known.
-
-        Args:
-            model: From `informin.models.trained.open_to_train`.
-
-        Raises:
-            UsageError: The encoder does not support the options.
-        """
-        if self.resolved_for == model.name:
-            return self
-        row, from_paper = paper_row(self.objective, model.config), published(self, model.config)
-        values = filled_in(self, model.config) | {"pooler": model.pooling, "backend": model.backend}
-        values |= {"prompt": model.default_prompt if self.prompt is None else self.prompt} | model.defaults(self)
-        resolved = replace(self, **values)
-        resolved.resolved_for = model.name
-        resolved.paper_row = row.name if row and from_paper else self.paper_row
-        if resolved.padding_free is None:
-            resolved.padding_free = model.packs(resolved)
-        if resolved.ddp_find_unused_parameters is None:
-            # Their terms may use neither the projection head nor, for attention maps, all of the last layer.
-            has_head = resolved.objective == "guided" and resolved.projection_head == "mlp"
-            resolved.ddp_find_unused_parameters = has_head or resolved.objective == "noncontrastive"
-        model.check(resolved)
-        if resolved.output_dir is None:
-            resolved.output_dir = default_output_dir(model.name, resolved)
-        return resolved
-
-    def select_by(self, metric: str, lower_is_better: bool = False) -> "InforMinTrainingArguments":
-        """Return a copy whose best checkpoint is selected by a metric, without the prefix `eval_`."""
-        chosen = copy.copy(self)
-        chosen.metric_for_best_model = f"eval_{metric.removeprefix('eval_')}"
-        chosen.greater_is_better = not lower_is_better
-        return chosen
-
-    @property
-    def _values(self) -> dict[str, Any]:
-        """All options, with values for BERT-base instead of None until `resolve`."""
-        return dict(vars(self)) if self.resolved_for else dict(vars(self)) | filled_in(self)
-
-    @property
-    def terms(self) -> tuple[Term, ...]:
-        """The terms of the objective with a weight above 0. Values for BERT-base are used until `resolve`."""
-        values = self._values
-        kinds = OBJECTIVES[self.objective].terms
-        built = [kind(**{field.name: values[field.name] for field in fields(kind)}) for kind in kinds]
-        return tuple(term for term in built if term.strength > 0)
-
-    @property
-    def view_rates(self) -> list[float] | None:
-        """The dropout rates of view 1 and view 2; None if both views have the same rate."""
-        return self.view_dropout if len(self.view_dropout or []) > 1 else None
-
-    @property
-    def second_view(self) -> View:
-        """How the second view of a sentence is made, with its options."""
-        values, kind = self._values, VIEWS[self.view]
-        return kind(**{field.name: values[field.name] for field in fields(kind)})
-
-    @property
-    def objective_options(self) -> dict[str, Any]:
-        """The options of the objective that have an effect and a value."""
-        values = self._values
-        of_terms = [field.name for term in self.terms for field in fields(term)]
-        of_view = [] if self.view == "dropout" else ["view", *(field.name for field in fields(self.second_view))]
-        names = ("objective", "view_dropout", *of_view, *of_terms)
-        return {name: values[name] for name in names if values[name] is not None}
-
-    @property
-    def model_settings(self) -> dict[str, Any]:
-        """The settings that build the model in training, which end up in `config.informin`."""
-        values = self._values
-        return {
-            "pooling": self.pooler,
-            "prompt": self.prompt,
-            "projection_head": values["projection_head"],
-            "lm_head": any(term.lm_head for term in self.terms),
-            "max_seq_length": values.get("max_seq_length"),
-            **self.objective_options,
-        }
-
-
-def recipe_options(name: str) -> dict[str, Any]:
-    """Return the options of a recipe: a YAML file, or the name of one in informin/recipes.
-
-    Raises:
-        UsageError: There is no such recipe, or the file has no options.
-    """
-    paths = {path.stem: path for path in sorted(RECIPES.glob("*.yaml"))}
-    path = paths.get(name, Path(name))
-    if path.suffix not in (".yaml", ".yml"):
-        raise UsageError(f"is {name}", option="recipe", needed=f"a .yaml file, or one of: {', '.join(paths)}")
-    with path.open(encoding="utf-8") as file:
-        values = yaml.safe_load(file)
-    if not isinstance(values, dict):
-        raise UsageError(f"is {path}", option="recipe", needed="a file with lines of `option: value`")
-    return values
+def prefers_bf16(args: TrainingArguments) -> bool:
+    """Return whether to use bfloat16: if the hardware supports it, unless the user or the launcher chose."""
+    launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    if args.fp16 or launched != "no":
+        return False
+    if args.use_cpu:
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return is_torch_bf16_gpu_available()

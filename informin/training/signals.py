@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Iterable
 
 from transformers import TrainerCallback
 
@@ -81,6 +82,11 @@ def _silence_terminals() -> None:
         if stream is not None and not stream.closed and stream.isatty():
             with open(os.devnull, "w") as null:
                 os.dup2(null.fileno(), stream.fileno())
+
+
+def is_stopped(callbacks: Iterable[TrainerCallback]) -> bool:
+    """Return whether a signal stopped a run with these callbacks."""
+    return any(isinstance(one, StopOnSignal) and bool(one.received) for one in callbacks)
 
 
 def is_launched() -> bool:

@@ -19,38 +19,43 @@ from informin.evaluation.drift import (
     stsb_dev,
 )
 from informin.evaluation.encode import embed_once
-from informin.objectives import OBJECTIVES
-from informin.training.losses import logged_scores, logged_terms, loss_text
-from informin.training.record import evaluations, precision
+from informin.training.log_entries import evaluations, logged_scores, logged_terms, loss_text
+from informin.training.record import precision
 
 logger = logging.getLogger(__name__)
 
 
 def headline(trainer: Any) -> str:
     """Return a line that describes the run."""
-    args, data, step = trainer.args, trainer.train_dataset, trainer.state.global_step
+    args = trainer.args
+    data = trainer.train_dataset
+    step = trainer.state.global_step
+    preset = trainer.objective.preset
     of = counted(len(data), "sentence") if hasattr(data, "__len__") else "a stream of sentences"
     processes = f"{args.world_size} x " if args.world_size > 1 else ""
     parts = [
-        f"{OBJECTIVES[args.objective].title} on {trainer.trained.name}: {of}",
+        f"{preset.title} on {trainer.trained.name}: {of}",
         f"batch size {processes}{args.per_device_train_batch_size}",
-        f"max length {args.max_seq_length}",
+        f"max length {trainer.max_seq_length}",
         f"learning rate {args.learning_rate:g}",
         f"{precision(args)} on {args.device}",
         f"output in {args.output_dir}",
     ]
     parts += [f"resuming from step {step}"] if step else []
-    return ", ".join(parts) + ("; other options as in the paper" if args.paper_row else "")
+    return ", ".join(parts) + ("; other options as in the paper" if preset.papers else "")
 
 
 def summary(trainer: Any, folder: str) -> str:
     """Return a short table of what a run did, for its exported folder, and the lines that load the model."""
-    args, state = trainer.args, trainer.state
-    rows = [*_score_rows(trainer), *_drift_rows(trainer.facts.get("drift"))]
-    if logged := [entry for entry in state.log_history if "loss" in entry]:
+    args = trainer.args
+    state = trainer.state
+    rows = _score_rows(trainer) + _drift_rows(trainer.facts.get("drift"))
+    logged = [entry for entry in state.log_history if "loss" in entry]
+    if logged:
         terms = [f"{name} {loss_text(value)}" for name, value in logged_terms(logged[-1]).items()]
         rows.append(("last terms, unweighted", f"{', '.join(terms)}; loss {loss_text(logged[-1]['loss'])}"))
-    if rate := trainer.throughput.sentences_per_second:
+    rate = trainer.throughput.sentences_per_second
+    if rate:
         processes = "1 process" if args.world_size == 1 else f"{args.world_size} processes"
         rows.append(("training speed", f"{rate:.1f} sentences/s ({processes}, {precision(args)})"))
     rows += [("peak memory", peak_memory(args.device)), ("model", folder)]
@@ -67,19 +72,22 @@ def summary(trainer: Any, folder: str) -> str:
     drift = trainer.facts.get("drift") or {"warnings": []}
     lines += [f"\nNote: training {warning}" for warning in drift["warnings"]]
     lines += ["\nLoad the model:", "    from sentence_transformers import SentenceTransformer"]
-    return "\n".join([*lines, f'    model = SentenceTransformer("{folder}")'])
+    lines += [f'    model = SentenceTransformer("{folder}")']
+    return "\n".join(lines)
 
 
 def _score_rows(trainer: Any) -> list[tuple[str, str]]:
     """Return each score before the first step, if it was evaluated, and at the step whose weights were kept."""
-    development, state = trainer.eval_dataset, trainer.state
+    development = trainer.eval_dataset
+    state = trainer.state
     scored = evaluations(state.log_history)
     if not scored or development is None:
         return []
     kept_step = state.best_global_step if state.best_model_checkpoint else None
     kept = next((entry for entry in scored if entry["step"] == kept_step), scored[-1])
     first = logged_scores(scored[0]) if scored[0]["step"] == 0 else {}
-    rows, names = [], {key: one.name for one in (*development.sets, *development.own) for key in one.measures}
+    names = {key: one.name for one in [*development.sets, *development.own] for key in one.measures}
+    rows = []
     for name, value in logged_scores(kept).items():
         measure = development.measures.get(name)
         shown = measure.shown if measure else "{:.4g}".format
@@ -95,7 +103,9 @@ def _drift_rows(drift: dict[str, Any] | None) -> list[tuple[str, str]]:
     if drift is None:
         return []
     for name in ("neighbors_kept", "neighbor_distance", "hubness", "stsb_dev"):
-        measure, before, after = MEASURES[name], drift["old"][name], drift["new"][name]
+        measure = MEASURES[name]
+        before = drift["old"][name]
+        after = drift["new"][name]
         if after is not None:
             old = "" if name == "neighbors_kept" or before is None else f"{measure.shown(before)} before, "
             rows.append((f"drift, {measure.title}", f"{old}{measure.shown(after)}{' after' if old else ''}"))

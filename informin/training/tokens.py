@@ -21,54 +21,71 @@ from informin.training.sentences import Sentences, as_data, draw_sample
 logger = logging.getLogger(__name__)
 
 TRUNCATED = "truncated"  # column that marks truncated sentences
-SAMPLE, STREAM_SAMPLE = 10_000, 1_000  # number of sentences to measure: a random sample, or the first of a stream
+SAMPLE = 10_000  # number of sentences to measure, drawn at random
+STREAM_SAMPLE = 1_000  # number of sentences to measure, the first of a stream
 QUANTILE = 0.95  # fraction of the sentences that fit
-STEP, LEAST = 8, 32  # lengths are multiples of STEP; LEAST is the papers' length
+STEP = 8  # lengths are multiples of it
+LEAST = 32  # the papers' length
 
 
 def training_rows(
-    data: Any, tokenizer: PreTrainedTokenizerBase, args: Any, longest: int, text_column: str | None = None
-) -> tuple[Any, Sentences | None]:
-    """Return tokenized rows with `input_ids` and `attention_mask`, and the sentences, None for rows without text.
+    data: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    args: Any,
+    prompt: str,
+    longest: int,
+    length: int | None,
+    text_column: str | None = None,
+) -> tuple[Any, Sentences | None, int]:
+    """Return tokenized rows, the sentences, and the maximum number of tokens in a row.
+
+    The rows have `input_ids` and `attention_mask`. The sentences are None for rows without text.
 
     Args:
         data: See `as_data`. Tokenized rows are returned unchanged.
         tokenizer: Tokenizer of the encoder.
-        args: Arguments of the run. If `max_seq_length` is None, it is set to a length that fits the sentences.
+        args: Arguments of the run.
+        prompt: Text before every sentence.
         longest: Maximum number of tokens that the encoder accepts.
+        length: Maximum number of tokens in a row; None for a length that fits the sentences.
         text_column: See `as_data`.
     """
     rows, sentences = as_data(data, text_column)
     if sentences is None:
-        args.max_seq_length = args.max_seq_length or min(longest, LEAST)
-        return (stream_share(rows, args) if isinstance(rows, datasets.IterableDataset) else rows), None
+        if isinstance(rows, datasets.IterableDataset):
+            rows = stream_share(rows, args)
+        return rows, None, length or min(longest, LEAST)
     is_stream = isinstance(sentences, datasets.IterableDataset)
     if is_stream and args.max_train_samples is not None and args.dataloader_num_workers > 1:
         # Each worker reads an equal part of the sample, of which it may not have enough.
         needed = "`dataloader_num_workers` 0 or 1 for a stream"
         raise UsageError(f"is {args.max_train_samples}", option="max_train_samples", needed=needed)
-    sentences, prompt = draw_sample(sentences, args.max_train_samples, args.seed), args.prompt or ""
+    sentences = draw_sample(sentences, args.max_train_samples, args.seed)
     counts = partial(token_counts, sentences, tokenizer, prompt)
-    if args.max_seq_length is None:
-        args.max_seq_length = fitting_length(counts(), longest)
-    length = args.max_seq_length
+    if length is None:
+        length = fitting_length(counts(), longest)
     if not 3 <= length <= longest:
         raise UsageError(f"is {length}", option="max_seq_length", needed=f"3 to {longest} tokens for this encoder")
     if len(tokenizer(prompt)["input_ids"]) >= length:
         raise UsageError("leaves no room for a sentence in `max_seq_length`", option="prompt")
     if is_stream:
         rows = tokenize(stream_share(sentences, args), tokenizer, length, prompt).remove_columns(TRUNCATED)
-        truncated, total, what = int((counts() > length).sum()), len(counts()), "first sentences of the stream"
+        measured = counts()
+        truncated = int((measured > length).sum())
+        total = len(measured)
+        what = "first sentences of the stream"
     else:
         rows = tokenize(sentences, tokenizer, length, prompt)
-        truncated, total = pc.sum(rows.with_format("arrow")[TRUNCATED]).as_py(), len(rows)
-        rows, what = rows.remove_columns(TRUNCATED), "training sentences"
+        truncated = pc.sum(rows.with_format("arrow")[TRUNCATED]).as_py()
+        total = len(rows)
+        what = "training sentences"
+        rows = rows.remove_columns(TRUNCATED)
     if args.process_index == 0 and truncated > (1 - QUANTILE) * total:
         logger.warning(
             f"{truncated:,} of {total:,} {what} ({truncated / total:.1%}) are truncated at `max_seq_length` {length}. "
             + _advice(counts, length, longest)
         )
-    return rows, sentences
+    return rows, sentences, length
 
 
 def tokenize(sentences: Any, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = "") -> Any:
@@ -132,11 +149,13 @@ def stream_share(stream: datasets.IterableDataset, args: Any) -> datasets.Iterab
     All processes read the whole stream. If they read different shards, some would get more batches than others, and
     the run would end early. With `dataloader_drop_last`, rows that do not fill W batches are dropped.
     """
-    size, drop = args.train_batch_size, args.dataloader_drop_last
+    size = args.train_batch_size
     share = slice(args.process_index * size, (args.process_index + 1) * size)
-    # Not a nested function: workers of a data loader must be able to pickle it.
     shared = stream.map(
-        partial(_cut, share=share), batched=True, batch_size=size * args.world_size, drop_last_batch=drop
+        partial(_cut, share=share),  # not a nested function: workers of a data loader must be able to pickle it
+        batched=True,
+        batch_size=size * args.world_size,
+        drop_last_batch=args.dataloader_drop_last,
     )
     return shared if stream.features is None else shared.cast(stream.features)  # map drops the features
 
@@ -147,7 +166,8 @@ def _cut(batch: dict[str, list], share: slice) -> dict[str, list]:
 
 def stream_loader(trainer: Trainer) -> DataLoader:
     """Return a data loader for the rows of this process; Trainer's own loader would split them again."""
-    args, rows = trainer.args, cast(datasets.IterableDataset, trainer.train_dataset)
+    args = trainer.args
+    rows = cast(datasets.IterableDataset, trainer.train_dataset)
     loader: DataLoader = DataLoader(
         rows,
         batch_size=args.train_batch_size,
@@ -160,8 +180,7 @@ def stream_loader(trainer: Trainer) -> DataLoader:
         in_order=args.dataloader_in_order,
         worker_init_fn=_tokenize_alone if args.dataloader_num_workers else None,
     )
-    single_process = dict(num_processes=1, process_index=0, dispatch_batches=False)
-    return prepare_data_loader(loader, args.device, put_on_device=True, **single_process)
+    return prepare_data_loader(loader, args.device, num_processes=1, process_index=0, dispatch_batches=False)
 
 
 def _tokenize_alone(worker: int) -> None:

@@ -5,11 +5,7 @@ from informin.views.dropout import Dropout
 from informin.views.repetition import Repetition
 from informin.views.view import SecondView, View
 
-# The choices of the option `view`.
-VIEWS: dict[str, type[View]] = {
-    "dropout": Dropout,
-    "repetition": Repetition,
-    "crop": Crop,
-}
+# Values of the option `view`.
+VIEWS: dict[str, type[View]] = {"dropout": Dropout, "repetition": Repetition, "crop": Crop}
 
-__all__ = ["VIEWS", "SecondView", "View"]
+__all__ = ["VIEWS", "Crop", "Dropout", "Repetition", "SecondView", "View"]

@@ -33,16 +33,19 @@ class Crop(View):
         (2021), "DeCLUTR: Deep Contrastive Learning for Unsupervised Textual Representations".
     """
 
+    name = "crop"
     title = "span cropping"
     keeps_tokens = True
 
-    crop_min_fraction: float = option(0.5, "Minimum fraction of the tokens in the span that the second view keeps.")
-    crop_max_fraction: float = option(1.0, "Maximum fraction of the tokens in the span that the second view keeps.")
+    min_fraction: float = option(0.5, "Minimum fraction of the tokens in the span that the second view keeps.")
+    max_fraction: float = option(1.0, "Maximum fraction of the tokens in the span that the second view keeps.")
 
     def check(self) -> None:
-        least, most = self.crop_min_fraction, self.crop_max_fraction
-        check_value(0 < most <= 1, "crop_max_fraction", most, "a fraction above 0, at most 1")
-        check_value(0 < least <= most, "crop_min_fraction", least, f"above 0, at most `crop_max_fraction` ({most})")
+        fits = 0 < self.max_fraction <= 1
+        check_value(fits, "crop_max_fraction", self.max_fraction, "a fraction above 0, at most 1")
+        fits = 0 < self.min_fraction <= self.max_fraction
+        needed = f"above 0, at most `crop_max_fraction` ({self.max_fraction})"
+        check_value(fits, "crop_min_fraction", self.min_fraction, needed)
 
     def change(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
-        return crop_span(tokens, self.crop_min_fraction, self.crop_max_fraction, generator)
+        return crop_span(tokens, self.min_fraction, self.max_fraction, generator)

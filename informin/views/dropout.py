@@ -16,6 +16,7 @@ class Dropout(View):
         Gao et al. (2021), SimCSE, section 3.
     """
 
+    name = "dropout"
     title = "dropout"
     same_tokens = True
 

@@ -31,16 +31,14 @@ class Repetition(View):
         Embedding", section 3.1.
     """
 
+    name = "repetition"
     title = "word repetition"
     keeps_tokens = True
 
-    repetition_rate: float = option(
-        0.32, "Maximum fraction of the tokens that the second view repeats, at least two tokens."
-    )
+    rate: float = option(0.32, "Maximum fraction of the tokens that the second view repeats, at least two tokens.")
 
     def check(self) -> None:
-        rate = self.repetition_rate
-        check_value(0 <= rate <= 1, "repetition_rate", rate, "a fraction from 0 to 1")
+        check_value(0 <= self.rate <= 1, "repetition_rate", self.rate, "a fraction from 0 to 1")
 
     def change(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
-        return repeat_tokens(tokens, self.repetition_rate, generator)
+        return repeat_tokens(tokens, self.rate, generator)

@@ -1,7 +1,7 @@
 """Stack a batch into the rows of one forward pass (two views, plus a masked copy for MLM), and split the outputs.
 
-Everything here runs in the training step, not in the data loader: the loader fetches one batch ahead, so random choices
-made there would differ after a resume.
+Stacking runs in the training step, not in the data loader: the loader fetches one batch ahead, so random choices made
+there would differ after a resume. It runs on the CPU; `on_device` copies the rows to the GPU without waiting for it.
 """
 
 from collections.abc import Sequence
@@ -30,17 +30,15 @@ class TokenMasker:
         self.special_ids = torch.tensor(tokenizer.all_special_ids)
 
     def __call__(self, input_ids: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-        """Mask a clone of `input_ids` (N, L).
+        """Mask a clone of `input_ids` (N, L), on the CPU.
 
         Returns:
             The masked ids (N, L) and the labels (N, L): the original id at the positions to predict, -100 elsewhere.
             The mask depends on the seed, not on the global random state.
         """
-        ids = input_ids.cpu()
         self.collator.generator = torch.Generator().manual_seed(seed)
         # torch_mask_tokens changes its argument: without the clone the contrast would encode masked sentences.
-        masked, labels = self.collator.torch_mask_tokens(ids.clone(), torch.isin(ids, self.special_ids))
-        return masked.to(input_ids.device), labels.to(input_ids.device)
+        return self.collator.torch_mask_tokens(input_ids.clone(), torch.isin(input_ids, self.special_ids))
 
 
 def step_seed(*parts: int) -> int:
@@ -72,7 +70,9 @@ class StackedViews:
         tokens: SentenceTokens | None = None,
     ):
         self._view = None if view is None or view.same_tokens else view
-        self._tokens = tokens or (None if tokenizer is None else SentenceTokens(tokenizer))
+        self._tokens = tokens
+        if tokens is None and tokenizer is not None:
+            self._tokens = SentenceTokens(tokenizer)
         self.views = 1 if single else 2
         self._masker: TokenMasker | None = None
         if masking is not None:
@@ -81,20 +81,20 @@ class StackedViews:
         self._first = 0 if masking and masking.of_views else self.views  # first of the copies to mask
         self.copies = self.views + (1 if masking and not masking.of_views else 0)
 
-    def __call__(self, batch: dict[str, Tensor], seed: int = 0) -> dict[str, Tensor]:
+    def __call__(self, batch: dict[str, Tensor], seed: int = 0) -> dict[str, Any]:
         """Stack a batch.
 
         Args:
             batch: `input_ids` and `attention_mask`, (B, L) each, and with a guide `row` (B,), the indices of the
-                training sentences.
+                training sentences. All on the CPU.
             seed: Seed of the views and the masks. Each view has its own masks.
 
         Returns:
             `input_ids` and `attention_mask` (2B, L): view 1, then view 2; (3B, L) if a masked copy of each sentence
             follows; B fewer if views are single. L may grow with the second views. `sentence_ids` (B,) tell sentences
-            apart. With a guide also `row` (B,); with masks `lm_labels`, for every row; with second views of the same
-            tokens at other places also `shared` (B, L), the place of each token of view 1 in the row of view 2, -1 if
-            it has none.
+            apart. With a guide also `row` (B,), a NumPy array; with masks `lm_labels`, for every row; with second views
+            of the same tokens at other places also `shared` (B, L), the place of each token of view 1 in the row of
+            view 2, -1 if it has none.
         """
         size = len(batch["input_ids"])
         source = torch.arange(size).repeat(self.copies)  # row of `batch` for each row of the result
@@ -102,8 +102,12 @@ class StackedViews:
         if self._view:
             source[size : 2 * size] += size
             batch = self._with_second_views(batch, step_seed(seed, VIEW))
-        rows = {name: batch[name][source] for name in ("input_ids", "attention_mask")} | {"sentence_ids": ids}
-        rows |= {name: batch[name] for name in ("row", "shared") if name in batch}
+        rows: dict[str, Any] = {name: batch[name][source] for name in ("input_ids", "attention_mask")}
+        rows["sentence_ids"] = ids
+        if "row" in batch:
+            rows["row"] = batch["row"].numpy()
+        if "shared" in batch:
+            rows["shared"] = batch["shared"]
         if self._masker is None:
             return rows
         start = self._first * size
@@ -116,15 +120,15 @@ class StackedViews:
     def _with_second_views(self, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
         """Return the batch with its second views (B, L') appended and, if tokens keep their places, with `shared`."""
         assert self._view is not None and self._tokens is not None, "other tokens need a view and a tokenizer"
-        second, tokenizer = self._view.second_views(batch, self._tokens, seed), self._tokens.tokenizer
+        second = self._view.second_views(batch, self._tokens, seed)
+        tokenizer = self._tokens.tokenizer
         ones = [[1] * len(row) for row in second.tokens]
         unpadded: dict[str, Any] = {"input_ids": second.tokens, "attention_mask": ones}
         encoding = tokenizer.pad(unpadded, return_tensors="pt")
-        padded = {name: encoding[name].to(batch[name].device) for name in unpadded}
         fill = {"input_ids": tokenizer.pad_token_id, "attention_mask": 0}
-        pairs = {name: join_rows(batch[name], padded[name], fill[name], tokenizer.padding_side) for name in fill}
+        pairs = {name: join_rows(batch[name], encoding[name], fill[name], tokenizer.padding_side) for name in fill}
         if second.places is not None:
-            pairs["shared"] = _shared(second.places, pairs["attention_mask"].cpu()).to(batch["input_ids"].device)
+            pairs["shared"] = _shared(second.places, pairs["attention_mask"])
         return batch | pairs
 
 
@@ -145,23 +149,33 @@ def _shared(places: Sequence[Sequence[int]], mask: Tensor) -> Tensor:
     return shared
 
 
-def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) -> Views:
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device. A copy from the CPU does not wait for the GPU."""
+    pinned = x.pin_memory() if device.type == "cuda" and x.device.type == "cpu" else x
+    return pinned.to(device, non_blocking=True)
+
+
+def on_device(rows: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """Return rows with their tensors on a device; see `to_device`."""
+    return {name: to_device(value, device) if isinstance(value, Tensor) else value for name, value in rows.items()}
+
+
+def two_views(outputs: InforMinOutput, rows: dict[str, Any], views: int = 2) -> Views:
     """Return what the terms use of one forward pass over the rows of `StackedViews`; a single view stands for both."""
-    projection, pooled = cast(Tensor, outputs.projection), cast(Tensor, outputs.pooler_output)
-    size = len(rows["sentence_ids"])
-    first, second = slice(size), slice((views - 1) * size, views * size)
-    maps1, maps2 = (
-        torch.stack([layer[view] for layer in outputs.attentions], dim=1) if outputs.attentions else None
-        for view in (first, second)
-    )  # (B, T, H, L, L)
-    mask, shared = rows["attention_mask"][first], rows.get("shared")
-    if maps2 is not None and shared is not None:
-        maps2, mask = _at_shared(maps2, shared), (shared >= 0).to(mask.dtype)
+    projection = cast(Tensor, outputs.projection)
+    pooled = cast(Tensor, outputs.pooler_output)
     ids = rows["sentence_ids"]
-    candidates = gather_with_gradient(ids)
-    weights = None  # copies of a sentence are not its negatives
-    if len(candidates.unique()) < len(candidates):
-        weights = (~copies(ids, candidates)).float()
+    size = len(ids)
+    first = slice(size)
+    second = slice((views - 1) * size, views * size)
+    mask = rows["attention_mask"][first]
+    maps1 = maps2 = None
+    if outputs.attentions:
+        maps1 = torch.stack([layer[first] for layer in outputs.attentions], dim=1)  # (B, T, H, L, L)
+        maps2 = torch.stack([layer[second] for layer in outputs.attentions], dim=1)
+        if "shared" in rows:
+            maps2 = _at_shared(maps2, rows["shared"])
+            mask = (rows["shared"] >= 0).to(mask.dtype)
     general = rows.get("general_row")
     return Views(
         z1=projection[first],
@@ -173,7 +187,7 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
         general=None if general is None else pooled[-len(general) :],
         general_row=general,
         sentence_ids=ids,
-        negative_weights=weights,
+        negatives=~copies(ids, gather_with_gradient(ids)),
         maps1=maps1,
         maps2=maps2,
         heads=outputs.heads or {},
@@ -183,7 +197,8 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
 
 def _at_shared(maps: Tensor, shared: Tensor) -> Tensor:
     """Return attention maps (B, T, H, L, L) of view 2 at the tokens of view 1, with 0 for tokens that it lacks."""
-    places, present = shared.clamp(min=0), shared >= 0
+    places = shared.clamp(min=0)
+    present = shared >= 0
     queries = places[:, None, None, :, None].expand_as(maps)
     keys = places[:, None, None, None, :].expand_as(maps)
     pairs = present[:, None, None, :, None] & present[:, None, None, None, :]

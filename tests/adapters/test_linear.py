@@ -9,11 +9,12 @@ import torch.distributed as dist
 from safetensors.numpy import load_file
 from sklearn.utils.estimator_checks import check_estimator
 
-from informin.adapters import linear, rows
+from informin import neighbors as nearest
+from informin.adapters import blocks, linear
 from informin.adapters.linear import TASKS, LinearAdapter
-from informin.adapters.rows import smooth_rows
 from informin.errors import UsageError
 from informin.evaluation import geometry
+from informin.neighbors import smooth_rows
 from tests import forked
 from tests.conftest import raises_usage
 
@@ -135,7 +136,8 @@ def test_blocks_and_memory_maps_do_not_change_the_map(monkeypatch, tmp_path):
     np.save(tmp_path / "x.npy", X)
     monkeypatch.setattr(linear, "MEMORY_MAPPED", 100)
     monkeypatch.setattr(linear, "CHUNK", 17)
-    monkeypatch.setattr(rows, "ROWS_AT_ONCE", 23)
+    monkeypatch.setattr(blocks, "ROWS_AT_ONCE", 23)
+    monkeypatch.setattr(nearest, "ROWS_AT_ONCE", 19)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     found = LinearAdapter().fit(mapped)
     np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-10)
@@ -341,7 +343,8 @@ def test_saved_adapter_is_three_lines_of_numpy(tmp_path):
 def fit_as(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
     torch.set_num_threads(1)
-    rows.ROWS_AT_ONCE = 64  # several blocks for each process
+    blocks.ROWS_AT_ONCE = 64  # several blocks for each process
+    nearest.ROWS_AT_ONCE = 50
     linear.CHUNK = 64
     X = clustered()
     adapter = LinearAdapter().fit(np.concatenate([X, X[::-1]]))  # the copy of a row is in the other process

@@ -5,11 +5,10 @@ import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
-from tokenizers.models import Unigram, WordPiece
+from tokenizers.models import BPE, Unigram, WordPiece
 
 from informin.adapters import table
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.rows import smooth_rows
 from informin.adapters.table import (
     adapted_parts,
     add_words,
@@ -19,6 +18,7 @@ from informin.adapters.table import (
     fit_table,
     tokenizer_of,
 )
+from informin.neighbors import smooth_rows
 from tests.conftest import WORDS
 
 DRAW = np.random.default_rng(0)
@@ -107,6 +107,27 @@ def test_counts_are_those_of_the_tokens(st_mean, monkeypatch):
     ids = [tokenizer.token_to_id(word) for word in ("the", "dog", "cat", "sees")]
     np.testing.assert_array_equal(counts[0, ids], [2, 1, 1, 1])
     np.testing.assert_array_equal(counts.sum(1), [5, 0, 100, 100, 2])  # neither truncated nor padded
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        WordPiece({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"),
+        BPE({"<unk>": 0, "a": 1, "b": 2}, [], unk_token="<unk>"),
+        Unigram([("<unk>", 0), ("a", -1), ("b", -1)], unk_id=0),
+        BPE({"x": 0, "a": 1, "b": 2}, []),  # without an unknown token
+    ],
+)
+def test_the_unknown_token_does_not_count_and_has_a_row_of_zeros(model):
+    """model2vec leaves it out of the mean, and sentence-transformers does not."""
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    counts = count_tokens(tokenizer, ["a ?", "b", "? ?", "a b b"])
+    assert counts.toarray().tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0], [0, 1, 2]]
+    alone = embed_tokens(lambda texts: np.ones((len(texts), 4), np.float32), tokenizer, counts)
+    targets = [(np.arange(4), TARGET[:4])]
+    rows = fit_table(counts, targets, alone, "clustering")
+    assert rows.any(1).tolist() == [model.unk_token is None if isinstance(model, BPE) else False, True, True]
 
 
 def test_words_of_several_tokens_in_two_texts_become_tokens(monkeypatch):

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.rows import read_rows
 from informin.adapters.vectors import check_vectors, load_vectors
+from informin.rows import read_rows
 from tests.conftest import raises_usage
 
 X = np.random.default_rng(0).normal(size=(40, 8))
@@ -49,17 +49,19 @@ def test_pickles_are_not_loaded(tmp_path):
         load_vectors(tmp_path / "x.pkl")
 
 
-@pytest.mark.parametrize("kind", ["f4", "f8", "f2", "longdouble"])
+@pytest.mark.parametrize("kind", ["f4", "f8", "f2", "longdouble", ">f4", ">f8", ">f2"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_every_type_and_order_gives_the_same_rows(tmp_path, kind, order):
     np.save(tmp_path / "x.npy", np.asarray(X.astype(kind), order=order))
     vectors = load_vectors(tmp_path / "x.npy")
-    expected = X.astype(np.float64 if kind == "longdouble" else kind)
+    expected = X.astype({"longdouble": "f8"}.get(kind, kind.removeprefix(">")))
     for some in (slice(None), slice(3, 9), slice(35, 99), np.array([5, 2, 39])):
         rows = read_rows(vectors, some)
         assert rows.dtype == expected.dtype and np.array_equal(rows, expected[some])
     adapted = LinearAdapter().fit(vectors).transform(vectors)
     assert adapted.dtype == expected.dtype
+    given = X.astype(kind)  # not through a file
+    assert LinearAdapter().fit(given).transform(given).dtype == expected.dtype
     np.testing.assert_allclose(adapted, LinearAdapter().fit(expected).transform(expected), atol=1e-6)
 
 

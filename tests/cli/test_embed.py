@@ -33,7 +33,7 @@ def test_column_of_a_packed_file(model, tmp_path):
 
 
 def test_options_reach_the_model(model, texts, tmp_path):
-    for name, options in {"plain": [], "prompt": ["--prompt", "old "], "short": ["--max_length", 4]}.items():
+    for name, options in {"plain": [], "prompt": ["--prompt", "old "], "short": ["--max_seq_length", 4]}.items():
         assert embed.main(words(model, texts, tmp_path / f"{name}.npy", *options)) == 0
     plain, *others = (np.load(tmp_path / f"{name}.npy") for name in ("plain", "prompt", "short"))
     assert all(np.abs(plain - other).max() > 0.01 for other in others)

@@ -3,14 +3,16 @@
 import urllib.request
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-pytest.importorskip("gradio")
+gr = pytest.importorskip("gradio")
 
 from informin.cli import search
 from informin.demo import local
-from informin.demo.local import UNRELATED, index_page, rows_of
-from informin.demo.page import build_page
+from informin.demo.local import cards_of, index_page, shares_of
+from informin.demo.page import EXCERPT, MOST, STEP, Card, build_page, card_html, cards_html, number_of_hits
+from informin.evaluation.words import z_scores
 from informin.search.index import Index
 from tests.conftest import make_sentences
 
@@ -27,35 +29,101 @@ def answer_of(page):
     return next(iter(page.fns.values())).fn
 
 
-def test_rows_show_the_parts_of_the_score(index):
+def opened(page, query: str):
+    """Return what the page shows when it is opened with a query in its address."""
+    request = gr.Request(
+        request=SimpleNamespace(query_params=dict(part.split("=") for part in query.split("&") if part))
+    )
+    return list(page.fns.values())[-1].fn(request)
+
+
+def test_cards_are_the_hits(index):
     hits = index.search(["two dogs"], 5)[0]
-    rows = rows_of(index, "two dogs", 5)
-    assert [row[0] for row in rows] == [hit.row for hit in hits]
-    assert [row[-1] for row in rows] == [hit.text for hit in hits]
-    for row, hit in zip(rows, hits):
-        assert row[1:4] == [f"{hit.score:.2f}", row[2], f"{hit.word_score:.2f}"]
-        assert row[2].startswith(f"{hit.vector_score:.3f}")
-        assert row[2].endswith(UNRELATED) == (hit.relevant is False)
-        assert row[4] == ("dog" if "dog" in hit.text.split() or "dogs" in hit.text else "")
+    cards = cards_of(index, "two dogs", 5)
+    assert [card.text for card in cards] == [hit.text for hit in hits]
+    assert [card.number for card in cards] == [f"row {hit.row}" for hit in hits]
+    assert [card.score for card in cards] == [f"{hit.score:.2f}" for hit in hits]
+    assert [card.badge == "relevant" for card in cards] == [bool(hit.relevant) for hit in hits]
+
+
+def test_id_title_url_and_other_fields_are_shown(st_mean):
+    fields = [{"title": "On dogs", "url": "https://x.org/1", "year": 1990}, {}]
+    index = Index.build(st_mean, ["the dog runs", "a bird sings"], ids=["d-7", None], fields=fields)
+    cards = {card.text: card for card in cards_of(index, "dog", 2)}
+    card = cards["the dog runs"]
+    assert (card.number, card.title, card.url, card.fields) == ("d-7", "On dogs", "https://x.org/1", {"year": 1990})
+    assert '<a href="https://x.org/1"' in card_html(card) and "year: 1990" in card_html(card)
+    assert cards["a bird sings"].number == "row 1"
+
+
+def test_words_of_the_query_are_marked(index):
+    for card in cards_of(index, "the dogs' house", len(TEXTS)):
+        found = [card.text[start:end] for start, end in card.marked]
+        assert found == [word for word in card.text.split() if word in ("dog", "dogs", "house")]
+
+
+def test_bar_is_split_as_the_score_is(index):
+    query = "a dog sees the house"
+    hits = index.search([query], 20)[0]
+    from_words = index.record.word_weight * z_scores(index.words.scores([query]))[0]
+    for hit, share in zip(hits, shares_of(index, query, hits)):
+        parts = np.array([hit.score - from_words[hit.row], from_words[hit.row]])
+        if (parts > 0).all():
+            np.testing.assert_allclose([share["vectors"], share["words"]], parts / hits[0].score, atol=1e-5)
+        assert 0 <= share["words"] <= share["vectors"] + share["words"] <= 1 + 1e-6
 
 
 def test_page_answers_queries(index):
     answer = answer_of(index_page(index))
-    assert [row[-1] for row in answer("cats", 3)] == [hit.text for hit in index.search(["cats"], 3)[0]]
-    assert answer("  ", 3) == []
+    count, cards, more = answer("cats", 10)
+    assert count == 10 and cards.count("<article") == 10 and more["visible"]
+    assert not answer("cats", len(TEXTS) + 9)[2]["visible"]
+    assert answer("  ", 10)[1] == ""
 
 
-def test_texts_are_not_markup(index):
+def test_address_opens_the_same_search(index):
     page = index_page(index)
-    assert "<b>cats</b> & dogs" in [row[-1] for row in answer_of(page)("cats", 121)]
-    (table,) = [block for block in page.blocks.values() if block.get_block_name() == "dataframe"]
-    assert {*([table.datatype] if isinstance(table.datatype, str) else table.datatype)} == {"str"}
+    query, count, cards, _ = opened(page, "q=cats&hits=20")
+    assert (query, count, cards) == ("cats", 20, answer_of(page)("cats", 20)[1])
+
+
+def test_page_without_a_query_in_its_address_keeps_what_is_typed(index):
+    assert all(one == gr.skip() for one in opened(index_page(index), ""))
+
+
+@pytest.mark.parametrize(
+    "text, hits", [("", STEP), ("-3", STEP), ("4", STEP), ("37", 30), ("9" * 5000, MOST), ("²", STEP)]
+)
+def test_number_of_hits_of_an_address(text, hits):
+    assert number_of_hits(text) == hits
+
+
+def test_texts_are_not_markup():
+    card = Card("<b>", "<1>", {}, "<2>", [(0, 1)], "<3>", "https://x/?a=1&b='\"", {"<4>": "<5>"}, "<6>", "<7>", "<8>")
+    html = cards_html([card], "q")
+    assert "<b>" not in html and "<mark>&lt;</mark>b&gt;" in html
+    assert not any(f"<{number}>" in html for number in range(1, 9))
+    assert 'href="https://x/?a=1&amp;b=&#x27;&quot;"' in html
+
+
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "data:text/html,x", "//x", "JAVASCRIPT:x"])
+def test_only_web_addresses_are_links(url):
+    assert "href" not in card_html(Card("a", "1", {}, url=url))
+
+
+def test_long_text_is_folded_and_complete():
+    text = "word " * EXCERPT
+    marked = [(start, start + 4) for start in range(0, len(text), 5)]
+    html = card_html(Card(text, "1", {}, marked=marked))
+    shown, rest = html.split("<details><summary>Show the rest</summary>")
+    assert shown.count("<mark>word</mark>") + rest.count("<mark>word</mark>") == len(marked)
+    assert len(text) > EXCERPT > shown.count("<mark>") * 4
 
 
 def test_title_is_not_markup():
-    page = build_page("<script>", "a & b", "Query", ("score", "text"), lambda query, k: [])
-    (head,) = [block for block in page.blocks.values() if block.get_block_name() == "html"]
-    assert head.value == "<h1>&lt;script&gt;</h1><p>a &amp; b</p>"
+    page = build_page("<script>", "a & b", "Query", lambda query, k: [])
+    head = next(block for block in page.blocks.values() if block.get_block_name() == "html")
+    assert head.value.endswith("<h1>&lt;script&gt;</h1><p>a &amp; b</p>")
 
 
 def test_command_serves_the_page(index, tmp_path, monkeypatch, capsys):

@@ -16,7 +16,7 @@ from informin.publishing.hub import SPACE_TAG
 def test_files(tmp_path):
     write_space(tmp_path, "ann/better", revision="1234")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        ["README.md", "app.py", "model.json", "page.py", "requirements.txt", "sentences.txt"]
+        ["README.md", "app.py", "model.json", "page.css", "page.py", "requirements.txt", "sentences.txt"]
     )
     card = RepoCard.load(tmp_path / "README.md")
     assert card.data.title == "better" and card.data.models == ["ann/better"] and SPACE_TAG in card.data.tags
@@ -34,9 +34,10 @@ def test_app_compares_sentences_without_this_package(tmp_path, st_mean, monkeypa
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "informin", None)  # any import fails
     app = runpy.run_path(str(tmp_path / "app.py"))
-    rows = app["compare"]("the dog sleeps\n\nthe dog sleeps today\nthe dog sleeps\n", 2)
-    assert [row[0] for row in rows] == ["the dog sleeps"] * 2 + ["the dog sleeps today"] * 2
-    assert rows[0][2] == "the dog sleeps today" and rows[2][2] == "the dog sleeps"
-    assert rows[0][1] == rows[2][1]
-    assert {row[2] for row in rows} <= {"the dog sleeps", "the dog sleeps today", *SENTENCES.read_text().splitlines()}
+    cards = app["compare"]("the dog sleeps\n\nthe dog sleeps today\nthe dog sleeps\n", 2)
+    assert [card.group for card in cards] == ["the dog sleeps"] * 2 + ["the dog sleeps today"] * 2
+    assert cards[0].text == "the dog sleeps today" and cards[2].text == "the dog sleeps"
+    assert cards[0].score == cards[2].score
+    known = {"the dog sleeps", "the dog sleeps today", *SENTENCES.read_text().splitlines()}
+    assert {card.text for card in cards} <= known
     assert app["demo"].title == str(st_mean)

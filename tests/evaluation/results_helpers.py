@@ -7,7 +7,7 @@ MODEL = dict(
     weights_sha256="0" * 64,
     pooler="cls",
     normalized=False,
-    max_length=512,
+    max_seq_length=512,
     precision="fp32",
     split="test",
 )

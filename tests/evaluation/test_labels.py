@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import homogeneity_completeness_v_measure
 
+from informin import neighbors
 from informin.errors import UndefinedScoreError
-from informin.evaluation import geometry, labels
-from informin.evaluation.geometry import nearest, unit
+from informin.evaluation import labels
+from informin.evaluation.geometry import unit
 from informin.evaluation.labels import LabeledSentences, few_shot_accuracy, load_labels, score_labels
 from informin.evaluation.measures import LABELS
+from informin.neighbors import nearest
 from tests.conftest import raises_usage
 
 HEADER = "text\tlabel\n"
@@ -124,8 +126,8 @@ def test_neighbors_equal_plain_loops(monkeypatch):
         right_10 += votes.most_common(1)[0][0] == label
     expected = [100 * right / 90, 100 * right_10 / 90]
     assert 30 < min(expected) < max(expected) < 100
-    for block in (geometry.PAIRS_AT_ONCE, 7 * 90, 1):
-        monkeypatch.setattr(geometry, "PAIRS_AT_ONCE", block)
+    for block in (neighbors.MOST_COSINES, 7 * 90, 1):
+        monkeypatch.setattr(neighbors, "MOST_COSINES", block)
         found = score_labels(encoder(vectors), labeled)
         assert [found["nearest_neighbor"], found["nearest_10"]] == pytest.approx(expected)
 

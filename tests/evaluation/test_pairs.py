@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from informin.errors import UndefinedScoreError
+from informin.evaluation import geometry
 from informin.evaluation.geometry import alignment, uniformity
-from informin.evaluation.metrics.alignment_uniformity import formula
 from informin.evaluation.pairs import GradedPairs, load_pairs, score_pairs
 from informin.evaluation.senteval import STSB_DEV, load_stsb_dev
 from tests.conftest import make_sentences, raises_usage
@@ -176,7 +176,7 @@ def test_uniformity_in_blocks_of_rows(monkeypatch):
     x = np.random.default_rng(0).normal(size=(50, 4))
     expected = uniformity(x)
     for rows in (7, 25, 49):
-        monkeypatch.setattr(formula, "ROWS", rows)
+        monkeypatch.setattr(geometry, "ROWS", rows)
         assert uniformity(x) == pytest.approx(expected, rel=1e-12)
 
 

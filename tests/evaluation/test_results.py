@@ -105,7 +105,7 @@ def test_resuming(tmp_path):
         ("normalized", True),
         ("prompt", "query: "),
         ("whitening", {"dimensions": 4, "fitted_on": "x"}),
-        ("max_length", 32),
+        ("max_seq_length", 32),
         ("precision", "bf16"),
         ("split", "dev"),
         ("similarity", "dot"),

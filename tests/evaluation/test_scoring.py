@@ -8,7 +8,6 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Router
 
-from informin.adapters.rows import smooth_rows
 from informin.errors import UndefinedScoreError
 from informin.evaluation import scoring
 from informin.evaluation.collections import DEPTH
@@ -19,6 +18,7 @@ from informin.evaluation.scoring import load_tasks, pooler_of, score_model, scor
 from informin.evaluation.senteval import load_task
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.models.opening import load_model
+from informin.neighbors import smooth_rows
 from tests.conftest import make_sentences, raises_usage, save_sentence_transformer
 from tests.senteval_data import small_counts, write_senteval
 
@@ -79,7 +79,7 @@ def test_a_model_is_scored_on_sentence_pairs_and_transfer(data, model, folder, t
     assert results.tasks["MR"]["score"] > 60 and results.tasks["MR"]["n"] == load_task(data, "MR").counts["n"]
     assert (results.model, results.pooler, results.normalized) == (str(folder), "mean", False)
     assert (results.precision, results.prompt, results.similarity) == ("fp32", None, "cosine")
-    assert results.environment["device"].startswith("cpu ") and results.max_length == 66
+    assert results.environment["device"].startswith("cpu ") and results.max_seq_length == 66
 
 
 def test_finished_tasks_are_not_scored_again(data, model, tmp_path, embedded):
@@ -198,7 +198,9 @@ def test_whitening_needs_more_sentences_than_dimensions():
 
 @pytest.mark.parametrize("pooler", ["cls", "mean", "first_last"])
 def test_name_of_the_pooling(folder, pooler):
-    assert pooler_of(load_model(folder, pooler=pooler, device="cpu")) == ("st" if pooler == "first_last" else pooler)
+    assert pooler_of(load_model(folder, pooler=pooler, device="cpu")) == (
+        "LayerPooling" if pooler == "first_last" else pooler
+    )
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,10 @@ def cosines(unit_vectors):
 
 
 def test_lookup_returns_unit_vectors_in_order(guide, unit_vectors):
-    rows = torch.tensor([3, 49, 0, 3])
-    torch.testing.assert_close(guide.lookup(rows), torch.from_numpy(unit_vectors).float()[rows], atol=1e-3, rtol=0)
-    assert guide.lookup(rows).dtype == torch.float32 and len(guide) == 50
+    rows = np.array([3, 49, 0, 3])
+    found = guide.lookup(rows, torch.device("cpu"))
+    torch.testing.assert_close(found, torch.from_numpy(unit_vectors).float()[rows], atol=1e-3, rtol=0)
+    assert found.dtype == torch.float32 and len(guide) == 50
 
 
 def test_embeddings_are_computed_once(encoded, model, tmp_path):
@@ -128,7 +129,7 @@ def test_nothing_is_left_of_a_failed_write(model, tmp_path, monkeypatch):
 
 
 def test_nearest_neighbors_by_blocks_equal_full_sort(guide, monkeypatch):
-    monkeypatch.setattr(neighbors, "PAIRS_AT_ONCE", 7 * 50)  # 7 rows at once, and a remainder
+    monkeypatch.setattr(neighbors, "ROWS_AT_ONCE", 7)  # and a remainder
     x = guide.embeddings.astype(np.float64)
     cosines = x @ x.T
     np.fill_diagonal(cosines, -np.inf)

@@ -56,7 +56,7 @@ def test_texts_beside_the_output_stay_and_its_record_is_no_text(static, tmp_path
 
 def test_truncated_texts_are_counted_once(st_mean, caplog):
     with caplog.at_level(logging.INFO, "informin"):
-        embed(st_mean, ["a cat", " ".join(TEXTS[:9])], device="cpu", max_length=16)
+        embed(st_mean, ["a cat", " ".join(TEXTS[:9])], device="cpu", max_seq_length=16)
         assert [message for message in caplog.messages if "truncated" in message] == [
             "1 text of 2 is truncated to 16 tokens."
         ]

@@ -7,12 +7,12 @@ import pytest
 import torch
 from transformers import AutoModel
 
-import modeling_informin
 from informin.models import cpu_parts
-from informin.models.cpu_parts import OwnDropout, keep_mask, packed_forward_in_parts
-from informin.models.packing import Packed, layer_forward, packed_forward, run_layers
-from informin.training.options import InforMinTrainingArguments
-from tests.conftest import FOUR_STEPS, make_sentences, raises_usage, tokenizer_of
+from informin.models.cpu_parts import OwnDropout, keep_mask
+from informin.models.forward import Forward, How
+from informin.models.opening import load_model
+from informin.models.packing import pack, packed_attention_of
+from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from tests.models.test_cpu_threads import cores
 from trainer_informin import InforMinTrainer
 
@@ -25,78 +25,104 @@ def batch_of(folder, sentences=SENTENCES) -> tuple[torch.Tensor, torch.Tensor]:
     return batch["input_ids"], batch["attention_mask"]
 
 
-def gradients(encoder, *outputs: torch.Tensor | None) -> dict[str, torch.Tensor]:
+def forward_of(folder, threads: int, pooling: str = "mean") -> Forward:
+    """Return the packed forward pass of a model, in evaluation mode, with a number of parts."""
+    st = load_model(folder, pooler=pooling, device="cpu")
+    return Forward(st, How(packs=True, device=torch.device("cpu"), threads=threads))
+
+
+def run(forward: Forward, folder, labels=None, sentences=SENTENCES) -> list[torch.Tensor]:
+    """Return the embeddings, and the hidden states of labeled tokens if there are labels."""
+    ids, mask = batch_of(folder, sentences)
+    rows = {"input_ids": ids, "attention_mask": mask, "lm_labels": labels, "sentence_ids": torch.arange(len(ids))}
+    embeddings, tokens, _ = forward.run(forward.collate(rows))
+    return [embeddings] if tokens is None else [embeddings, tokens]
+
+
+def gradients(encoder, *outputs: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return the gradients of the weights, for a function whose gradient differs at every number."""
     encoder.zero_grad()
-    numbers = torch.cat([x.flatten() for x in outputs if x is not None])
+    numbers = torch.cat([x.flatten() for x in outputs])
     (torch.linspace(-1, 1, len(numbers)) * numbers.sin()).mean().backward()
     return {name: x.grad.clone() for name, x in encoder.named_parameters() if x.grad is not None}
 
 
-def test_parts_have_all_sentences_and_about_the_same_number_of_tokens():
+def test_parts_have_all_sentences_and_about_the_same_number_of_tokens(bert):
     lengths = torch.tensor([3, 9, 1, 4, 4, 7, 2, 2, 5])
     mask = (torch.arange(9) < lengths[:, None]).long()
-    packed = Packed.of(mask)
-    parts = packed.split(CORES)
-    assert len(parts) == CORES
-    assert torch.cat([part.order for part in parts]).equal(packed.order)
-    assert torch.cat([part.at for part in parts]).equal(packed.at)
-    assert all(abs(len(part.at) - mask.sum() / CORES) <= lengths.max() for part in parts)
-    for part in parts:
-        own = lengths[part.order]
-        assert [length for number, length in part.runs for _ in range(number)] == own.tolist()
-        assert part.starts.equal(own.cumsum(0) - own)
+    parts = forward_of(bert, CORES)._split(mask, len(mask))
+    assert len(parts) == CORES and sorted(torch.cat(list(parts)).tolist()) == list(range(9))
+    assert all(abs(lengths[rows].sum() - mask.sum() / CORES) <= lengths.max() for rows in parts)
+    few = forward_of(bert, 8)._split(torch.ones(2, 5, dtype=torch.long), 2)
+    assert [len(rows) for rows in few] == [1, 1]
 
 
-def test_few_sentences_have_few_parts():
-    assert [len(part.order) for part in Packed.of(torch.ones(2, 5, dtype=torch.long)).split(8)] == [1, 1]
-    (whole,) = Packed.of(torch.ones(2, 5, dtype=torch.long)).split(1)
-    assert whole.runs == [(2, 5)]
+@pytest.mark.parametrize("chunk, expected", [(6, [2, 2, 2]), (4, [1, 1, 1, 1, 1, 1]), (20, [6])])
+def test_a_chunk_has_all_views_of_its_sentences(bert, chunk, expected):
+    forward = forward_of(bert, 1)
+    forward.how.chunk_size = chunk
+    parts = forward._split(torch.ones(18, 5, dtype=torch.long), 6)
+    assert [len(rows) // 3 for rows in parts] == expected
+    assert all((rows.view(3, -1) % 6 == rows.view(3, -1)[0]).all() for rows in parts)
 
 
 @pytest.mark.parametrize("selected", [False, True], ids=["", "selected tokens"])
-@pytest.mark.parametrize("pooling", modeling_informin.POOLINGS)
+@pytest.mark.parametrize("pooling", ["cls", "mean", "last"])
 def test_outputs_and_gradients_equal_those_of_one_thread(encoder, pooling, selected):
-    ids, mask = batch_of(encoder)
-    encoder = AutoModel.from_pretrained(encoder).eval()
-    wanted = mask.bool() & (torch.rand(mask.shape) < 0.3) if selected else None
-    one = packed_forward(encoder, ids, mask, pooling, wanted)
+    _, mask = batch_of(encoder)
+    chosen = mask.bool() & (torch.rand(mask.shape) < 0.3)
+    labels = torch.where(chosen, torch.arange(mask.numel()).view_as(mask), -100) if selected else None
+    one, parts = forward_of(encoder, 1, pooling), forward_of(encoder, CORES, pooling)
+    whole = run(one, encoder, labels)
     with cores(CORES):
-        parts = packed_forward_in_parts(encoder, ids, mask, pooling, wanted)
-    for x, expected in zip(parts, one):
-        assert (x is None) == (expected is None)
-        if x is not None:
-            torch.testing.assert_close(x, expected, atol=1e-5, rtol=0)
-    with cores(CORES):
-        found = gradients(encoder, *parts)
-    whole = gradients(encoder, *one)
-    assert found.keys() == whole.keys() and len(found) > 10
-    for weight in found:
-        torch.testing.assert_close(found[weight], whole[weight], atol=1e-6, rtol=0, msg=weight)
+        found = run(parts, encoder, labels)
+        own = gradients(parts.st, *(x.sort(dim=0).values for x in found))
+    expected = gradients(one.st, *(x.sort(dim=0).values for x in whole))
+    torch.testing.assert_close(found[0], whole[0], atol=1e-5, rtol=0)
+    for x, y in zip(found[1:], whole[1:]):  # in the order of the parts
+        torch.testing.assert_close(x.sort(dim=0).values, y.sort(dim=0).values, atol=1e-5, rtol=0)
+    assert own.keys() == expected.keys() and len(own) > 10
+    for weight in own:
+        torch.testing.assert_close(own[weight], expected[weight], atol=1e-6, rtol=0, msg=weight)
+
+
+def test_labels_come_in_the_order_of_the_hidden_states(bert):
+    """With the word embeddings as hidden states, each labeled token is found by its own id."""
+    ids, mask = batch_of(bert)
+    labels = torch.where(mask.bool() & (torch.rand(mask.shape) < 0.4), ids, -100)
+    for threads, packs in ((1, False), (1, True), (CORES, True)):
+        forward = forward_of(bert, threads)
+        forward.how.packs = packs
+        forward.st[0].auto_model.encoder.layer = torch.nn.ModuleList()
+        table = forward.st[0].auto_model.embeddings
+        table.LayerNorm = torch.nn.Identity()
+        for other in (table.position_embeddings, table.token_type_embeddings):
+            torch.nn.init.zeros_(other.weight)
+        rows = {"input_ids": ids, "attention_mask": mask, "lm_labels": labels, "sentence_ids": torch.arange(len(ids))}
+        batch = forward.collate(rows)
+        with cores(threads):
+            _, tokens, _ = forward.run(batch)
+        assert len(batch.labels) == (labels >= 0).sum() > 10
+        torch.testing.assert_close(tokens, table.word_embeddings.weight[batch.labels])
 
 
 @pytest.mark.parametrize("number, parts", [(CORES, 3), (8, 4), (10, 2)])
-def test_each_part_has_a_thread_with_its_share_of_cores_and_the_settings_of_the_caller(
-    bert, monkeypatch, number, parts
-):
-    encoder = AutoModel.from_pretrained(bert).train()
-    seen = []
+def test_each_part_has_a_thread_with_its_share_of_cores_and_the_settings_of_the_caller(bert, number, parts):
+    forward, seen = forward_of(bert, parts), []
 
-    def spy(*args):
-        hidden = run_layers(*args)
+    def spy(*_):
         state = torch.get_num_threads(), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
         seen.append((threading.get_ident(), *state))
-        return hidden
 
-    monkeypatch.setattr(cpu_parts, "run_layers", spy)
+    forward.st[0].auto_model.encoder.layer[0].register_forward_hook(spy)
     with cores(number), torch.autocast("cpu", torch.bfloat16):
-        packed_forward_in_parts(encoder, *batch_of(bert), "mean")
+        run(forward, bert)
         assert torch.get_num_threads() == number
     assert len(seen) == parts and threading.get_ident() not in {thread for thread, *_ in seen}
     assert {tuple(state) for _, *state in seen} == {(number // parts, True, True)}
     seen.clear()
     with cores(number), torch.no_grad():
-        assert not packed_forward_in_parts(encoder, *batch_of(bert), "mean")[0].requires_grad
+        assert not run(forward, bert)[0].requires_grad
     assert {tuple(state) for _, *state in seen} == {(number // parts, False, False)}
 
 
@@ -105,38 +131,26 @@ def test_cores_that_cannot_be_shared_out_compute_together():
 
 
 def test_frozen_weights_get_no_gradient(bert):
-    encoder = AutoModel.from_pretrained(bert)
-    frozen = encoder.encoder.layer[0].requires_grad_(False)
+    forward = forward_of(bert, CORES)
+    frozen = forward.st[0].auto_model.encoder.layer[0].requires_grad_(False)
     with cores(CORES):
-        found = gradients(encoder, packed_forward_in_parts(encoder, *batch_of(bert), "mean")[0])
+        found = gradients(forward.st[0].auto_model, *run(forward, bert))
     assert "embeddings.word_embeddings.weight" in found and "encoder.layer.1.output.dense.weight" in found
     assert all(x.grad is None for x in frozen.parameters())
-
-
-def test_one_thread_is_bit_equal_with_dropout(bert):
-    encoder = AutoModel.from_pretrained(bert).train()
-    found = []
-    for forward in (packed_forward, packed_forward_in_parts):
-        torch.manual_seed(1)
-        with cores(1):
-            embeddings, _ = forward(encoder, *batch_of(bert), "mean")
-            found.append([embeddings, *gradients(encoder, embeddings).values(), torch.get_rng_state()])
-    assert len(found[0]) > 10 and all(x.equal(y) for x, y in zip(*found))
 
 
 # Dropout
 
 
 def test_same_seed_gives_the_same_masks_and_parts_have_different_ones(bert):
-    encoder = AutoModel.from_pretrained(bert).train()
-    encoder.embeddings.dropout.p = 0.0
-    batch = batch_of(bert, ["the dog sleeps"] * CORES)
+    forward = forward_of(bert, CORES)
+    forward.st.train()
     found = []
     with cores(CORES):
         for seed in (1, 1, 2):
             torch.manual_seed(seed)
-            embeddings, _ = packed_forward_in_parts(encoder, *batch, "mean")
-            found.append((embeddings, gradients(encoder, embeddings)))
+            (embeddings,) = run(forward, bert, sentences=["the dog sleeps"] * CORES)
+            found.append((embeddings, gradients(forward.st, embeddings)))
     (once, first), (again, second), (other, _) = found
     assert once.equal(again) and all(first[name].equal(second[name]) for name in first) and not once.equal(other)
     assert len({tuple(row.tolist()) for row in once}) == CORES
@@ -153,19 +167,30 @@ def test_mask_has_the_rate_and_keeps_the_mean():
     assert (halves[:, 1:] == halves[:, :-1]).double().mean().item() == pytest.approx(0.5, abs=3e-3)
 
 
-def test_all_dropout_of_a_layer_uses_the_generator(bert):
-    layer = AutoModel.from_pretrained(bert).train().encoder.layer[0]
-    packed, hidden = Packed.of(torch.ones(4, 5, dtype=torch.long)), torch.randn(20, 32)
+def test_all_dropout_of_an_encoder_uses_the_generator(bert):
+    encoder = AutoModel.from_pretrained(bert).train()
+    row = pack(*batch_of(bert)).features()
     before = torch.get_rng_state()
-    for module in (layer.attention.self, layer.attention.output, layer.output):
-        for other in (layer.attention.self, layer.attention.output, layer.output):
-            other.dropout.p = 0.5 if other is module else 0.0
+    modules = [module for module in encoder.modules() if isinstance(module, torch.nn.Dropout)]
+    for module in modules:
+        for other in modules:
+            other.p = 0.5 if other is module else 0.0
         found = []
         for seed in (1, 1, 2):
-            with OwnDropout(torch.Generator().manual_seed(seed)):
-                found.append(layer_forward(layer, hidden, packed))
+            with OwnDropout(torch.Generator().manual_seed(seed)), packed_attention_of(encoder):
+                found.append(encoder(**row).last_hidden_state)
         assert found[0].equal(found[1]) and not found[0].equal(found[2])
     assert torch.get_rng_state().equal(before)
+
+
+@pytest.mark.parametrize("causal, masked", [(False, False), (True, False), (False, True)])
+def test_attention_of_a_thread_equals_that_of_pytorch(causal, masked):
+    query, key, value = torch.randn(3, 2, 4, 5, 8)
+    mask = torch.ones(5, 5, dtype=torch.bool).tril(1) if masked else None
+    how = {"attn_mask": mask, "is_causal": causal, "scale": None if causal else 0.3}
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, **how)
+    found = OwnDropout(torch.Generator())._attention(query, key, value, dropout_p=0.0, **how)
+    torch.testing.assert_close(found, expected)
 
 
 # Training
@@ -173,26 +198,25 @@ def test_all_dropout_of_a_layer_uses_the_generator(bert):
 
 def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
     how = FOUR_STEPS | dict(objective="simcse", eval_strategy="no", save_strategy="no", report_to=[]) | options
-    return InforMinTrainer(str(folder), InforMinTrainingArguments(str(output_dir), **how), make_sentences(96))
+    return InforMinTrainer(str(folder), train_dataset=make_sentences(96), **how_to_train(str(output_dir), **how))
 
 
 @pytest.mark.parametrize(
     "options, expected",
     [
-        ({}, "parts"),
-        (dict(mlm_weight=0.1), "parts"),
-        (dict(gradient_cache_chunk_size=8), "whole"),
-        (dict(bf16=True), "parts"),
-        (dict(padding_free=False), "padded"),
-        (dict(view_dropout=[0.1, 0.2]), "padded"),
-        (dict(attention_mi_weight=0.1), "padded"),
+        ({}, {"padding_free": True, "cpu_parts": 2}),
+        (dict(mlm_weight=0.1), {"padding_free": True, "cpu_parts": 2}),
+        (dict(gradient_cache_chunk_size=8), {"padding_free": True}),
+        (dict(bf16=True), {"padding_free": True, "cpu_parts": 2}),
+        (dict(padding_free=False), {}),
+        (dict(view_dropout=[0.1, 0.2]), {}),
+        (dict(attention_mi_weight=0.1), {}),
     ],
     ids=str,
 )
 def test_parts_are_used_where_supported(bert, tmp_path, options, expected):
-    forwards = {"parts": packed_forward_in_parts, "whole": packed_forward, "padded": None}
     with cores(2):
-        assert trainer_of(bert, tmp_path, **options).model.packed_forward is forwards[expected]
+        assert trainer_of(bert, tmp_path, **options).trained.packing == expected
 
 
 @pytest.mark.parametrize("options", [{}, dict(mlm_weight=0.1, dataloader_num_workers=2)], ids=str)

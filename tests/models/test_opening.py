@@ -102,7 +102,7 @@ def test_long_texts_fit_the_positions(tmp_path, roberta):
     opened = load_model(folder)
     assert opened.max_seq_length == 64
     assert np.isfinite(opened.encode(["the dog " * 200])).all()
-    assert load_model(folder, max_length=10).max_seq_length == 10
+    assert load_model(folder, max_seq_length=10).max_seq_length == 10
 
 
 def test_missing_weights_are_an_error(model):

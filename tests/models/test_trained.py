@@ -1,19 +1,20 @@
-"""Models in training: the backend, every kind of SentenceTransformer, checkpoints, and models this project exported."""
+"""Models in training: their class, every kind of SentenceTransformer, checkpoints, and models this project exported."""
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedding, Transformer
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModel, DistilBertConfig, DistilBertModel, Qwen3Config, Qwen3Model
+from transformers import AutoConfig, AutoModel, DistilBertConfig, DistilBertForMaskedLM, Qwen3Config, Qwen3Model
 
-from informin.training.options import InforMinTrainingArguments
+from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 from tests.conftest import (
     FOUR_STEPS,
     SIZES,
     WORDS,
+    how_to_train,
     make_sentences,
     raises_usage,
     save_bert,
@@ -41,7 +42,7 @@ def save_other(kind: str, folder, bert):
         torch.manual_seed(1)
         if kind == "distilbert":
             config = DistilBertConfig(vocab_size=5 + len(WORDS), dim=32, n_layers=2, n_heads=4, hidden_dim=64)
-            DistilBertModel(config).save_pretrained(folder / "source")
+            DistilBertForMaskedLM(config).save_pretrained(folder / "source")
         else:
             sizes = {name: SIZES[name] for name in ("hidden_size", "num_hidden_layers", "intermediate_size")}
             heads = dict(num_attention_heads=4, num_key_value_heads=2, head_dim=8, pad_token_id=0)
@@ -61,9 +62,8 @@ def train(tmp_path):
 
     def build(model, name: str = "run", **options) -> InforMinTrainer:
         how = FOUR_STEPS | dict(objective="simcse", report_to=[], save_steps=2, eval_steps=2, measure_drift=False)
-        args = InforMinTrainingArguments(str(tmp_path / name), **(how | options))
-        pairs = save_pairs(tmp_path / "pairs.tsv")
-        return InforMinTrainer(model, args, make_sentences(96), eval_dataset=pairs)
+        data = dict(train_dataset=make_sentences(96), eval_dataset=save_pairs(tmp_path / "pairs.tsv"))
+        return InforMinTrainer(model, **data, **how_to_train(str(tmp_path / name), **(how | options)))
 
     return build
 
@@ -79,22 +79,29 @@ def changed(before: dict, after: dict) -> list[str]:
 @pytest.mark.parametrize(
     "build, expected",
     {
-        "plain": (lambda folder, bert: bert, "native"),
-        "cls": (lambda folder, bert: save_sentence_transformer(folder, bert, pooling="cls", normalize=False), "native"),
-        "mean": (save_sentence_transformer, "native"),
-        "max": (lambda folder, bert: save_sentence_transformer(folder, bert, pooling="max"), "st"),
-        "dense": (lambda folder, bert: save_sentence_transformer(folder, bert, Dense(32, 8)), "st"),
-        "memory": (lambda folder, bert: SentenceTransformer(str(save_sentence_transformer(folder, bert))), "st"),
+        "plain": (lambda folder, bert: bert, "BertForInforMinCL"),
+        "cls": (
+            lambda folder, bert: save_sentence_transformer(folder, bert, pooling="cls", normalize=False),
+            "BertForInforMinCL",
+        ),
+        "mean": (save_sentence_transformer, "BertForInforMinCL"),
+        "max": (
+            lambda folder, bert: save_sentence_transformer(folder, bert, pooling="max"),
+            "SentenceTransformerForInforMinCL",
+        ),
+        "dense": (
+            lambda folder, bert: save_sentence_transformer(folder, bert, Dense(32, 8)),
+            "SentenceTransformerForInforMinCL",
+        ),
+        "memory": (
+            lambda folder, bert: SentenceTransformer(str(save_sentence_transformer(folder, bert))),
+            "SentenceTransformerForInforMinCL",
+        ),
     }.values(),
 )
-def test_backend_is_chosen_by_the_modules(train, tmp_path, bert, build, expected):
+def test_the_class_in_training_is_chosen_by_the_modules(train, tmp_path, bert, build, expected):
     model = build(tmp_path / "model", bert)
-    assert train(model, eval_strategy="no").trained.backend == expected
-    if not isinstance(model, SentenceTransformer):
-        assert train(model, "st", eval_strategy="no", backend="st").trained.backend == "st"
-    if expected == "st" and not isinstance(model, SentenceTransformer):
-        with raises_usage(option="backend"):
-            train(model, "native", backend="native")
+    assert type(train(model, eval_strategy="no").model).__name__ == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -127,13 +134,14 @@ def test_a_resumed_run_has_the_same_weights(train, tmp_path, bert, kind):
     assert not changed(weights(whole.model), weights(again.model))
 
 
-@pytest.mark.parametrize("name, backend, pooler", [("bert", "st", "cls"), ("roberta", "native", "mean")])
-def test_an_exported_model_can_be_trained_again(train, tmp_path, request, name, backend, pooler):
+@pytest.mark.parametrize("name, in_memory, pooler", [("bert", True, "cls"), ("roberta", False, "mean")])
+def test_an_exported_model_can_be_trained_again(train, tmp_path, request, name, in_memory, pooler):
     """sentence-transformers leaves out `add_pooling_layer`, so a checkpoint has a pooler that the model lacks."""
     first = train(str(request.getfixturevalue(name)), "first", pooler=pooler)
     first.train()
     first.export(str(tmp_path / "exported"))
-    again = train(str(tmp_path / "exported"), "again", backend=backend)
+    model = str(tmp_path / "exported")
+    again = train(SentenceTransformer(model, device="cpu") if in_memory else model, "again")
     np.testing.assert_allclose(again.encode(TEXTS), first.encode(TEXTS), atol=1e-5)
     again.train()  # loads the best checkpoint at its end
     again.export(str(tmp_path / "exported again"))
@@ -141,9 +149,50 @@ def test_an_exported_model_can_be_trained_again(train, tmp_path, request, name, 
     np.testing.assert_allclose(exported.encode(TEXTS), again.encode(TEXTS), atol=1e-5)
 
 
-def test_native_and_wrapped_training_agree_on_the_first_embeddings(train, st_mean):
-    native, wrapped = train(str(st_mean), "native"), train(str(st_mean), "wrapped", backend="st")
-    np.testing.assert_allclose(native.encode(TEXTS), wrapped.encode(TEXTS), atol=1e-6)
+ALIKE = {  # what was possible for BERT and RoBERTa only
+    "projection head": dict(projection_head="mlp"),
+    "mlm": dict(mlm_weight=0.1),
+    "queue": dict(queue_size=16),
+    "attention maps": dict(attention_mi_weight=0.1),
+    "one rate": dict(view_dropout=[0.2]),
+    "two rates": dict(view_dropout=[0.1, 0.3]),
+    "chunks": dict(gradient_cache_chunk_size=8),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_every_encoder_is_trained_alike(train, tmp_path, bert, st_mean, name):
+    """The same weights have the same loss as a class of this project and as a SentenceTransformer, without dropout."""
+    folder = save_sentence_transformer(tmp_path / "mean", save_bert(tmp_path / "source"), normalize=True)
+    save_file(load_file(tmp_path / "source" / "model.safetensors"), folder / "model.safetensors", {"format": "pt"})
+    options = dict(view="crop", max_steps=1, eval_strategy="no", save_strategy="no", **ALIKE[name])
+    losses = []
+    for model in (str(folder), SentenceTransformer(str(folder), device="cpu")):
+        if name == "mlm" and not isinstance(model, str):
+            continue
+        run = train(model, type(model).__name__, **options)
+        for module in run.model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+                module.rates = (0.0,) * len(getattr(module, "rates", ()))
+        if run.model.mlp is not None:
+            torch.nn.init.eye_(run.model.mlp.dense.weight)
+            torch.nn.init.zeros_(run.model.mlp.dense.bias)
+        batch = run.get_batch_samples(iter(run.get_train_dataloader()), 1, run.args.device)[0][0]
+        torch.manual_seed(0)
+        losses.append(run.compute_loss(run.model.train(), batch).item())
+    assert len(losses) == 1 or losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["queue", "attention maps", "mlm", "two rates"])
+def test_another_encoder_trains_with_what_bert_has(train, tmp_path, bert, name):
+    folder = save_other("distilbert", tmp_path / "distilbert", bert)
+    run = train(str(folder), eval_strategy="no", save_strategy="no", **ALIKE[name])
+    before = weights(run.model)
+    run.train()
+    moved = changed(before, weights(run.model))
+    assert "mlp.dense.weight" in moved and "st.0.model.transformer.layer.0.ffn.lin1.weight" in moved
+    assert ("lm_head.model.vocab_transform.weight" in moved) == (name == "mlm")
 
 
 @pytest.mark.parametrize(
@@ -154,12 +203,39 @@ def test_native_and_wrapped_training_agree_on_the_first_embeddings(train, st_mea
         (dict(queue_size=16), "queue_size"),
         (dict(projection_head="mlp"), "projection_head"),
         (dict(view_dropout=[0.2]), "view_dropout"),
-        (dict(pooler="cls"), "pooler"),
     ],
 )
-def test_what_needs_a_native_model_is_refused(train, st_mean, options, option):
+def test_what_a_static_model_lacks_is_refused(train, tmp_path, bert, options, option):
     with raises_usage(option=option):
-        train(str(st_mean), backend="st", **options)
+        train(str(save_other("static", tmp_path / "static", bert)), view="crop", **options)
+
+
+def test_what_a_decoder_lacks_is_refused(train, tmp_path, bert):
+    with raises_usage(option="mlm_weight"):
+        train(str(save_other("qwen3", tmp_path / "qwen3", bert)), view="crop", mlm_weight=0.1)
+
+
+def test_the_pooling_of_a_sentence_transformer_is_its_own(train, tmp_path, bert):
+    with raises_usage(option="pooler"):
+        train(str(save_sentence_transformer(tmp_path / "max", bert, pooling="max")), pooler="cls")
+
+
+@pytest.mark.parametrize("kind", [BertForInforMinCL, RobertaForInforMinCL])
+def test_an_object_of_our_classes_is_trained_itself(tmp_path, request, kind):
+    folder = request.getfixturevalue("bert" if kind is BertForInforMinCL else "roberta")
+    config = AutoConfig.from_pretrained(folder)
+    config.informin = {"pooling": "mean", "projection_head": "mlp", "lm_head": False}
+    model = kind.from_pretrained(folder, config=config)
+    before = weights(model)
+    how = FOUR_STEPS | dict(objective="simcse", eval_strategy="no", save_strategy="no", report_to=[])
+    data = dict(train_dataset=make_sentences(96), processing_class=tokenizer_of(folder))
+    run = InforMinTrainer(model, **data, **how_to_train(str(tmp_path / "run"), **how))
+    run.train()
+    assert run.model is model and set(changed(before, weights(model))) == before.keys()
+    run.export(str(tmp_path / "exported"))
+    exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu")
+    np.testing.assert_allclose(exported.encode(TEXTS), run.encode(TEXTS), atol=1e-5)
+    assert exported[1].pooling_mode == "mean"
 
 
 def test_equal_views_are_refused(train, tmp_path, bert):
@@ -208,7 +284,7 @@ def test_lora_trains_only_the_matrices_and_exports_merged_weights(train, tmp_pat
     before = weights(run.model)
     run.train()
     moved = changed(before, weights(run.model))
-    assert moved and all("lora_" in name or ".linear." in name for name in moved)
+    assert moved and all("lora_" in name or ".linear." in name or name.startswith("mlp.") for name in moved)
     state = weights(run.model)
     run.export(str(tmp_path / "merged"))
     assert not changed(state, weights(run.model)), "an export must not change the model"

@@ -6,8 +6,8 @@ from torch.nn.functional import normalize
 from transformers import AutoConfig
 
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
-from tests.conftest import make_sentences, tokenizer_of
-from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+from tests.conftest import how_to_train, make_sentences, tokenizer_of
+from trainer_informin import InforMinTrainer
 
 
 @pytest.fixture
@@ -20,16 +20,24 @@ def views():
 
 @pytest.fixture
 def build(encoder, tmp_path):
-    """Build a trainer on 64 sentences without evaluation; keywords are training arguments."""
+    """Build a trainer on 64 sentences without evaluation; keywords are options."""
 
     def make(callbacks=None, sentences=64, **options):
         common = dict(
-            **dict(output_dir=str(tmp_path / "run"), use_cpu=True, per_device_train_batch_size=16, max_steps=3),
-            **dict(logging_steps=1, learning_rate=1e-3, disable_tqdm=True, eval_strategy="no", save_strategy="no"),
-            **dict(bf16=False, warmup_steps=0),
+            output_dir=str(tmp_path / "run"),
+            use_cpu=True,
+            per_device_train_batch_size=16,
+            max_steps=3,
+            logging_steps=1,
+            learning_rate=1e-3,
+            disable_tqdm=True,
+            eval_strategy="no",
+            save_strategy="no",
+            bf16=False,
+            warmup_steps=0,
         )
-        args = InforMinTrainingArguments(**(common | options))
-        return InforMinTrainer(str(encoder), args, make_sentences(sentences), callbacks=callbacks)
+        how = how_to_train(**(common | options))
+        return InforMinTrainer(str(encoder), train_dataset=make_sentences(sentences), callbacks=callbacks, **how)
 
     return make
 

@@ -1,5 +1,6 @@
 """False negatives: which pairs they are, and the contrast with a lower weight for them."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,10 +9,12 @@ import torch
 from torch.nn.functional import normalize
 
 from informin.objectives.contrast import Contrast, contrast
-from informin.objectives.false_negatives import FalseNegatives, batch_threshold, false_negative_mask
+from informin.objectives.false_negatives import batch_threshold, false_negative_mask
 from informin.objectives.terms import Views
 from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient
+
+MODEL_NEAR = partial(Contrast, false_negative_similarity="model")
 
 
 def near(size=7):
@@ -102,45 +105,43 @@ def test_copies_do_not_count_as_pairs(views):
     z1, z2 = (torch.cat([z, z[:2]]) for z in views)
     copied = torch.eye(9, dtype=torch.bool)
     copied[[0, 7, 1, 8], [7, 0, 8, 1]] = True
-    seen = Views(z1, z2, torch.ones(9, 4), negative_weights=(~copied).float())
-    FalseNegatives(false_negative_fraction=0.25, false_negative_similarity="model").add_to(seen)
-    assert ((seen.negative_weights == 0) & ~copied).sum() == int(0.25 * (~copied).sum())
+    seen = Views(z1, z2, torch.ones(9, 4), negatives=~copied)
+    weights = Contrast(false_negative_fraction=0.25, false_negative_similarity="model")._negative_weights(seen)
+    assert ((weights == 0) & ~copied).sum() == int(0.25 * (~copied).sum())
     same = torch.ones(3, 3, dtype=torch.bool)
     assert batch_threshold(z1[:3], z2[:3], 0.5, same) == torch.inf, "one sentence, three times"
 
 
 def test_guide_determines_the_weights(views):
     guide = normalize(torch.randn(20, 5, generator=torch.Generator().manual_seed(5)), dim=-1)
-    term = FalseNegatives(false_negative_fraction=0.25, false_negative_weight=0.3)
-    seen = Views(*views, torch.ones(7, 4), row=torch.arange(7) + 9)
+    term = Contrast(false_negative_fraction=0.25, false_negative_weight=0.3)
+    seen = Views(*views, torch.ones(7, 4), row=np.arange(7) + 9)
     asked = []
-    term.prepare(SimpleNamespace(lookup=lambda rows: guide[rows], quantile=lambda share: asked.append(share) or 0.1))
-    term.add_to(seen)
+    cached = SimpleNamespace(lookup=lambda rows, device: guide[rows], quantile=lambda share: asked.append(share) or 0.1)
+    term.prepare(cached)
     expected = torch.where(guide[9:16] @ guide[9:16].T > 0.1, 0.3, 1.0)
-    assert asked == [0.25] and torch.equal(seen.negative_weights, expected) and term.loss(seen) == {}
-    assert torch.equal(Contrast().loss(seen)["contrast"], contrast(*views, negative_weights=expected))
+    assert asked == [0.25] and torch.equal(term.loss(seen), contrast(*views, negative_weights=expected))
 
 
 def test_model_determines_the_weights_without_a_gradient(views):
     z1, z2 = (view.clone().requires_grad_() for view in views)
-    term = FalseNegatives(0.25, 0.3, "model")
-    seen = Views(z1, z2, torch.ones(7, 4))
+    term = MODEL_NEAR(false_negative_fraction=0.25, false_negative_weight=0.3)
     assert term.guide_needs is None
-    term.add_to(seen)
+    weights = term._negative_weights(Views(z1, z2, torch.ones(7, 4)))
     others = ~torch.eye(7, dtype=torch.bool)
-    assert not seen.negative_weights.requires_grad and (seen.negative_weights[others] < 1).sum() == 10
+    assert not weights.requires_grad and (weights[others] < 1).sum() == 10
 
 
 def test_copies_stay_left_out(views):
-    weights = torch.ones(7, 7)
-    weights[0, 1] = 0
-    seen = Views(*views, torch.ones(7, 4), negative_weights=weights)
-    FalseNegatives(0.99, 0.5, "model").add_to(seen)
-    assert seen.negative_weights[0, 1] == 0 and set(seen.negative_weights.flatten().tolist()) == {0, 0.5, 1}
+    negatives = torch.ones(7, 7, dtype=torch.bool)
+    negatives[0, 1] = False
+    seen = Views(*views, torch.ones(7, 4), negatives=negatives)
+    weights = MODEL_NEAR(false_negative_fraction=0.99, false_negative_weight=0.5)._negative_weights(seen)
+    assert weights[0, 1] == 0 and set(weights.flatten().tolist()) == {0, 0.5, 1}
 
 
 @pytest.mark.parametrize("name", ["false_negative_fraction", "false_negative_weight"])
 @pytest.mark.parametrize("value", [-0.1, 1, 1.5])
 def test_invalid_values_are_rejected(name, value):
     with raises_usage(option=name):
-        FalseNegatives(**{name: value})
+        Contrast(**{name: value})

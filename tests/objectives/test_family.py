@@ -106,7 +106,7 @@ def test_terms_are_logged_unweighted_and_sum_to_the_loss(build, options):
     trainer = build(**options)
     trainer.train()
     entries = [entry for entry in trainer.state.log_history if "loss" in entry]
-    weights = {term.name: term.strength for term in trainer.terms if term.summand}
+    weights = {term.name: term.weight for term in trainer.terms}
     assert len(entries) == 3 and len(weights) > 1
     for entry in entries:
         assert entry["loss"] == pytest.approx(sum(w * entry[f"terms/{name}"] for name, w in weights.items()), rel=1e-4)

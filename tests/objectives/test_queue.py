@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from informin.objectives.contrast import contrast
+from informin.objectives.contrast import Contrast, contrast
 from informin.objectives.false_negatives import copies
-from informin.objectives.queue import MomentumQueue, Queue
+from informin.objectives.queue import MomentumQueue
 from tests.conftest import raises_usage
 from tests.objectives.conftest import head_values, model_of, rows
 
@@ -210,7 +210,7 @@ def test_queue_masks_own_sentence_in_the_second_epoch(build, contrasts):
 
 
 def test_queue_larger_than_the_data_is_rejected():
-    term = Queue(queue_size=48)
+    term = Contrast(queue_size=48)
     term.check_sentences(48)
     with raises_usage(option="queue_size"):
         term.check_sentences(47)

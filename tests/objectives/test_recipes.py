@@ -1,15 +1,20 @@
-"""Recipes agree with the published values, which are defined next to their terms, and with the default form."""
+"""Recipes agree with the published values, and with the default form."""
+
+from dataclasses import asdict
 
 import pytest
 import yaml
 from transformers import BertConfig, RobertaConfig
 
 from experiments.studies.plan import read_study
-from informin.objectives import OBJECTIVES
+from informin.cli.train import parse
+from informin.objectives import PRESETS, Reconstruction
 from informin.objectives.attention_mi import attention_layers
+from informin.objectives.presets import Encoder
 from informin.objectives.reconstruction import FORMS
-from informin.training.defaults import filled_in, option_defaults, paper_row
-from informin.training.options import InforMinTrainingArguments
+from informin.training.active_objective import activate
+from informin.training.paper_values import with_paper_values
+from informin.training.recipes import RECIPES as FOLDER
 from tests.conftest import ROOT
 
 LARGE = dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
@@ -20,44 +25,56 @@ ENCODERS = {
     "roberta-large": RobertaConfig(**LARGE),
 }
 OTHERS = ("informin-released", "scd-released", "micse-released", "quickstart")  # deliberately different from the paper
-OWN = ("adapt", "esimcse-bert-base", "rankcse-bert-base")  # without a row of hyperparameters
-RECIPES = sorted(path for path in (ROOT / "informin/recipes").glob("*.yaml") if path.stem not in OTHERS + OWN)
+OWN = ("adapt", "esimcse-bert-base", "rankcse-bert-base")  # without published hyperparameters
+RECIPES = sorted(path for path in FOLDER.glob("*.yaml") if path.stem not in OTHERS + OWN)
 
 
 def read(path):
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
+def values_for(config, options: dict) -> dict:
+    """Return all options of a run for an encoder."""
+    given = parse(["--model_name=x", "--use_cpu=true"], options)
+    encoder = Encoder(model_type=config.model_type, width=config.hidden_size)
+    args = with_paper_values(given.args, given.objective, encoder, "x")
+    active = activate(given.objective, encoder, given.view, args.view_dropout)
+    resolved = {"max_seq_length": given.objective.max_seq_length, "projection_head": given.objective.projection_head}
+    return asdict(args) | active.options() | resolved
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_recipe_equals_its_paper_row(path):
+def test_recipe_equals_the_paper(path):
     options = read(path)
     config = ENCODERS[options.pop("model_name")]
     assert options.pop("pooler", "cls") == "cls"
     chosen = {name: options[name] for name in ("objective", "mlm_weight", "reconstruction_form") if name in options}
-    args = InforMinTrainingArguments(use_cpu=True, **chosen)
-    filled = {name: getattr(args, name) for name in options} | filled_in(args, config)
+    filled = values_for(config, chosen)
     if "attention_mi_layers" in options:
-        filled["attention_mi_layers"] = attention_layers(config.num_hidden_layers, args.attention_mi_layers)
+        filled["attention_mi_layers"] = attention_layers(config.num_hidden_layers)
     assert options.items() <= filled.items()
-    row = OBJECTIVES[args.objective].rows[config.model_type, config.hidden_size]
-    assert paper_row(args.objective, config) == row
-    assert {"learning_rate", "per_device_train_batch_size", *row.options} <= options.keys()
+    encoder = Encoder(model_type=config.model_type, width=config.hidden_size)
+    preset = PRESETS[options["objective"]]
+    assert preset.papers[config.model_type, config.hidden_size] == preset.paper(encoder)
+    weights = {term.option_name("weight") for term in preset.terms(encoder)} - {"contrast_weight"}
+    assert {"learning_rate", "per_device_train_batch_size"} | weights <= options.keys()
 
 
-def test_other_recipes_differ_from_their_paper_row():
+def test_other_recipes_differ_from_the_paper():
     assert len(RECIPES) >= 8
     for name in OTHERS:
-        options = read(ROOT / f"informin/recipes/{name}.yaml")
-        row = OBJECTIVES[options["objective"]].row("bert", 768)
-        published = {"learning_rate": row.learning_rate, "per_device_train_batch_size": row.batch_size, **row.options}
-        assert any(options.get(key, value) != value for key, value in published.items()), name
+        options = read(FOLDER / f"{name}.yaml")
+        published = values_for(BertConfig(), {"objective": options["objective"]})
+        assert any(published.get(key, value) != value for key, value in options.items() if key in SHAPING), name
 
 
-FORM = option_defaults()["reconstruction_form"]
+SHAPING = {"learning_rate", "per_device_train_batch_size", "reconstruction_weight", "self_contrast_form", "queue_size"}
+SHAPING |= {"decorrelation_weight", "off_diagonal_weight", "attention_mi_weight", "view_dropout"}
+FORM = Reconstruction().form
 STUDIES = sorted((ROOT / "experiments" / "configs").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "informin/recipes").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
 def test_recipes_have_the_default_form_unless_their_name_says_more(path):
     form = read(path).get("reconstruction_form", FORM)
     assert FORM == "code" and (form == FORM) == (f"-{form}-form" not in path.stem)

@@ -12,7 +12,7 @@ from informin.evaluation.senteval import TASKS
 from informin.models.checksums import weights_sha256
 from informin.models.opening import load_model
 from informin.publishing.export import export_checkpoint
-from informin.training.record import RunRecord
+from informin.records import RunRecord
 from tests.conftest import make_sentences, save_sentence_transformer
 
 TEXTS = make_sentences(20, seed=5)
@@ -85,7 +85,7 @@ def results_of(folder: Path, path: Path, score: float = 70.0, tasks=TASKS, **cha
     """Write the results that `informin eval` would write for a folder, with one score for all tasks."""
     model = load_model(folder, device="cpu")
     values = dict(model=str(folder), weights_sha256=weights_sha256(model), pooler="mean", normalized=True)
-    values |= dict(max_length=model.max_seq_length, precision="fp32", split="test")
+    values |= dict(max_seq_length=model.max_seq_length, precision="fp32", split="test")
     results = Results(**(values | changes))
     for task in tasks:
         results.add(task, {"score": score, "n": 3, "data": {}, "seconds": {"encode": 0.1, "score": 0.1}})

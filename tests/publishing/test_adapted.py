@@ -10,7 +10,7 @@ from informin.models.opening import load_model
 from informin.publishing.adapted import save_adapted
 from informin.publishing.card import write_card
 from informin.publishing.export import export_checkpoint
-from informin.training.record import FitRecord
+from informin.records import FitRecord
 from tests.conftest import make_sentences, raises_usage, save_sentence_transformer
 from tests.publishing.helpers import TEXTS, contents, largest_difference, metadata, read_json, tables
 

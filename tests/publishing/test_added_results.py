@@ -62,7 +62,7 @@ def test_results_of_a_seed_whose_weights_changed_are_not_added(folder, tmp_path)
 @pytest.mark.parametrize(
     "changes",
     [
-        *({"split": "dev"}, {"precision": "bf16"}, {"max_length": 8}, {"prompt": "old "}, {"pooler": "cls"}),
+        *({"split": "dev"}, {"precision": "bf16"}, {"max_seq_length": 8}, {"prompt": "old "}, {"pooler": "cls"}),
         {"whitening": {"dimensions": None, "fitted_on": "STS"}},
     ],
 )

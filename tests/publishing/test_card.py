@@ -5,7 +5,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from informin.publishing.card import is_edited, render_card, write_card
-from informin.training.record import RunRecord
+from informin.records import RunRecord
 from tests.conftest import raises_usage
 from tests.publishing.helpers import (
     OBJECTIVE,

@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoTokenizer
 from informin.models.opening import load_model
 from informin.publishing import export
 from informin.publishing.export import export_checkpoint, save_model
-from informin.training.record import RunRecord
+from informin.records import RunRecord
 from modeling_informin import HEAD_FILE
 from tests.conftest import raises_usage
 from tests.publishing.helpers import PUBLISHED, TEXTS, change_json, contents, export_of, largest_difference, read_json

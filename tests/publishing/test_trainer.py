@@ -13,14 +13,16 @@ SENTENCES = make_sentences(64)
 
 def trained(model, folder, **options) -> InforMinTrainer:
     options = FOUR_STEPS | dict(eval_strategy="no", save_steps=2, output_dir=str(folder)) | options
-    trainer = InforMinTrainer(str(model), InforMinTrainingArguments(**options), SENTENCES)
+    model = model if isinstance(model, SentenceTransformer) else str(model)
+    trainer = InforMinTrainer(model, InforMinTrainingArguments(**options), SENTENCES)
     trainer.train()
     return trainer
 
 
-@pytest.mark.parametrize("backend", ["native", "st"])
-def test_a_run_is_exported(bert, st_mean, tmp_path, backend):
-    trainer = trained(bert if backend == "native" else st_mean, tmp_path / "run", backend=backend)
+@pytest.mark.parametrize("kind", ["BERT", "SentenceTransformer"])
+def test_a_run_is_exported(bert, st_mean, tmp_path, kind):
+    model = str(bert) if kind == "BERT" else SentenceTransformer(str(st_mean), device="cpu")
+    trainer = trained(model, tmp_path / "run")
     trainer.export(report=False)
     expected = trainer.encode(TEXTS)
     read = SentenceTransformer(str(tmp_path / "run"), device="cpu").encode(TEXTS)

@@ -1,13 +1,17 @@
-"""report.html: self-contained, escaped, with everything that was measured."""
+"""report.html: self-contained, escaped, without paths, and with everything that was measured."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from informin.evaluation.table import Row, Table
+from informin.records import RunRecord
 from informin.report.html import tables_html, values_html
-from informin.report.page import write_fit_report, write_training_report
+from informin.report.neighbors import changed
+from informin.report.page import facts, score_tables, write_fit_report, write_training_report
+from informin.report.plot import plots
 
 SCRIPT = "<script>alert(1)</script>"
 ARABIC = "القطة نائمة على السجادة"
@@ -32,7 +36,28 @@ HISTORY = [
     {"step": 1, "loss": 0.5, "terms/contrast": 0.4},
     {"step": 2, "loss": float("nan"), "terms/contrast": float("inf")},
     {"step": 2, "eval_spearman": 45.0, "eval_mine": 0.25},
+    {"step": 3, "loss": 0.25, "terms/contrast": 0.2, "eval_spearman": 44.0},
 ]
+RECORD = RunRecord(
+    seed=7,
+    options={"learning_rate": 3e-5, "precision": "fp32"},
+    objective={"name": "simcse", "title": "SimCSE on <b>", "terms": [{"name": "contrast", "title": "contrast"}]},
+    steps=3,
+    kept_step=2,
+    chosen=True,
+    environment={"device": "cpu x86_64"},
+    base_model={"name": "tiny-bert"},
+    data={"sources": [f"{SCRIPT}.txt"], "sentences": 60},
+    development="pairs.tsv",
+    development_sets=[{"kind": "pairs", "name": "pairs.tsv"}],
+    history=[
+        {"step": 0, "spearman": 40.0, "alignment": None},
+        {"step": 2, "spearman": 45.0, "alignment": 0.2, "mine": 0.25},
+        {"step": 3, "spearman": 44.0, "alignment": 0.3, "mine": 0.5},
+    ],
+    drift=DRIFT,
+    sentences_per_second=1234.5,
+)
 
 
 class Tags(HTMLParser):
@@ -40,7 +65,8 @@ class Tags(HTMLParser):
 
     def __init__(self, html: str):
         super().__init__()
-        self.tags, self.texts = [], []
+        self.tags = []
+        self.texts = []
         self.feed(html)
 
     def handle_starttag(self, tag, attrs):
@@ -49,27 +75,20 @@ class Tags(HTMLParser):
     def handle_data(self, data):
         self.texts.append(data)
 
-    def images(self) -> list[str]:
-        return [attrs["alt"] for tag, attrs in self.tags if tag == "img"]
-
 
 @pytest.fixture(scope="module")
 def html(tmp_path_factory):
     """A page of a training run with all parts."""
-    summary = {"data": f"{SCRIPT}, 60 sentences"}
-    path = write_training_report(
-        tmp_path_factory.mktemp("run"), HISTORY, DRIFT, EXAMPLES, title="SimCSE on <b>", summary=summary
-    )
+    path = write_training_report(tmp_path_factory.mktemp("run"), RECORD, HISTORY, EXAMPLES)
     return path.read_text(encoding="utf-8")
 
 
 def test_page_loads_nothing_and_runs_nothing(html):
     tags = Tags(html).tags
-    assert {"script", "iframe", "object", "link", "b", "i"}.isdisjoint(tag for tag, _ in tags)
-    assert all(attrs["src"].startswith("data:image/png;base64,") for tag, attrs in tags if tag == "img")
-    assert not re.search(r"https?://|url\(|@import|href=", html)
+    assert {"script", "iframe", "object", "link", "b", "i", "img"}.isdisjoint(tag for tag, _ in tags)
+    assert not re.search(r"https?://|url\(|@import|href=|src=", html)
     policy = next(attrs["content"] for tag, attrs in tags if attrs.get("http-equiv") == "Content-Security-Policy")
-    assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def test_sentences_are_escaped_and_keep_their_direction(html):
@@ -81,36 +100,69 @@ def test_sentences_are_escaped_and_keep_their_direction(html):
 
 def test_page_has_all_parts(html):
     page = Tags(html)
-    assert page.images() == ["Loss over the steps", "Scores over the steps"]
-    assert {"83.5", "1.0", "not scored"} <= set(page.texts)
+    titles = [attrs["aria-label"].partition(" over")[0] for tag, attrs in page.tags if tag == "svg"]
+    assert titles == ["loss", "contrast", "Spearman x 100", "mine"]
+    assert {"SimCSE on <b>, tiny-bert", "83.5", "not scored", "learning rate", "3e-05"} <= set(page.texts)
+    assert {"45.00", "+5.00", "pairs.tsv, Spearman x 100"} <= set(page.texts)
     assert "created hubs: <i>" in html.replace("&lt;i&gt;", "<i>")
-    assert "cosine 0.90 → 0.12" in page.texts and "kept 9 of its 10 neighbors" in page.texts
+    assert "cosine 0.90 → 0.12" in page.texts and "kept 9 of 10" in page.texts
     assert page.texts.count("none") == 2
 
 
-def test_figures_need_finite_numbers(tmp_path):
-    nan = [{"step": 1, "loss": float("nan"), "eval_spearman": float("nan"), "eval_runtime": 1.0}]
-    page = write_training_report(tmp_path, nan).read_text(encoding="utf-8")
-    assert Tags(page).images() == []
+def test_only_a_resumed_run_says_so():
+    assert "resumed" not in str(facts(RECORD, 0))
+    assert "resumed from step 2" in str(facts(RECORD, 2))
 
 
-def test_loss_of_a_run_without_scores(tmp_path):
-    """SCD's loss is negative, so its axis is not logarithmic."""
-    page = write_training_report(tmp_path, [{"step": 1, "loss": -0.5}, {"step": 2, "loss": -0.6}])
-    assert Tags(page.read_text(encoding="utf-8")).images() == ["Loss over the steps"]
+def test_weights_of_the_best_step_are_named_only_if_they_were_kept():
+    assert "step 2" in facts(RECORD, 0)["weights"]
+    assert "weights" not in facts(replace(RECORD, chosen=False, kept_step=3), 0)
+
+
+def test_scores_are_those_of_the_kept_step():
+    (table,) = score_tables(RECORD)
+    cells = {row.label: [row.cell(column) for column in table.columns] for row in table.rows}
+    assert cells["pairs.tsv, Spearman x 100"] == ["40.00", "45.00", "+5.00"]
+    assert cells["pairs.tsv, alignment"] == ["-", "0.200", "-"]
+    assert cells["mine"] == ["-", "0.25", "-"]
+    assert score_tables(replace(RECORD, history=[])) == []
+
+
+def test_plots_have_finite_numbers_in_their_box():
+    drawn = plots(HISTORY, best_step=2)
+    (loss, contrast), (spearman, mine) = drawn.values()
+    assert loss.dots == [(0, 0), (300, 110)] and (loss.high, loss.low) == ("0.5", "0.25")
+    assert len(contrast.dots) == 2  # without infinity
+    assert spearman.dots == [(0, 110), (200.0, 0), (300, 22)]
+    assert (spearman.best, spearman.best_value, spearman.first, spearman.last) == (200.0, "45.00", 0, 3)
+    assert mine.dots == [(150, 55)]  # one value
+    assert plots([{"step": 1, "loss": float("nan"), "eval_spearman": float("nan"), "eval_runtime": 1.0}]) == {}
+
+
+def test_best_step_is_marked_only_if_there_is_one():
+    assert all(plot.best is None for several in plots(HISTORY).values() for plot in several)
+
+
+def test_words_that_only_one_side_has_are_marked():
+    sides = {"lost": ["A shared bank account", "The river"], "gained": ["Banks of the river"]}
+    example = {name: [{"sentence": text, "old": 0, "new": 1} for text in texts] for name, texts in sides.items()}
+    (one,) = changed([{"sentence": "the BANK of a river", "kept": 1, **example}])
+    marked = [[text for text, is_marked in neighbor.pieces if is_marked] for neighbor in (*one.lost, *one.gained)]
+    assert marked == [["A", "bank"], [], ["of"]]
+    assert ["".join(text for text, _ in neighbor.pieces) for neighbor in one.lost] == sides["lost"]
 
 
 def test_page_of_a_fit_without_drift_has_only_the_summary(tmp_path):
     """As after a fit of a few embeddings."""
-    path = write_fit_report(tmp_path, {"task": "search"}, title="Adapter for m")
+    path = write_fit_report(tmp_path, "Adapter for m", {"task": "search"})
     page = Tags(path.read_text(encoding="utf-8"))
     assert path == tmp_path / "report.html" and "search" in page.texts
-    assert {"h2", "img"}.isdisjoint(tag for tag, _ in page.tags)
+    assert {"h2", "svg", "details"}.isdisjoint(tag for tag, _ in page.tags)
 
 
 def test_second_report_replaces_the_first(tmp_path):
-    write_fit_report(tmp_path, {"task": "search"})
-    write_fit_report(tmp_path, {"task": "clustering"})
+    write_fit_report(tmp_path, "a", {"task": "search"})
+    write_fit_report(tmp_path, "a", {"task": "clustering"})
     assert "clustering" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
@@ -119,3 +171,15 @@ def test_tables_for_notebooks_are_escaped():
     page = Tags(tables_html([Table(SCRIPT, ["a"], [Row("<b>", {"a": 1.0})])]) + values_html("t", {"n": SCRIPT}))
     assert "script" not in [tag for tag, _ in page.tags]
     assert page.texts.count(SCRIPT) == 2 and "1.00" in page.texts
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True])
+def test_page_fits_the_screen(tmp_path, browser, width, dark):
+    record = replace(RECORD, options=RECORD.options | {"prompt": "x" * 300})
+    path = write_training_report(tmp_path, record, HISTORY, EXAMPLES)
+    browser.show(path.as_uri(), width, dark)
+    browser.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert browser.wider_than_screen() == []
+    light = browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert light != dark

@@ -4,12 +4,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+from transformers import AutoConfig
 
 import run_unsup
+from informin.cli.train import parse
 from informin.files import write_manifest
-from informin.training.command_line import parse
+from informin.objectives.presets import Encoder
+from informin.training.active_objective import activate
 from informin.training.options import InforMinTrainingArguments
-from tests.conftest import FOUR_STEPS, make_sentences, resolve_for
+from informin.training.paper_values import with_paper_values
+from tests.conftest import FOUR_STEPS, how_to_train, make_sentences
 from trainer_informin import InforMinTrainer
 
 
@@ -27,8 +31,12 @@ def options(bert, tmp_path):
         if yaml is not None:
             (tmp_path / "run.yaml").write_text(yaml)
             argv = (f"--recipe={tmp_path / 'run.yaml'}", *argv)
-        model_name, data, card, args = parse([f"--model_name={name or bert}", "--use_cpu=true", *argv])
-        return vars(data) | vars(card) | vars(resolve_for(args, model_name))
+        given = parse([f"--model_name={name or bert}", "--use_cpu=true", *argv])
+        config = AutoConfig.from_pretrained(given.model_name)
+        encoder = Encoder(model_type=config.model_type, width=config.hidden_size)
+        args = with_paper_values(given.args, given.objective, encoder, given.model_name)
+        active = activate(given.objective, encoder, given.view, args.view_dropout)
+        return vars(given.data) | vars(given.card) | vars(args) | active.options()
 
     return options
 
@@ -50,12 +58,13 @@ def unscored(arguments):
 
 
 @pytest.fixture
-def build(encoder, pairs_file, arguments):
-    """Build a trainer on 64 sentences; keywords are training arguments."""
+def build(encoder, pairs_file, tmp_path):
+    """Build a trainer on 64 sentences; keywords are options."""
 
     def make(callbacks=None, **options):
-        args = arguments(**options)
-        return InforMinTrainer(str(encoder), args, make_sentences(64), pairs_file, callbacks=callbacks)
+        how = how_to_train(str(tmp_path / "run"), **(FOUR_STEPS | dict(logging_steps=1) | options))
+        data = dict(train_dataset=make_sentences(64), eval_dataset=pairs_file)
+        return InforMinTrainer(str(encoder), callbacks=callbacks, **data, **how)
 
     return make
 

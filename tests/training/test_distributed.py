@@ -6,6 +6,7 @@ import signal
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -13,7 +14,9 @@ from datasets import Dataset
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
+from informin.distributed import gather_with_gradient
 from informin.guide.replay import GeneralSentences
+from informin.objectives import Contrast
 from informin.objectives.terms import Masking
 from informin.training.checkpoints import complete_checkpoints, step_of
 from informin.training.options import DataArguments
@@ -22,7 +25,7 @@ from informin.training.signals import StopOnSignal
 from informin.views.attention import ViewDropout
 from informin.views.stacking import StackedViews
 from tests import forked
-from tests.conftest import make_sentences, save_pairs
+from tests.conftest import how_to_train, make_sentences, save_pairs
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 WORLD = 2
@@ -40,35 +43,67 @@ TERMS = {
         objective="micse", queue_size=20, momentum_decay=0.9, attention_mi_weight=1.0, attention_mi_layers=[0, 1]
     ),
     "all": dict(
-        **dict(
-            objective="informin", attention_mi_weight=1.0, decorrelation_weight=0.1, projector_size=16, queue_size=7
-        ),
-        **dict(reconstruction_weight=0.4, mlm_weight=0.5, view_dropout=[0.1, 0.2]),
+        objective="informin",
+        attention_mi_weight=1.0,
+        decorrelation_weight=0.1,
+        projector_size=16,
+        queue_size=7,
+        reconstruction_weight=0.4,
+        mlm_weight=0.5,
+        view_dropout=[0.1, 0.2],
     ),
     "cached": dict(
-        **dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5, queue_size=7),
-        **dict(gradient_cache_chunk_size=5),
+        objective="informin",
+        reconstruction_weight=0.4,
+        mlm_weight=0.5,
+        queue_size=7,
+        gradient_cache_chunk_size=5,
     ),
     "noncontrastive": dict(objective="noncontrastive", reconstruction_weight=1, attention_mi_weight=0.5),
     "near": dict(objective="simcse", false_negative_fraction=0.3, false_negative_weight=0.4),
     "own_near": dict(
-        **dict(objective="simcse", false_negative_fraction=0.3, false_negative_weight=0.4, queue_size=20),
+        objective="simcse",
+        false_negative_fraction=0.3,
+        false_negative_weight=0.4,
+        queue_size=20,
         false_negative_similarity="model",
     ),
     "guided": dict(
-        **dict(objective="guided", guided_weight=1.0, distillation_weight=0.5),
-        **dict(replay_weight=0.7, replay_size=6, mlm_weight=0.5),
+        objective="guided",
+        guided_weight=1.0,
+        distillation_weight=0.5,
+        replay_weight=0.7,
+        replay_size=6,
+        mlm_weight=0.5,
     ),
 }
+TERMS["custom"] = dict(objective="custom")
+
+
+class Variance:
+    """A term of the user, as in docs/training.md."""
+
+    weight = 0.1
+
+    def loss(self, views):
+        deviation = (gather_with_gradient(views.z1).float().var(0) + 1e-4).sqrt()
+        return (1 - deviation).relu().mean()
+
+
 # RoBERTa differs in its positions and in its head for MLM.
 CASES = [*(("bert", name) for name in TERMS), *(("roberta", name) for name in ("all", "cached"))]
 
 
 def make_trainer(folder, options, out):
-    temperature = {"temperature": 0.2} if options["objective"] not in ("scd", "noncontrastive", "guided") else {}
+    has_contrast = options["objective"] in ("informin", "simcse", "micse")
+    temperature = {"temperature": 0.2} if has_contrast else {}
     run = dict(output_dir=out, use_cpu=True, bf16=False, eval_strategy="no", per_device_train_batch_size=6, seed=0)
     sentences = make_sentences(99, seed=5)  # used by the guide; batches are created here
-    trainer = InforMinTrainer(folder, InforMinTrainingArguments(**run, **temperature, **options), sentences)
+    if options["objective"] == "custom":
+        how = {"args": InforMinTrainingArguments(**run), "objective": [Contrast(temperature=0.2), Variance()]}
+    else:
+        how = how_to_train(**run, **temperature, **options)
+    trainer = InforMinTrainer(folder, train_dataset=sentences, **how)
     model = trainer.model
     for module in model.modules():  # dropout draws differ between one process and two: compare without
         if isinstance(module, torch.nn.Dropout):
@@ -120,8 +155,9 @@ def join(all_rows, tokenizer):
         ]
         parts = [list(p.split(6)) for p in padded]
         joined[name] = torch.cat([part for group in zip(*parts) for part in group])
-    for name in {"sentence_ids", "row", "general_row"} & all_rows[0].keys():
-        joined[name] = torch.cat([rows[name] for rows in all_rows])
+    joined["sentence_ids"] = torch.cat([rows["sentence_ids"] for rows in all_rows])
+    for name in {"row", "general_row"} & all_rows[0].keys():
+        joined[name] = np.concatenate([rows[name] for rows in all_rows])
     return joined
 
 

@@ -9,7 +9,7 @@ from informin.errors import UsageError
 from informin.evaluation.drift import MEASURES, draw, measure_drift
 from informin.models.opening import load_model
 from informin.models.trained import TrainedModel
-from informin.training.record import RunRecord
+from informin.records import RunRecord
 from tests.conftest import make_sentences
 
 

@@ -23,7 +23,7 @@ HOW |= dict(measure_drift=False, report_to=[], load_best_model_at_end=False, lea
 # Adam divides by the size of a gradient: without this epsilon, rounding of gradients near 0 would change the weights.
 HOW |= dict(adam_epsilon=1e-4)
 HOW |= dict(per_device_train_batch_size=16, eval_strategy="steps", eval_steps=2, save_steps=2, save_total_limit=None)
-BACKENDS = {"native": {}, "lora": {"backend": "st", "lora_r": 4, "lora_dropout": 0.0}}
+BACKENDS = {"native": {}, "lora": {"lora_r": 4, "lora_dropout": 0.0}}
 CHILD = """
 import os, signal, sys
 from accelerate.state import PartialState
@@ -39,8 +39,7 @@ def with_accelerator(self, *args, **kwargs):
 PartialState.__init__ = with_accelerator
 from transformers import TrainerCallback
 from informin.evaluation.pairs import load_pairs
-from informin.training.options import InforMinTrainingArguments
-from tests.conftest import make_sentences
+from tests.conftest import how_to_train, make_sentences
 from tests.training.test_fsdp import BACKENDS, HOW
 from trainer_informin import InforMinTrainer
 
@@ -50,8 +49,10 @@ class Die(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 kind, model, out, pairs, end = sys.argv[1:]
-args = InforMinTrainingArguments(out, **HOW | dict(per_device_train_batch_size=8) | BACKENDS[kind])
-trainer = InforMinTrainer(model, args, make_sentences(96), load_pairs(pairs), callbacks=[Die()] if end == "die" else [])
+how = how_to_train(out, **HOW | dict(per_device_train_batch_size=8) | BACKENDS[kind])
+args = how["args"]
+data = dict(train_dataset=make_sentences(96), eval_dataset=load_pairs(pairs))
+trainer = InforMinTrainer(model, **data, **how, callbacks=[Die()] if end == "die" else [])
 trainer.train("last" if end == "resume" else None)
 kinds = {type(weight).__name__ for weight in trainer.model.parameters()}
 assert trainer.is_fsdp_enabled and kinds == {"DTensor"}, kinds

@@ -15,7 +15,7 @@ from transformers import AutoModel, TrainerCallback
 
 from informin.evaluation.development import as_development
 from informin.evaluation.pairs import load_pairs
-from informin.training.record import RunRecord
+from informin.records import RunRecord
 from tests.conftest import make_sentences, raises_usage, tokenizer_of
 from tests.training.helpers import assert_same, logged, stream_of, trained, weights_of
 from trainer_informin import InforMinTrainer

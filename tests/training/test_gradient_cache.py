@@ -6,11 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-import modeling_informin
-from informin.models import packing
-from informin.training.options import InforMinTrainingArguments
+from informin.models import forward
 from informin.views.attention import ViewDropout
-from tests.conftest import FOUR_STEPS, make_sentences, raises_usage
+from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage
 from trainer_informin import InforMinTrainer
 
 OBJECTIVES = {
@@ -32,7 +30,7 @@ OBJECTIVES = {
 
 def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
     how = FOUR_STEPS | dict(max_steps=1, eval_strategy="no", save_strategy="no", report_to=[], bf16=False) | options
-    return InforMinTrainer(str(folder), InforMinTrainingArguments(str(output_dir), **how), make_sentences(96))
+    return InforMinTrainer(str(folder), train_dataset=make_sentences(96), **how_to_train(str(output_dir), **how))
 
 
 def without_dropout(model: nn.Module) -> None:
@@ -75,18 +73,6 @@ def test_gradient_equals_that_of_the_full_batch(bert, tmp_path, name, packed):
     assert_same(cached, whole)
 
 
-@pytest.mark.parametrize("name", ["mlm", "guided"])
-def test_nested_tensors_are_recomputed(bert, tmp_path, monkeypatch, name):
-    """The attention of a GPU. The nested tensors of a CPU have no shape that `checkpoint` could compare."""
-    monkeypatch.setattr(packing, "attend_by_runs", packing.attend_at_once)
-    runs = (trainer_of(bert, tmp_path / str(n), gradient_cache_chunk_size=n, **OBJECTIVES[name]) for n in (None, 7))
-    monkeypatch.setattr(
-        modeling_informin, "checkpoint", partial(modeling_informin.checkpoint, determinism_check="none")
-    )
-    whole, cached = (one_step(run, dropout=False) for run in runs)
-    assert_same(cached, whole)
-
-
 @pytest.mark.parametrize(
     "name, extra",
     [("mlm", {}), ("scd", dict(bf16=True)), ("guided", {}), ("guided", dict(gradient_checkpointing=True))],
@@ -95,7 +81,7 @@ def test_recomputation_uses_the_same_dropout_masks(bert, tmp_path, monkeypatch, 
     """Compare with the same chunks without discarding activations."""
     options = OBJECTIVES[name] | extra | dict(gradient_cache_chunk_size=8)
     cached = one_step(trainer_of(bert, tmp_path / "cached", **options), dropout=True)
-    monkeypatch.setattr(modeling_informin, "checkpoint", lambda read, *args, use_reentrant: read(*args))
+    monkeypatch.setattr(forward, "checkpoint", lambda read, *args, use_reentrant: read(*args))
     kept = one_step(trainer_of(bert, tmp_path / "kept", **options), dropout=True)
     assert_same(cached, kept)
 

@@ -8,7 +8,7 @@ from informin.training.tokens import fitting_length
 from tests.conftest import make_sentences
 from trainer_informin import InforMinTrainer
 
-GUIDED = dict(objective="guided", guided_weight=1.0, eval_strategy="no", save_strategy="no", report_to=[])
+GUIDED = dict(objective="guided", eval_strategy="no", save_strategy="no", report_to=[])
 LONG = [" ".join(pair) for pair in zip(*(make_sentences(240, seed)[i::6] for seed in (0, 1) for i in range(5)))]
 
 
@@ -48,14 +48,14 @@ def test_the_length_is_recorded_and_kept_when_resuming(bert, arguments, tmp_path
     trainer = InforMinTrainer(str(bert), arguments(**options), LONG)
     longest = max(map(len, trainer.train_dataset["input_ids"]))
     assert longest > 32 and trainer.record().options["max_seq_length"] >= longest
-    assert trainer.model.config.informin["max_seq_length"] == trainer.args.max_seq_length
+    assert trainer.model.config.informin["max_seq_length"] == trainer.max_seq_length
     # The same options with other sentences have another length.
-    assert InforMinTrainer(str(bert), arguments(**options), make_sentences(40)).args.max_seq_length == 32
+    assert InforMinTrainer(str(bert), arguments(**options), make_sentences(40)).max_seq_length == 32
 
 
 def test_objectives_of_papers_keep_their_length_and_warn(bert, arguments, caplog):
     trainer = InforMinTrainer(str(bert), arguments(eval_strategy="no"), LONG)
-    assert trainer.args.max_seq_length == 32 == max(map(len, trainer.train_dataset["input_ids"]))
+    assert trainer.max_seq_length == 32 == max(map(len, trainer.train_dataset["input_ids"]))
     tokens = [len(sentence.split()) + 2 for sentence in LONG]
     cut = sum(n > 32 for n in tokens)
     assert f"{cut} of 40 training sentences ({cut / 40:.1%}) are truncated at `max_seq_length` 32. " in caplog.text
@@ -79,4 +79,4 @@ def test_the_beginning_of_a_stream_is_measured(bert, arguments, caplog):
 
 def test_a_given_length_is_kept(bert, arguments):
     trainer = InforMinTrainer(str(bert), arguments(**GUIDED, max_seq_length=12), LONG)
-    assert trainer.args.max_seq_length == 12 == max(map(len, trainer.train_dataset["input_ids"]))
+    assert trainer.max_seq_length == 12 == max(map(len, trainer.train_dataset["input_ids"]))

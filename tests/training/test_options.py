@@ -1,19 +1,24 @@
-"""The training arguments: precedence, paper's values, fields, copies and checks."""
+"""The training arguments and the options of the command line: precedence, paper's values, fields, copies and checks."""
 
 import copy
 import dataclasses
 import pickle
-from types import SimpleNamespace
 
 import pytest
-from transformers import HfArgumentParser, TrainingArguments
+from transformers import TrainingArguments
 
-from informin.objectives import OBJECTIVES
-from informin.training.command_line import OFTEN_USED, Parser, ours, parse
-from informin.training.defaults import filled_in, mixed_precision, option_defaults
-from informin.training.options import RECIPES, InforMinTrainingArguments
-from informin.views import VIEWS, View
-from tests.conftest import raises_usage, resolve_for, save_bert, save_roberta
+from informin.cli.train import OFTEN_USED, Parser, parse, recipe
+from informin.objectives import PRESETS
+from informin.objectives.objective import active_terms
+from informin.objectives.presets import BERT_BASE
+from informin.training.active_objective import activate
+from informin.training.option_checks import check_terms
+from informin.training.options import InforMinTrainingArguments
+from informin.training.paper_values import with_paper_values
+from informin.training.recipes import RECIPES
+from informin.views import View
+from tests.conftest import how_to_train, make_sentences, raises_usage, save_bert, save_roberta
+from trainer_informin import InforMinTrainer
 
 
 @pytest.fixture(scope="session")
@@ -36,15 +41,15 @@ def bert_large(tmp_path_factory):
         ("reconstruction_weight", 0.4, 4.0, 0.0, 1.0),
         ("per_device_train_batch_size", 128, 512, 32, 16),
         ("temperature", 0.05, None, 0.1, 0.2),
-        ("projection_head", "mlp", None, "none", "mlp"),
-        ("max_seq_length", 32, None, 64, 48),
+        ("projection_head", "auto", None, "none", "mlp"),
+        ("max_seq_length", None, None, 64, 48),
     ],
 )
 def test_precedence_flag_yaml_paper_default(options, roberta_base, option, default, row, yaml, flag):
     # SimCSE's values for RoBERTa differ from the default in the batch size, InforMin-CL's in the others.
     simcse = ["--objective=simcse"] if option == "per_device_train_batch_size" else []
     assert options(*simcse, name=roberta_base)[option] == (default if row is None else row)
-    assert options(*simcse, name=roberta_base, yaml=f"{option}: {yaml}")[option] == yaml
+    assert options(*simcse, name=roberta_base, yaml=f"{option}: {yaml}").get(option, 0.0) == yaml
     assert options(*simcse, f"--{option}={flag}", name=roberta_base, yaml=f"{option}: {yaml}")[option] == flag
 
 
@@ -60,19 +65,27 @@ def test_published_values(options, roberta_base, bert_large):
 
 
 def test_options_may_come_from_python_a_recipe_and_the_command_line(bert, options):
-    model_name, *_, args = parse([f"--model_name={bert}", "--seed=3"], {"seed": 1, "temperature": 0.1, "use_cpu": True})
-    assert (model_name, args.seed, args.temperature) == (str(bert), 3, 0.1)
-    recipe = options("--recipe=informin-released", "--temperature=0.05", "--mlm_weight=0.2")
-    assert recipe["mlm_weight"] == 0.2 and recipe["masked_views"] is True
-    args = InforMinTrainingArguments(recipe="adapt", use_cpu=True)
-    assert args.max_steps == 80 and args.recipe is None
-    assert dataclasses.replace(args, max_steps=-1).max_steps == -1
+    given = parse([f"--model_name={bert}", "--seed=3"], {"seed": 1, "temperature": 0.1, "use_cpu": True})
+    assert (given.model_name, given.args.seed) == (str(bert), 3)
+    assert given.objective.terms(BERT_BASE)[0].temperature == 0.1
+    released = options("--recipe=informin-released", "--temperature=0.05", "--mlm_weight=0.2")
+    assert released["mlm_weight"] == 0.2 and released["masked_views"] is True
+
+
+def test_a_recipe_in_python_gives_arguments_of_the_trainer(bert, tmp_path):
+    how = recipe("adapt", output_dir=str(tmp_path), max_steps=1, guided_neighbors=2, use_cpu=True)
+    assert how["args"].max_steps == 1 and how["args"].per_device_train_batch_size == 64
+    names = ["guided", "distillation", "replay"]
+    assert [term.name for term in how["objective"].terms(BERT_BASE)] == names
+    how["args"].per_device_train_batch_size = 8
+    trainer = InforMinTrainer(str(bert), train_dataset=make_sentences(20), **how)
+    assert [term.name for term in trainer.terms] == names and trainer.terms[0].neighbors == 2
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_recipes_are_options(bert, path):
-    *_, args = parse([f"--model_name={bert}", f"--recipe={path.stem}", "--use_cpu=true"])
-    assert args.terms
+    given = parse([f"--model_name={bert}", f"--recipe={path.stem}", "--use_cpu=true"])
+    assert active_terms(given.objective, BERT_BASE)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +124,11 @@ def test_help_shows_our_options_and_the_often_used_ones(capsys):
     shown = {line.split()[0][2:] for line in text.splitlines() if line.startswith("  --")}
     assert {"temperature", "train_file", "license", "max_steps", "model_name", "recipe", *OFTEN_USED} <= shown
     assert not {"ddp_backend", "adam_beta1", "no_load_best_model_at_end"} & shown
-    assert ours() <= shown and "TrainingArguments are accepted" in " ".join(text.split())
+    declared = {field.name for field in dataclasses.fields(InforMinTrainingArguments)}
+    ours = declared - {field.name for field in dataclasses.fields(TrainingArguments)}
+    assert ours <= shown and "TrainingArguments are accepted" in " ".join(text.split())
+    assert {"reconstruction_form", "guided_neighbors", "crop_min_fraction", "mlm_weight"} <= shown
+    assert "0.4 for informin, else 0 (off)" in " ".join(text.split())
 
 
 def test_wrong_options_are_errors():
@@ -134,8 +151,6 @@ def test_wrong_options_are_errors():
             {"eval_on_start": False, "load_best_model_at_end": False, "metric_for_best_model": None, "save_steps": 125},
         ),
         (["--eval_strategy=epoch"], {"save_strategy": "epoch"}),
-        (["--objective=simcse"], {"reconstruction_weight": 0.0, "measure_drift": False}),
-        (["--objective=guided", "--guided_weight=1"], {"measure_drift": True, "projection_head": "none"}),
     ],
 )
 def test_defaults_that_depend_on_other_options(options, given, expected):
@@ -148,44 +163,69 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
     [
         ("reconstruction_weight", dict(reconstruction_weight=-1.0)),
         ("temperature", dict(temperature=0.0)),
-        ("per_device_train_batch_size", dict(per_device_train_batch_size=1)),
         ("view_dropout", dict(view_dropout=[0.2, 0.1])),
         ("view_dropout", dict(view_dropout=[0.0])),
         ("view_dropout", dict(view_dropout=[0.1, 0.2, 0.3])),
+        ("view_dropout", dict(view_dropout=[])),
         ("objective", dict(objective="other")),
         ("view", dict(view="other")),
+        ("pooler", dict(pooler="max")),
+        ("projection_head", dict(projection_head="linear")),
+        ("objective", dict(objective="noncontrastive")),
         ("objective", dict(objective="noncontrastive", reconstruction_weight=0.0)),
         ("auto_find_batch_size", dict(auto_find_batch_size=True)),
         ("greater_is_better", dict(metric_for_best_model="alignment", greater_is_better=True)),
         ("save_strategy", dict(eval_strategy="epoch", save_strategy="steps", save_steps=1)),
-        ("recipe", dict(recipe="other")),
+        # Numbers with which a run would train nothing, or something else.
+        ("num_train_epochs", dict(num_train_epochs=-3)),
+        ("num_train_epochs", dict(num_train_epochs=0)),
+        ("num_train_epochs", dict(num_train_epochs=float("nan"))),
+        ("max_steps", dict(max_steps=0)),
+        ("per_device_train_batch_size", dict(per_device_train_batch_size=0)),
+        ("gradient_accumulation_steps", dict(gradient_accumulation_steps=0)),
+        ("learning_rate", dict(learning_rate=-1e-5)),
+        ("weight_decay", dict(weight_decay=-0.1)),
+        ("max_train_samples", dict(max_train_samples=-1)),
+        ("lora_r", dict(lora_r=0)),
+        ("lora_dropout", dict(lora_dropout=1.0)),
+        ("gradient_cache_chunk_size", dict(gradient_cache_chunk_size=0)),
         # Options of terms and views that are off.
-        ("reconstruction_weight", dict(objective="simcse", reconstruction_weight=4.0)),
+        ("reconstruction_form", dict(objective="simcse", reconstruction_form="unit")),
+        ("reconstruction_form", dict(reconstruction_weight=0.0, reconstruction_form="unit")),
         ("masked_views", dict(masked_views=True)),
         ("queue_size", dict(objective="scd", queue_size=8)),
+        ("momentum_decay", dict(momentum_decay=0.9)),
+        ("false_negative_weight", dict(false_negative_weight=0.5)),
         ("crop_min_fraction", dict(crop_min_fraction=0.3)),
+        ("repetition_rate", dict(view="crop", repetition_rate=0.3)),
     ],
 )
 def test_invalid_options_are_rejected(option, given):
     with raises_usage(option=option):
-        InforMinTrainingArguments(use_cpu=True, **given)
+        how_to_train(use_cpu=True, **given)
 
 
-def test_attention_maps_need_a_view_that_keeps_tokens(monkeypatch):
+def test_attention_maps_need_a_view_that_keeps_tokens():
     class Words(View):
-        title = "other words"
-
         def change(self, tokens, generator):
             return tokens + 1
 
-    monkeypatch.setitem(VIEWS, "words", Words)
+    args = InforMinTrainingArguments(use_cpu=True, objective="micse", per_device_train_batch_size=8)
+    active = activate(PRESETS["micse"], BERT_BASE, Words(), None)
     with raises_usage(option="attention_mi_weight"):
-        InforMinTrainingArguments(use_cpu=True, objective="micse", view="words")
+        check_terms(active.terms, active.view, args)
+
+
+def test_a_batch_is_large_enough_for_the_terms():
+    args = InforMinTrainingArguments(use_cpu=True, per_device_train_batch_size=1)
+    active = activate(PRESETS["simcse"], BERT_BASE, "dropout", None)
+    with raises_usage(option="per_device_train_batch_size"):
+        check_terms(active.terms, active.view, args)
 
 
 @pytest.mark.parametrize("given", [dict(objective="simcse", reconstruction_weight=0.0), dict(masked_views=False)])
 def test_zeros_and_defaults_of_other_terms_are_accepted(given):
-    InforMinTrainingArguments(use_cpu=True, **given)
+    how_to_train(use_cpu=True, **given)
 
 
 def test_several_gpus_or_unequal_batches_are_rejected(monkeypatch):
@@ -202,7 +242,8 @@ def test_several_gpus_or_unequal_batches_are_rejected(monkeypatch):
 def test_batch_of_the_paper_is_split_across_processes(monkeypatch):
     args = InforMinTrainingArguments(use_cpu=True)
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert filled_in(args)["per_device_train_batch_size"] == 32
+    filled = with_paper_values(args, PRESETS["informin"], BERT_BASE, "x")
+    assert filled.per_device_train_batch_size == 32 and "-batch128-" in filled.output_dir
 
 
 @pytest.mark.parametrize(
@@ -210,52 +251,74 @@ def test_batch_of_the_paper_is_split_across_processes(monkeypatch):
     [
         ({}, {"contrast": 1.0, "reconstruction": 0.4}),
         (dict(objective="simcse"), {"contrast": 1.0}),
+        (dict(objective="simcse", reconstruction_weight=4.0), {"contrast": 1.0, "reconstruction": 4.0}),
         (dict(reconstruction_weight=0.0, mlm_weight=0.1), {"contrast": 1.0, "mlm": 0.1}),
+        (
+            dict(objective="micse", reconstruction_weight=1),
+            {"contrast": 1, "attention_mi": 2.5e-3, "reconstruction": 1},
+        ),
+        (dict(objective="guided"), {"guided": 1.0}),
+        (dict(objective="guided", distillation_weight=15), {"distillation": 15}),
+        (dict(objective="guided", guided_weight=2, replay_weight=1), {"guided": 2, "replay": 1}),
     ],
 )
-def test_terms_with_a_weight_are_active(given, weights):
-    args = InforMinTrainingArguments(use_cpu=True, **given)
-    assert {term.name: term.strength for term in args.terms} == weights
+def test_a_weight_turns_a_term_on(given, weights):
+    """The order is that of the preset, then of the added terms; a preset without a paper has only the given terms."""
+    found = active_terms(how_to_train(use_cpu=True, **given)["objective"], BERT_BASE)
+    assert {term.name: term.weight for term in found} == weights and [term.name for term in found] == list(weights)
 
 
-def test_resolve_fills_in_once_and_does_not_change_its_object(bert):
-    args = InforMinTrainingArguments(use_cpu=True, temperature=0.1)
+def test_what_is_set_is_what_is_read():
+    args = InforMinTrainingArguments("out", use_cpu=True)
+    empty = {name for name in InforMinTrainingArguments.__annotations__ if getattr(args, name) is None}
+    assert empty == {
+        # Filled in by the trainer, on its own copy.
+        *("per_device_train_batch_size", "learning_rate", "warmup_steps", "metric_for_best_model"),
+        # None means: none, or the encoder's own.
+        *("revision", "prompt", "lora_r", "view_dropout", "guide_model", "guide_cache", "replay_file"),
+        *("max_train_samples", "max_seq_length", "padding_free", "gradient_cache_chunk_size", "measure_drift"),
+        "resume_from_checkpoint",
+    }
+    assert args.bf16 in (True, False) and args.save_steps == 125 and args.save_strategy == "steps"
+    given = dict(learning_rate=1e-4, warmup_steps=0.1, metric_for_best_model="uniformity", max_seq_length=40)
+    args = InforMinTrainingArguments("out", use_cpu=True, **given)
+    assert {name: getattr(args, name) for name in given} == given and args.greater_is_better is False
+
+
+def test_the_papers_values_are_filled_in_on_a_copy():
+    args = InforMinTrainingArguments(use_cpu=True)
     before = dataclasses.asdict(args)
-    resolved = resolve_for(args, bert)
-    assert dataclasses.asdict(args) == before and args.learning_rate is None
-    assert (resolved.learning_rate, resolved.temperature, resolved.pooler) == (3e-5, 0.1, "cls")
-    assert resolved.output_dir == "outputs/tiny-bert-informin-batch128-lr3e-5-seed42" and resolved.paper_row
-    assert resolve_for(resolved, bert) is resolved
-    assert dataclasses.replace(resolved, seed=3).learning_rate == 3e-5
+    filled = with_paper_values(args, PRESETS["informin"], BERT_BASE, "models/tiny-bert")
+    assert dataclasses.asdict(args) == before and args.learning_rate is None and args.output_dir is None
+    assert (filled.learning_rate, filled.per_device_train_batch_size, filled.warmup_steps) == (3e-5, 128, 0)
+    assert filled.output_dir == "outputs/tiny-bert-informin-batch128-lr3e-5-seed42"
+    assert with_paper_values(filled, PRESETS["micse"], BERT_BASE, "x") is filled
 
 
-def test_objective_may_change_before_resolve(bert):
-    args = InforMinTrainingArguments(objective="micse", use_cpu=True)
-    args.objective = "simcse"
-    args = resolve_for(args, bert)
-    assert args.warmup_steps == 0 and [term.name for term in args.terms] == ["contrast"]
+def test_the_trainer_uses_the_given_arguments(bert, unscored):
+    args = unscored(warmup_steps=0)
+    trainer = InforMinTrainer(str(bert), args, make_sentences(40))
+    assert trainer.args is args and args.max_seq_length is None and trainer.max_seq_length == 32
 
 
-def test_copies_pickles_and_parsers_have_every_field():
-    first, second = (InforMinTrainingArguments(temperature=t, use_cpu=True, hub_token="hf_x") for t in (0.1, 0.2))
-    assert first != second and first == copy.copy(first) == dataclasses.replace(first)
-    assert "temperature=0.1" in str(first) and "hf_x" not in repr(first)
+def test_copies_and_pickles_have_every_field():
+    first, second = (InforMinTrainingArguments(max_seq_length=n, use_cpu=True, hub_token="hf_x") for n in (8, 9))
+    assert first != second and first == copy.copy(first)
+    assert "max_seq_length=8" in str(first) and "hf_x" not in repr(first)
     assert pickle.loads(pickle.dumps(first)) == first
-    assert option_defaults().keys() <= dataclasses.asdict(first).keys()
-    (args,) = HfArgumentParser(InforMinTrainingArguments).parse_args_into_dataclasses(
-        "--objective micse --queue_size 8 --mlm_weight 0.1 --masked_views --view_dropout 0.1 0.2 --use_cpu".split()
-    )
-    assert (args.queue_size, args.masked_views, args.view_dropout) == (8, True, [0.1, 0.2])
+    assert dataclasses.replace(first, seed=3).max_seq_length == 8
     for field in dataclasses.fields(InforMinTrainingArguments):
-        assert not field.init or field.metadata.get("help"), field.name
+        assert field.metadata.get("help"), field.name
+    assert InforMinTrainingArguments.__bases__ == (TrainingArguments,)
 
 
 @pytest.mark.parametrize("given, expected", [({}, True), (dict(fp16=True), False), (dict(bf16=False), False)])
 def test_bf16_follows_the_hardware(monkeypatch, given, expected):
     monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: True)
-    args = SimpleNamespace(**({"bf16": None, "fp16": False, "use_cpu": True} | given))
-    assert mixed_precision(args)["bf16"] is expected
+    assert InforMinTrainingArguments("out", use_cpu=True, **given).bf16 is expected
 
 
-def test_every_objective_has_a_title_and_terms():
-    assert all(objective.title and objective.terms for objective in OBJECTIVES.values())
+def test_warmup_may_be_missing_but_not_negative():
+    assert InforMinTrainingArguments("out", use_cpu=True).warmup_steps is None
+    with pytest.raises(ValueError, match="warmup"):
+        InforMinTrainingArguments("out", use_cpu=True, warmup_steps=-1)

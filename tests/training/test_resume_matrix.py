@@ -9,11 +9,13 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from informin.training import sentences as training_sentences
 from informin.training.options import DataArguments
 from informin.training.sentences import load_sentences
 from tests import forked
@@ -38,7 +40,10 @@ SIZES = (9, 6, 3)  # sentences of the files of a stream
 
 
 def differences(folder: str, out: str, data: str, workers: str) -> dict[str, list[str]]:
-    """Return, per place, what differs between a run that resumes there and a run without interruption."""
+    """Return, per place, what differs between a run that resumes there and a run without interruption.
+
+    The buffer in which a stream is shuffled is smaller than the stream, so that it is filled again.
+    """
     options = WORKERS[workers] | dict(max_steps=STEPS)
     if options.get("dataloader_num_workers"):
         options["dataloader_multiprocessing_context"] = "fork"  # others take seconds to start
@@ -49,7 +54,8 @@ def differences(folder: str, out: str, data: str, workers: str) -> dict[str, lis
     def run(name: str, resume: str | None = None) -> dict:
         sentences = make_sentences(8 * EPOCH_STEPS + 1)
         if data == "stream":
-            sentences = load_sentences(DataArguments(train_file=[f"{out}/files"], streaming=True), seed=1)
+            with patch.object(training_sentences, "BUFFER", 5):
+                sentences = load_sentences(DataArguments(train_file=[f"{out}/files"], streaming=True), seed=1)
         saved = {"save_strategy": "no", "save_steps": None} if resume else {"save_steps": 1}
         return train(folder, f"{out}/{name}", 1, resume, sentences, **options, **saved)
 

@@ -11,8 +11,8 @@ import run_unsup
 from informin.errors import SaveError
 from informin.evaluation import pairs
 from informin.files import write_manifest
+from informin.records import RunRecord
 from informin.training.checkpoints import LAST, check_same_run, checkpoint_to_resume, complete_checkpoints
-from informin.training.record import RunRecord
 from tests.conftest import make_sentences, raises_usage, save_bert
 from tests.training.helpers import assert_same, assert_same_files, stream_of, weights_of
 from trainer_informin import InforMinTrainer
@@ -170,14 +170,14 @@ def test_a_damaged_best_checkpoint_is_not_loaded(build, monkeypatch, caplog):
 
 def test_a_full_disk_ends_the_run_with_the_last_checkpoint_intact(build, monkeypatch):
     trainer = build(**STEPS)
-    write = trainer.write_model
+    write = trainer.save_model
 
-    def full(folder=None, *args):
+    def full(folder=None, **kwargs):
         if "checkpoint-3" in str(folder):
             raise OSError(28, "No space left on device")
-        write(folder, *args)
+        write(folder, **kwargs)
 
-    monkeypatch.setattr(trainer, "write_model", full)
+    monkeypatch.setattr(trainer, "save_model", full)
     with pytest.raises(SaveError, match="checkpoint-3"):
         trainer.train()
     assert [path.name for path in complete_checkpoints(trainer.args.output_dir)] == ["checkpoint-1", "checkpoint-2"]

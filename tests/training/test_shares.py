@@ -8,7 +8,7 @@ import torch
 from informin.objectives.contrast import contrast
 from informin.objectives.decorrelation import self_contrast
 from informin.objectives.reconstruction import reconstruction
-from informin.training.losses import shares
+from informin.training.shares import shares
 from tests.models.test_cpu_threads import cores
 from tests.training.helpers import assert_same, weights_of
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 from transformers import TrainerCallback
 
+from informin.records import RunRecord
 from informin.training import callbacks
-from informin.training.record import RunRecord
 from tests.conftest import make_sentences
 from trainer_informin import InforMinTrainer
 

@@ -13,7 +13,7 @@ from informin.objectives.contrast import contrast
 from informin.objectives.masked_lm import masked_lm
 from informin.objectives.reconstruction import reconstruction
 from informin.objectives.terms import Masking
-from informin.training.losses import logged_terms
+from informin.training.log_entries import logged_terms
 from informin.views.stacking import StackedViews, step_seed
 from tests.conftest import make_sentences, raises_usage, save_bert
 from tests.training.helpers import logged
@@ -236,13 +236,13 @@ def test_fewer_sentences_than_a_batch_are_rejected(build):
         build(per_device_train_batch_size=65)
 
 
-def test_model_revision_selects_the_weights_and_is_recorded(bert, arguments, logged_in, tmp_path):
+def test_revision_selects_the_weights_and_is_recorded(bert, arguments, logged_in, tmp_path):
     files = {path.name: path.read_bytes() for path in bert.iterdir() if path.is_file()}
     first = logged_in.add_repo("alice/encoder", files)
     other = save_bert(tmp_path / "other", initializer_range=0.1)
     logged_in.commit("alice/encoder", {"model.safetensors": (other / "model.safetensors").read_bytes()})
     for revision, weights in ((first, bert), (None, other)):
-        args = arguments(eval_strategy="no", model_revision=revision)
+        args = arguments(eval_strategy="no", revision=revision)
         pinned, expected = (InforMinTrainer(str(name), args, make_sentences(64)) for name in ("alice/encoder", weights))
         assert np.array_equal(pinned.encode(["a dog"]), expected.encode(["a dog"])), revision
         assert (pinned.record().base_model["revision"] == first) is (revision == first)

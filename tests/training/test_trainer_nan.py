@@ -37,8 +37,9 @@ def test_nan_loss_stops_training_before_the_weights_change(build):
 )
 def test_losses_on_a_gpu_are_checked_before_weights_are_saved_or_used(build, options, stopped_at):
     """As on a GPU, training continues for some steps, but neither evaluates nor saves their weights."""
-    trainer = build([Poison(after=2), weights := WeightsAtEvaluation()], max_steps=8, **options)
-    trainer.losses.patience = 15
+    weights = WeightsAtEvaluation()
+    trainer = build([Poison(after=2), weights], max_steps=8, logging_steps=100, **options)
+    trainer.loss_watch._checks_each = False
     with pytest.raises(NonFiniteLossError, match=r"nan at step 3 \(contrast nan"):
         trainer.train()
     assert trainer.state.global_step == stopped_at
@@ -47,11 +48,9 @@ def test_losses_on_a_gpu_are_checked_before_weights_are_saved_or_used(build, opt
     assert saved == (["checkpoint-2"] if stopped_at == 4 else [])
 
 
-def test_losses_on_a_gpu_are_checked_after_some_steps(build):
-    trainer = build(
-        [Poison(after=2)], max_steps=8, eval_strategy="no", save_strategy="no", load_best_model_at_end=False
-    )
-    trainer.losses.patience = 3  # the fourth loss exceeds it
+def test_losses_on_a_gpu_are_checked_for_a_log_line(build):
+    trainer = build([Poison(after=2)], max_steps=8, eval_strategy="no", save_strategy="no", logging_steps=5)
+    trainer.loss_watch._checks_each = False
     with pytest.raises(NonFiniteLossError, match=r"nan at step 3 \(contrast nan"):
         trainer.train()
-    assert trainer.state.global_step == 3
+    assert trainer.state.global_step == 5

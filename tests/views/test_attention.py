@@ -11,10 +11,6 @@ from informin.views.attention import ViewDropout, prepare_encoder, view_attentio
 from tests.conftest import make_sentences, raises_usage, tokenizer_of
 
 
-def self_attentions(model):
-    return [layer.attention.self for layer in model.encoder.layer]
-
-
 def load(folder, dropout=0.1, implementation="sdpa"):
     """The plain encoder."""
     rates = dict(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
@@ -36,7 +32,7 @@ def zeros(x):
 def test_each_view_has_its_rate_in_every_dropout_module(encoder, rates):
     model = load(encoder)
     names = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)]
-    prepare_encoder(model, self_attentions(model), rates)
+    prepare_encoder(model, rates)
     modules = dict(model.train().named_modules())
     torch.manual_seed(0)
     for name in names:
@@ -50,10 +46,10 @@ def test_each_view_has_its_rate_in_every_dropout_module(encoder, rates):
 def test_a_view_without_a_rate_uses_the_encoders_own_rates(encoder):
     rates = dict(hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.125)
     model = AutoModel.from_pretrained(encoder, add_pooling_layer=False, **rates)
-    prepare_encoder(model, self_attentions(model), [0.05, 0.15, None])
+    prepare_encoder(model, [0.05, 0.15, None])
     assert model.embeddings.dropout.rates == model.encoder.layer[0].output.dropout.rates == (0.05, 0.15, 0.25)
     assert model.encoder.layer[0].attention.self.dropout.rates == (0.05, 0.15, 0.125)
-    prepare_encoder(model, self_attentions(model))
+    prepare_encoder(model)
     assert (model.embeddings.dropout.p, model.encoder.layer[0].attention.self.dropout.p) == (0.25, 0.125)
 
 
@@ -62,7 +58,7 @@ def test_a_view_without_a_rate_uses_the_encoders_own_rates(encoder):
 def test_each_view_has_its_rate_in_attention(encoder, rates, keeps_map):
     """With scores of 0 and the identity as values, the output is the attention itself: 1/L, or 0 if dropped."""
     model = load(encoder)
-    prepare_encoder(model, self_attentions(model), rates, [1] if keeps_map else [])
+    prepare_encoder(model, rates, [1] if keeps_map else [])
     module = model.train().encoder.layer[1].attention.self
     queries = torch.zeros(len(rates) * 20, 4, 16, 16)
     values = torch.eye(16).expand_as(queries)
@@ -82,7 +78,7 @@ def test_each_view_has_its_rate_in_attention(encoder, rates, keeps_map):
 def test_rates_apply_to_views_in_order(encoder, map_layers):
     """Views without dropout equal the plain encoder's. The view between them does not."""
     model, plain, batch = load(encoder), load(encoder, dropout=0.0).train(), rows(encoder, copies=3)
-    prepare_encoder(model, self_attentions(model), (0.0, 0.5, 0.0), map_layers)
+    prepare_encoder(model, (0.0, 0.5, 0.0), map_layers)
     first, second, third = model.train()(**batch).last_hidden_state.chunk(3)
     expected = plain(**batch).last_hidden_state.chunk(3)[0]
     torch.testing.assert_close(first, expected, rtol=1e-5, atol=1e-5)
@@ -94,7 +90,7 @@ def test_rates_apply_to_views_in_order(encoder, map_layers):
 def test_evaluation_equals_the_plain_encoder(encoder, implementation):
     """Bit for bit, with padding and an odd number of rows. No map is kept."""
     model, plain = load(encoder, implementation=implementation), load(encoder).eval()
-    prepare_encoder(model, self_attentions(model), (0.1, 0.4), [1])
+    prepare_encoder(model, (0.1, 0.4), [1])
     batch = {name: value[:5] for name, value in rows(encoder).items()}
     outputs = model.eval()(**batch, output_attentions=True)
     assert torch.equal(outputs.last_hidden_state, plain(**batch).last_hidden_state)
@@ -103,7 +99,7 @@ def test_evaluation_equals_the_plain_encoder(encoder, implementation):
 
 def test_without_rates_the_encoder_keeps_its_dropout(encoder):
     model, plain, batch = load(encoder), load(encoder, implementation="eager").train(), rows(encoder)
-    prepare_encoder(model, self_attentions(model), None, [0, 1])
+    prepare_encoder(model, None, [0, 1])
     assert not [module for module in model.modules() if isinstance(module, ViewDropout)]
     torch.manual_seed(3)
     outputs = model.train()(**batch, output_attentions=True)
@@ -118,7 +114,7 @@ def test_without_rates_the_encoder_keeps_its_dropout(encoder):
 def test_maps_equal_those_of_eager_attention(encoder, rates, map_layers):
     """Value and gradient. Rows of a map sum to 1, and no token attends to padding."""
     model, plain = load(encoder, dropout=0.0).train(), load(encoder, dropout=0.0, implementation="eager").train()
-    prepare_encoder(model, self_attentions(model), rates, map_layers)
+    prepare_encoder(model, rates, map_layers)
     batch = rows(encoder)
     outputs, expected = (m(**batch, output_attentions=True) for m in (model, plain))
     torch.testing.assert_close(outputs.last_hidden_state, expected.last_hidden_state, rtol=1e-5, atol=1e-5)
@@ -146,7 +142,7 @@ def test_layers_with_and_without_maps_agree(encoder):
     batch, layers = rows(encoder), []
     for map_layers in ([], [0], [1], [0, 1]):
         model = load(encoder)
-        prepare_encoder(model, self_attentions(model), (0.0, 0.0), map_layers)
+        prepare_encoder(model, (0.0, 0.0), map_layers)
         layers.append(model.train()(**batch).last_hidden_state)
     for hidden in layers[1:]:
         torch.testing.assert_close(hidden, layers[0], rtol=1e-5, atol=1e-5)
@@ -155,7 +151,7 @@ def test_layers_with_and_without_maps_agree(encoder):
 def test_maps_come_after_dropout(encoder):
     """In each view, the fraction of zeros outside padding equals its dropout rate."""
     model, batch = load(encoder).train(), rows(encoder)
-    prepare_encoder(model, self_attentions(model), (0.05, 0.4), [0, 1])
+    prepare_encoder(model, (0.05, 0.4), [0, 1])
     torch.manual_seed(0)
     for layer in model(**batch, output_attentions=True).attentions:
         tokens = batch["attention_mask"].bool()[:, None, None, :].expand_as(layer)
@@ -169,7 +165,7 @@ def test_no_warning_about_eager_attention(encoder, monkeypatch, rates):
     model, warnings = load(encoder), []
     logger = sys.modules["transformers.integrations.sdpa_attention"].logger
     monkeypatch.setattr(logger, "warning_once", lambda message, *args: warnings.append(message))
-    prepare_encoder(model, self_attentions(model), rates, [1])
+    prepare_encoder(model, rates, [1])
     model.train()(**rows(encoder), output_attentions=True)
     assert warnings == []
     model.eval()(**rows(encoder), output_attentions=True)
@@ -178,7 +174,7 @@ def test_no_warning_about_eager_attention(encoder, monkeypatch, rates):
 
 def test_checkpoint_equals_that_of_the_plain_encoder(encoder, tmp_path):
     model, plain = load(encoder), load(encoder)
-    prepare_encoder(model, self_attentions(model), (0.1, 0.2), [0, 1])
+    prepare_encoder(model, (0.1, 0.2), [0, 1])
     assert model.state_dict().keys() == plain.state_dict().keys()
     for changed, name in ((model, "ours"), (plain, "plain")):
         changed.save_pretrained(tmp_path / name)
@@ -195,7 +191,7 @@ def test_other_attention_implementations_are_refused(encoder, rates, map_layers)
     model = load(encoder)
     model.config._attn_implementation_internal = "flash_attention_2"
     with raises_usage():
-        prepare_encoder(model, self_attentions(model), rates, map_layers)
+        prepare_encoder(model, rates, map_layers)
     assert not [module for module in model.modules() if isinstance(module, ViewDropout)]
 
 
@@ -203,11 +199,11 @@ def test_second_preparation_replaces_the_first(encoder):
     """Nothing of the first remains. Without rates, the encoder's own are restored."""
     model, plain, batch = load(encoder), load(encoder).train(), rows(encoder)
     own = {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
-    prepare_encoder(model, self_attentions(model), (0.05, 0.4), [0, 1])
-    prepare_encoder(model, self_attentions(model), (0.1, 0.2), [1])
+    prepare_encoder(model, (0.05, 0.4), [0, 1])
+    prepare_encoder(model, (0.1, 0.2), [1])
     assert {module.rates for module in model.modules() if isinstance(module, ViewDropout)} == {(0.1, 0.2)}
     assert len(model.train()(**batch, output_attentions=True).attentions) == 1
-    prepare_encoder(model, self_attentions(model))
+    prepare_encoder(model)
     assert {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)} == own
     assert not [module for module in model.modules() if isinstance(module, ViewDropout)]
     torch.manual_seed(3)
@@ -218,5 +214,5 @@ def test_second_preparation_replaces_the_first(encoder):
 
 def test_encoder_without_changes_keeps_its_attention(encoder):
     model = load(encoder)
-    prepare_encoder(model, self_attentions(model))
+    prepare_encoder(model)
     assert model.config._attn_implementation == "sdpa"

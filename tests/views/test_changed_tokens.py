@@ -107,11 +107,11 @@ def test_unknown_words_are_not_special_tokens(tokenizer):
 @pytest.mark.parametrize(
     "kind, options, option",
     [
-        (Repetition, dict(repetition_rate=-0.1), "repetition_rate"),
-        (Repetition, dict(repetition_rate=1.1), "repetition_rate"),
-        (Crop, dict(crop_min_fraction=0), "crop_min_fraction"),
-        (Crop, dict(crop_min_fraction=0.8, crop_max_fraction=0.7), "crop_min_fraction"),
-        (Crop, dict(crop_max_fraction=1.2), "crop_max_fraction"),
+        (Repetition, dict(rate=-0.1), "repetition_rate"),
+        (Repetition, dict(rate=1.1), "repetition_rate"),
+        (Crop, dict(min_fraction=0), "crop_min_fraction"),
+        (Crop, dict(min_fraction=0.8, max_fraction=0.7), "crop_min_fraction"),
+        (Crop, dict(max_fraction=1.2), "crop_max_fraction"),
     ],
 )
 def test_options_out_of_range_are_refused(kind, options, option):
@@ -127,7 +127,7 @@ def test_a_view_must_change_tokens():
         Nothing()
 
 
-@pytest.mark.parametrize("view", [Repetition(), Crop(crop_max_fraction=0.7)], ids=["repetition", "crop"])
+@pytest.mark.parametrize("view", [Repetition(), Crop(max_fraction=0.7)], ids=["repetition", "crop"])
 def test_places_are_those_of_the_tokens_in_the_first_view(batch, tokenizer, view):
     second = view.second_views(batch, SentenceTokens(tokenizer, longest=8), seed=3)
     for before, after, places in zip(rows_of(batch), second.tokens, second.places, strict=True):

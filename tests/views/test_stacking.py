@@ -156,11 +156,11 @@ def test_copies_of_a_sentence_are_not_its_negatives(tokenizer, view):
     batch = dict(tokenizer(["the dog runs", "a cat", "the dog runs"], padding=True, return_tensors="pt"))
     rows = StackedViews(tokenizer, view=view)(batch, seed=1)
     outputs = InforMinOutput(pooler_output=torch.arange(6), projection=torch.arange(6))
-    weights = two_views(outputs, rows).negative_weights
-    expected = [[0, 1, 0], [1, 0, 1], [0, 1, 0]]  # the contrast ignores the weight of a sentence's own second view
-    assert weights.tolist() == expected
+    negatives = two_views(outputs, rows).negatives
+    expected = [[0, 1, 0], [1, 0, 1], [0, 1, 0]]  # the contrast ignores a sentence's own second view
+    assert negatives.int().tolist() == expected
     rows["sentence_ids"][2] += 1
-    assert two_views(outputs, rows).negative_weights is None, "no weights without copies"
+    assert torch.equal(two_views(outputs, rows).negatives, ~torch.eye(3, dtype=torch.bool))
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -192,7 +192,7 @@ def test_a_single_view_stands_for_both(batch, tokenizer, masking):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("view", [Crop(), Repetition(repetition_rate=0.9)], ids=["crop", "repetition"])
+@pytest.mark.parametrize("view", [Crop(), Repetition(rate=0.9)], ids=["crop", "repetition"])
 def test_attention_maps_are_compared_at_the_tokens_that_both_views_have(tokenizer, view, side):
     """The maps name the two tokens of each position, so they agree at shared tokens, wherever these are."""
     tokenizer.padding_side = side

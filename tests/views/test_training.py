@@ -3,13 +3,14 @@
 import pytest
 import torch
 
-from tests.conftest import FOUR_STEPS, make_sentences
-from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+from tests.conftest import FOUR_STEPS, how_to_train, make_sentences
+from trainer_informin import InforMinTrainer
 
 
 def trained(model, folder, **options):
     how = FOUR_STEPS | dict(objective="simcse", max_steps=2, eval_strategy="no", save_strategy="no", report_to="none")
-    trainer = InforMinTrainer(str(model), InforMinTrainingArguments(str(folder), **how | options), make_sentences(64))
+    how = how_to_train(str(folder), **(how | options))
+    trainer = InforMinTrainer(str(model), train_dataset=make_sentences(64), **how)
     trainer.train()
     return {name: x.clone() for name, x in trainer.model.state_dict().items()}
 

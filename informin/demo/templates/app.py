@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from page import build_page  # type: ignore[import-not-found]  # a file of the Space
+from page import Card, build_page  # type: ignore[import-not-found]  # a file of the Space
 from sentence_transformers import SentenceTransformer
 
 NOTE = "Type sentences, one a line. Each is compared with the other lines and with {} general sentences."
@@ -19,22 +19,23 @@ general = (folder / "sentences.txt").read_text(encoding="utf-8").splitlines()
 general_vectors = model.encode(general)
 
 
-def compare(typed: str, k: int) -> list[list[str]]:
-    """Return for each typed line the k most similar sentences."""
+def compare(typed: str, count: int) -> list[Card]:
+    """Return for each typed line the cards of the most similar sentences."""
     lines = list(dict.fromkeys(line.strip() for line in typed.splitlines() if line.strip()))
     vectors = model.encode(lines)
     sentences = [*lines, *general]
     similarities = np.asarray(model.similarity(vectors, np.concatenate([vectors, general_vectors])))
-    rows = []
-    for place, line in enumerate(lines):
-        similarities[place, place] = -np.inf
-        rows += [[line, f"{similarities[place, i]:.3f}", sentences[i]] for i in np.argsort(-similarities[place])[:k]]
-    return rows
+    np.fill_diagonal(similarities, -np.inf)
+    cards = []
+    for line, row in zip(lines, similarities):
+        for place in np.argsort(-row)[:count]:
+            bar = {"vectors": float(np.clip(row[place], 0, 1))}
+            cards.append(Card(sentences[place], f"{row[place]:.3f}", bar, group=line))
+    return cards
 
 
 note = NOTE.format(f"{len(general):,}")
-columns = ("typed", "similarity", "sentence")
-demo = build_page(source["model"], note, "Sentences", columns, compare, lines=3, value=EXAMPLE)
+demo = build_page(source["model"], note, "Sentences", compare, lines=3, value=EXAMPLE)
 
 if __name__ == "__main__":
     demo.launch()

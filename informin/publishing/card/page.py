@@ -20,7 +20,7 @@ from informin.outputs import save_text
 from informin.publishing.card import tables
 from informin.publishing.card.tables import escape, escaped, in_quotes, worse_after_training, worse_by_drift
 from informin.publishing.origin import is_hub_id
-from informin.training.record import FitRecord, RunRecord
+from informin.records import FitRecord, RunRecord
 
 TAGS = ["sentence-transformers", "sentence-similarity", "feature-extraction"]
 # Task type, metric type and metric name.

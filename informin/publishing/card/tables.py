@@ -19,7 +19,7 @@ from informin.evaluation.measures import KINDS, Measure
 from informin.evaluation.results import Results, load_results
 from informin.evaluation.senteval import GROUPS
 from informin.evaluation.table import TITLES, render, score_tables
-from informin.training.record import RunRecord
+from informin.records import RunRecord
 
 # Characters with a meaning in Markdown. An underscore within a word and brackets without a link target have none.
 MARKUP = re.compile(r"[\\`*<>|~$]|\](?=\()|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")

@@ -4,7 +4,7 @@ import datasets
 import evaluate
 import numpy as np
 
-from .formula import alignment, uniformity
+from informin.evaluation.geometry import alignment, uniformity
 
 DESCRIPTION = """\
 Distribution of embeddings on the unit sphere. Alignment is the mean squared distance |x - y|^2 of positive pairs. \
@@ -48,7 +48,8 @@ class AlignmentUniformity(evaluate.Metric):
         )
 
     def _compute(self, predictions, references) -> dict[str, float]:
-        x, y = np.array(predictions, dtype=np.float64), np.array(references, dtype=np.float64)
+        x = np.array(predictions, dtype=np.float64)
+        y = np.array(references, dtype=np.float64)
         both = np.concatenate([x, y])
         if not np.isfinite(both).all():
             raise ValueError("an embedding is not finite")

@@ -4,7 +4,7 @@ import datasets
 import evaluate
 import numpy as np
 
-from .formula import spearman_and_pearson, why_undefined
+from informin.evaluation.pairs import correlations
 
 DESCRIPTION = """\
 Correlation between similarities of sentence pairs and human grades: Spearman's rank correlation, which papers on \
@@ -45,7 +45,6 @@ class StsCorrelation(evaluate.Metric):
         )
 
     def _compute(self, predictions, references) -> dict[str, float]:
-        predicted, gold = np.asarray(predictions, dtype=np.float64), np.asarray(references, dtype=np.float64)
-        if problem := why_undefined(predicted, gold):
-            raise ValueError(problem)
-        return spearman_and_pearson(predicted, gold)
+        predicted = np.asarray(predictions, dtype=np.float64)
+        gold = np.asarray(references, dtype=np.float64)
+        return correlations(predicted, gold)

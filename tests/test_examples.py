@@ -1,0 +1,41 @@
+"""Each script in examples/ runs on a tiny model."""
+
+import runpy
+import sys
+
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from tests.conftest import ROOT, make_sentences
+
+SCRIPTS = ("train_preset", "train_custom_loss", "adapt", "distill")
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Return a function that runs a script on a model and 160 sentences."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    (tmp_path / "sentences.txt").write_text("\n".join(make_sentences(160)) + "\n")
+
+    def start(name: str, model, *words: str) -> None:
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", str(model), "sentences.txt", "out", *words])
+        runpy.run_path(str(ROOT / f"examples/{name}.py"), run_name="__main__")
+
+    return start
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_writes_a_model(run, st_mean, tmp_path, name):
+    run(name, st_mean)
+    assert SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(["a dog"]).shape[0] == 1
+
+
+def test_an_index_is_searched(run, st_mean, capsys):
+    query = make_sentences(160)[3]
+    run("index_and_search", st_mean, query)
+    assert query in capsys.readouterr().out
+
+
+def test_every_script_is_tested():
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*SCRIPTS, "index_and_search"}
