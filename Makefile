@@ -1,4 +1,4 @@
-# make quickstart   train on the sentences in examples/quickstart, score, show nearest neighbors
+# make quickstart   train a small encoder, show scores and nearest neighbors before and after
 # make test         lint, check types and run all tests
 # make test-fast    unit tests without training
 # make docs         build the docs site into site/ and check every link
@@ -33,7 +33,7 @@ docs: .venv/docs
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is required: make PYTHON=python3.12 ...")'
 	@echo "Installing into .venv: $$(sed -n 's/^\([a-zA-Z0-9_-]*\)==.*/\1/p' requirements.txt | sort -u | tr '\n' ' ')"
 	@echo "and their dependencies (about 2 GB, one to three minutes, once)."
-	@start=$$(date +%s); $(PYTHON) -m venv .venv && $(PIP) -r requirements.txt && touch $@ && \
+	@start=$$(date +%s); $(PYTHON) -m venv .venv && $(PIP) -r requirements.txt && $(PIP) --no-deps -e . && touch $@ && \
 	echo "Installed in $$(( $$(date +%s) - start )) seconds."
 
 .venv/docs: docs/requirements.txt

@@ -52,7 +52,7 @@ from informin.training.callbacks import (
     Throughput,
     replace_progress,
 )
-from informin.training.checkpoints import raise_if_used, step_of
+from informin.training.checkpoints import raise_if_used
 from informin.training.guided_data import add_guide
 from informin.training.log_entries import TERM
 from informin.training.loss_watch import LossWatch
@@ -65,7 +65,7 @@ from informin.training.resuming import (
     complete_checkpoint,
     find_checkpoint,
     finish_checkpoint,
-    steps_per_epoch_of_stream,
+    position_in_stream,
 )
 from informin.training.shares import CONTRAST, shares, shares_line
 from informin.training.signals import EvaluationLeft, is_stopped
@@ -125,7 +125,6 @@ class InforMinTrainer(Trainer):
     objective: ActiveObjective
     terms: list[Term]
     _hub: Destination | None = None  # where to push
-    _resumes_from: Path | None = None
     _bones: nn.Module | None = None  # of a model that FSDP shards
     _whole: nn.Module | None = None  # its weights after training
 
@@ -194,6 +193,7 @@ class InforMinTrainer(Trainer):
         )
         self.sentences = sentences
         self._add_general = data.general
+        self._map_layers = needs.map_layers
         self.throughput = Throughput()
         self.loss_watch = LossWatch(args.device)
         self._step_values: dict[str, Tensor] = {}  # of the last forward pass
@@ -249,10 +249,17 @@ class InforMinTrainer(Trainer):
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
             lm_labels=inputs.get("lm_labels"),
-            output_attentions=any(term.reads_maps for term in self.terms),
+            output_attentions=bool(self._map_layers),
             views={"sentence_ids": inputs["sentence_ids"], "gather": gather_with_gradient},
             packed=inputs.get("packed"),
         )
+        maps = len(outputs.attentions or ()) if self._map_layers else 0
+        if maps != len(self._map_layers):
+            raise UsageError(
+                f"needs attention maps of {counted(len(self._map_layers), 'layer')}, but the model returned {maps}",
+                option=next(term.option_name("weight") for term in self.terms if term.reads_maps),
+                fix="Use an encoder that returns attention maps in training, such as BERT.",
+            )
         views = two_views(outputs, inputs, self._stack_views.views)
         weighted: dict[str, Tensor] = {}
         self._step_values = {}
@@ -418,7 +425,6 @@ class InforMinTrainer(Trainer):
         if self.is_fsdp_enabled and self._bones is None:
             self._bones = skeleton(self.model)
         self._whole = None
-        self._resumes_from = checkpoint
         try:
             result = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
         except EvaluationLeft:
@@ -443,15 +449,18 @@ class InforMinTrainer(Trainer):
         self.is_in_train = False
         return TrainOutput(self.state.global_step, float("nan"), {})
 
-    def set_initial_training_values(self, *args, **kwargs):
-        """Return the lengths of the run. For a stream that resumes, an epoch is one pass over it.
+    def _init_training_state(
+        self, max_steps, num_update_steps_per_epoch, num_train_epochs, resume_from_checkpoint, trial
+    ) -> tuple[int, int]:
+        """Return the number of finished epochs, and of batches to skip in the current one.
 
-        Trainer treats a stream as one epoch of `max_steps`.
+        Overridden because Trainer treats a stream as one epoch of `max_steps`. Here an epoch is one pass over it.
         """
-        values: list[Any] = list(super().set_initial_training_values(*args, **kwargs))
-        if self._resumes_from is not None and not has_length(self.train_dataset):
-            values[1] = steps_per_epoch_of_stream(self._resumes_from, step_of(self._resumes_from), values[1])
-        return tuple(values)
+        lengths = (max_steps, num_update_steps_per_epoch, num_train_epochs)
+        position = super()._init_training_state(*lengths, resume_from_checkpoint, trial)
+        if resume_from_checkpoint is None or has_length(self.train_dataset):
+            return position
+        return position_in_stream(Path(resume_from_checkpoint), self.args)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         """Load the weights of a checkpoint. Overridden because a SentenceTransformer has its own format."""
@@ -507,16 +516,16 @@ class InforMinTrainer(Trainer):
             push_checkpoint(self, self._hub, folder)
         finish_checkpoint(self, folder)
 
-    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        """Write the model, its tokenizer and training.json to a folder.
-
-        Overridden because `save_model` gathers sharded weights in several ways, and then calls this method.
-        """
-        usual = partial(super()._save, output_dir, state_dict)
-        if not self.args.should_save:
-            return usual()  # Trainer calls this in every process
-        module = with_weights(self._bones, state_dict) if self._bones and state_dict else None
-        write_model(self, output_dir or str(self.args.output_dir), usual, module)
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write the model, its tokenizer and training.json to a folder. Call it in every process."""
+        folder = output_dir or str(self.args.output_dir)
+        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        state = self.accelerator.get_state_dict(self.model_wrapped) if is_sharded else None
+        if self.args.should_save:
+            module = with_weights(self._bones, state) if self._bones and state else None
+            write_model(self, folder, partial(super()._save, folder, state), module)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub("Model save")
 
     def export(self, folder: str | Path | None = None, report: bool = True) -> None:
         """Write the folder for users of the model, and print a report. Call it in every process.

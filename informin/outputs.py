@@ -66,30 +66,34 @@ def new_folder(folder: str | Path, option: str | None = None, replaces: str | No
     target = Path(os.path.realpath(folder))
     with only_writer(folder, option):
         raise_if_used(folder, option, replaces)
+        replaced = _visible(target) if target.is_dir() else []
         partial = (target if target.is_dir() else target.parent) / f"{PREFIX}{target.name}"
         shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
         try:
             partial.mkdir()
             yield partial
             if target.is_dir():
-                _move_content(partial, target)
+                _remove(replaced)
+                for path in partial.iterdir():
+                    os.replace(path, target / path.name)
             else:
                 os.replace(partial, target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
 
-def _move_content(partial: Path, target: Path) -> None:
-    """Replace what a folder contains, apart from temporary files, with the content of another one."""
-    for path in target.iterdir():
-        if path.name.startswith(PREFIX):
-            continue
+def _visible(folder: Path) -> list[Path]:
+    """Return what a folder contains apart from temporary files."""
+    return [path for path in folder.iterdir() if not path.name.startswith(PREFIX)]
+
+
+def _remove(paths: list[Path]) -> None:
+    """Remove files, links and folders."""
+    for path in paths:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink()
-    for path in partial.iterdir():
-        os.replace(path, target / path.name)
 
 
 @contextmanager
@@ -140,7 +144,7 @@ def raise_if_used(folder: str | Path, option: str | None = None, replaces: str |
     if not os.path.lexists(folder):
         return
     if folder.is_dir():
-        used = [path.name for path in folder.iterdir() if not path.name.startswith(PREFIX)]
+        used = [path.name for path in _visible(folder)]
         if not used or replaces in used:
             return
     fix = "Use another folder, or replace an output of the same command with `overwrite_output_dir`."

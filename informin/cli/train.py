@@ -49,6 +49,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(argv: list[str]) -> int:
     """Parse the options, load the data, train, export, and print the report."""
+    given = parse(argv)
+    check_inputs(given)
+
     import datasets
 
     from informin.distributed import first_of_machine_first
@@ -63,7 +66,6 @@ def run(argv: list[str]) -> int:
     if os.environ.get("RANK", "0") != "0":
         logging.getLogger("informin").setLevel(logging.ERROR)
     datasets.disable_progress_bars()
-    given = parse(argv)
     args = given.args
     if args.gradient_accumulation_steps > 1:
         logger.warning("Gradient accumulation adds no negatives: each batch is contrasted only with itself.")
@@ -102,6 +104,14 @@ def run(argv: list[str]) -> int:
     if page:
         print(f"\nThe model is at {page}")
     return 0
+
+
+def check_inputs(given: "Given") -> None:
+    """Raise UsageError for what is not on this machine, if the Hub cannot be reached: before the other imports."""
+    from informin.training.missing import raise_if_missing
+
+    models = {"model_name": given.model_name, "guide_model": given.args.guide_model}
+    raise_if_missing(given.data, models, given.args.revision, given.args.eval_strategy != "no")
 
 
 @dataclass
@@ -161,6 +171,7 @@ class Parser(program.Parser, HfArgumentParser):
         for kind in KINDS:
             for declared in fields(kind):
                 add_flag(self, kind, declared)
+        self.set_defaults(disable_tqdm=False)  # transformers turns bars off with its messages, which commands hide
         hidden = {declared.name for declared in fields(TrainingArguments)} - set(OFTEN_USED)
         hidden -= set(InforMinTrainingArguments.__annotations__)
         for action in self._actions:

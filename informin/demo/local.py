@@ -8,7 +8,8 @@ from informin.demo.marks import matching_spans
 from informin.errors import UsageError, counted
 from informin.evaluation.words import spread
 from informin.files import last_name
-from informin.search.index import Hit, Index
+from informin.search.index import Index
+from informin.search.record import Hit
 
 if TYPE_CHECKING:
     import gradio
@@ -26,21 +27,26 @@ def cards_of(index: Index, query: str, k: int) -> "list[Card]":
     """Return the hits of a query as cards of the page, with the words of the query marked in each."""
     from informin.demo.page import Card
 
-    hits = index.search([query], k)[0]
+    hits = index.search(query, k)
     marked = matching_spans([hit.text for hit in hits], query, index.words.split)
     shares = shares_of(index, query, hits)
-    return [
-        Card(
+    cards = []
+    for hit, spans, share in zip(hits, marked, shares):
+        fields = dict(hit.fields)
+        card = Card(
             text=hit.text,
             score=f"{hit.score:.2f}",
             shares=share,
             parts=f"vectors {hit.vector_score:.3f}, words {hit.word_score:.2f}",
             marked=spans,
+            title=str(fields.pop("title", "")),
+            url=str(fields.pop("url", "")),
+            fields=fields,
             badge="relevant" if hit.relevant else "",
-            number=f"row {hit.row:,}",
+            number=f"row {hit.row:,}" if hit.id is None else str(hit.id),
         )
-        for hit, spans, share in zip(hits, marked, shares)
-    ]
+        cards.append(card)
+    return cards
 
 
 def shares_of(index: Index, query: str, hits: list[Hit]) -> list[dict[str, float]]:

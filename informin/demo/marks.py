@@ -1,9 +1,14 @@
 """Where the words of a query stand in a text, by the words and stems of an index."""
 
-import unicodedata
 from collections.abc import Callable, Sequence
-from itertools import groupby
 
+import regex
+
+from informin.evaluation.words import CHARACTER, RUN, UNSPACED_START
+
+NO_SPACES = regex.compile(r"[^\s\u200b]+")
+EDGE = regex.compile(r"^[\p{P}\p{S}--[#+]]+|[\p{P}\p{S}--[#+]]+$", regex.V1)  # but c# and c++ are words
+LETTERS = regex.compile(r"[\p{L}\p{M}\p{N}_\p{Cf}]+")
 Split = Callable[[Sequence[str]], list[list[str]]]
 Span = tuple[int, int]
 
@@ -17,28 +22,7 @@ def matching_spans(texts: Sequence[str], query: str, split: Split) -> list[list[
         split: Function from texts to the words of each that are compared, such as `Words.split`.
     """
     wanted = {*split([query])[0]}
-    runs = [word_runs(text) for text in texts]
-    pieces = [text[start:end] for text, spans in zip(texts, runs) for start, end in spans]
-    words = iter(split(pieces) if pieces else [])
-    return [
-        joined([one for span in spans for one in _matching(text, span, next(words), wanted, split)])
-        for text, spans in zip(texts, runs)
-    ]
-
-
-def word_runs(text: str) -> list[Span]:
-    """Return the spans of letters, digits and their marks in a text."""
-    spans = []
-    for is_word, places in groupby(range(len(text)), key=lambda place: is_word_character(text[place])):
-        run = list(places)
-        if is_word:
-            spans.append((run[0], run[-1] + 1))
-    return spans
-
-
-def is_word_character(character: str) -> bool:
-    """Return whether a character can be within a word: a letter, mark, digit, underscore or soft hyphen."""
-    return unicodedata.category(character)[0] in "LMN" or character in "_\u00ad"
+    return [joined(_matching(text, wanted, split)) for text in texts]
 
 
 def joined(spans: Sequence[Span]) -> list[Span]:
@@ -52,12 +36,34 @@ def joined(spans: Sequence[Span]) -> list[Span]:
     return merged
 
 
-def _matching(text: str, span: Span, words: list[str], wanted: set[str], split: Split) -> list[Span]:
-    """Return the parts of a run of letters that match: all of it, or pairs of characters in scripts without spaces."""
-    if not wanted.intersection(words):
-        return []
-    if len(words) == 1:
-        return [span]
-    pairs = [(start, start + 2) for start in range(span[0], span[1] - 1)]
-    found = split([text[start:end] for start, end in pairs])
-    return [pair for pair, words in zip(pairs, found) if wanted.intersection(words)]
+def _matching(text: str, wanted: set[str], split: Split) -> list[Span]:
+    """Return the spans of a text whose words are wanted."""
+    pieces = [match.span() for match in NO_SPACES.finditer(text)]
+    spans: list[Span] = []
+    parts: list[Span] = []
+    for (start, end), words in zip(pieces, split([text[start:end] for start, end in pieces])):
+        if not wanted.intersection(words):
+            continue
+        if len(words) == 1:
+            spans.append(_without_edges(text, start, end))
+        else:
+            parts += _parts(text, start, end)
+    words_of = split([text[start:end] for start, end in parts])
+    return spans + [span for span, words in zip(parts, words_of) if wanted.intersection(words)]
+
+
+def _without_edges(text: str, start: int, end: int) -> Span:
+    """Return a span without the punctuation at its ends."""
+    kept = EDGE.sub("", text[start:end])
+    begin = text.index(kept, start)
+    return begin, begin + len(kept)
+
+
+def _parts(text: str, start: int, end: int) -> list[Span]:
+    """Return the runs of letters of a span, those of scripts without spaces character by character."""
+    parts = []
+    for letters in LETTERS.finditer(text, start, end):
+        for run in RUN.finditer(text, *letters.span()):
+            unit = CHARACTER if UNSPACED_START.match(run[0]) else LETTERS
+            parts += [match.span() for match in unit.finditer(text, *run.span())]
+    return parts

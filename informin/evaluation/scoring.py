@@ -23,7 +23,7 @@ from informin.evaluation.pairs import correlations, cosine
 from informin.evaluation.results import COSINE, Results, checksums, environment
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
 from informin.evaluation.transfer import score_transfer
-from informin.evaluation.words import Words
+from informin.evaluation.words import Words, language_name
 from informin.models.checksums import weights_sha256
 from informin.models.embedding import embed, side_prompt, width_of
 from informin.models.opening import name_of, source_of
@@ -160,6 +160,7 @@ def score_model(
         UsageError: `output` has results of another model, whitening asks for more dimensions than there are, or an
             embedding is not finite.
     """
+    language = language_name(language)
     chosen = {
         None: prompt,
         "query": prompt if query_prompt is None else query_prompt,

@@ -45,7 +45,7 @@ RUN = regex.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
 ELIDED = r"\w['\u2019](?=\w)|(?<=\w)['\u2019]\w\b"  # one letter beside an apostrophe, as in l'école and don't
 ITEM = r"\(\d\)|(?:^|(?<=[.:;,] ?))\d[.)](?!\d)"  # the number of an item in a list
 INITIALS = r"\p{L}(?:\.\p{L}\b)+\.?"  # u.s.a. is the word usa
-PLAIN = r"\w+(?:(?=[#+])(?<=\b[a-z])(?:#|\+\+)(?!\w))?"  # also c# and c++; \w has combining marks
+PLAIN = r"\w+(?:(?=[#+])(?<=(?<![\p{Latin}\d_])[a-z])(?:#|\+\+)(?![\p{Latin}\d_]))?"  # also c# and c++; \w has marks
 FOUND = regex.compile("|".join((ELIDED, ITEM, INITIALS, PLAIN)))
 NOT_A_WORD = regex.compile(r"['\u2019()]|\d\.$")  # an elided letter or the number of an item
 CHARACTER = regex.compile(r"\P{M}\p{M}*|\p{M}+")  # with its combining marks

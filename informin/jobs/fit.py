@@ -120,7 +120,7 @@ class FitResult:
 
     def __repr__(self) -> str:
         folder = self.folder or "FOLDER"
-        adapted = f'x @ safetensors.numpy.load_file("{folder}/{ADAPTER}")["coef"].T, for embeddings x of shape (n, d)'
+        adapted = f'embeddings @ safetensors.numpy.load_file("{folder}/{ADAPTER}")["coef"].T'
         load = f'SentenceTransformer("{folder}")' if self.model else adapted
         values = self.summary() | {"load": load if self.folder else f'result.save("{folder}"); {load}'}
         return "\n".join([self.title, *(f"  {name}: {value}" for name, value in values.items())])

@@ -15,9 +15,14 @@ from informin.models.opening import name_of, source_of
 Tokens = tuple[np.ndarray, np.ndarray]  # ids (n,) and vectors (n, d) of the tokens of a text
 
 
+def has_token_vectors(model: SentenceTransformer) -> bool:
+    """Return whether a model starts with a Transformer or a StaticEmbedding."""
+    return isinstance(model[0], Transformer | StaticEmbedding)
+
+
 def check_token_vectors(model: SentenceTransformer) -> None:
     """Raise UsageError if a model has no token vectors."""
-    if not isinstance(model[0], Transformer | StaticEmbedding):
+    if not has_token_vectors(model):
         found = f"{name_of(model)} has no token vectors, because it starts with a {type(model[0]).__name__}"
         raise UsageError(found, option="second_look", needed="a Transformer or a StaticEmbedding")
 

@@ -113,7 +113,7 @@ class TrainedModel(ABC):
             reads_maps=bool(needs.map_layers),
             bf16=args.device.type == "cpu" and args.mixed_precision == "bf16",
             prompt_tokens=self._prompt_tokens(),
-            graph_length=self._graph_length(args) if packs else None,
+            graph_length=self._graph_length(args, needs) if packs else None,
             dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.mixed_precision),
         )
         self.module.forward_pass = Forward(self.st, how)
@@ -144,7 +144,7 @@ class TrainedModel(ABC):
         is_fast = args.device.type == "cpu" or args.mixed_precision != "no"  # FlashAttention takes no float32
         return not reasons and (is_fast if args.padding_free is None else args.padding_free)
 
-    def _graph_length(self, args: Any) -> int | None:
+    def _graph_length(self, args: Any, needs: Needs) -> int | None:
         """Return the most tokens of a sentence, for CUDA graphs; None without them.
 
         They are for one GPU, and for one forward and backward pass in each step: with several processes, gradients are
@@ -154,7 +154,7 @@ class TrainedModel(ABC):
         hooks = any(module._forward_hooks or module._forward_pre_hooks for module in self.st[0].auto_model.modules())
         if not (args.cuda_graphs and allowed and not hooks):
             return None
-        return min(self.length, args.max_seq_length or self.length)
+        return min(self.length, needs.settings.get("max_seq_length") or self.length)
 
     @property
     def packing(self) -> dict[str, Any]:

@@ -9,15 +9,19 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from informin.adapters.scores import UnrelatedScores, unrelated_scores
+from informin.evaluation.tokens import BYTES, Projection, TokenVectors, embed_documents, embed_queries
 from informin.evaluation.words import Words, versions
 from informin.models.embedding import embed
+from informin.models.token_vectors import has_token_vectors
 from informin.neighbors import smooth_rows
 from informin.rows import unit_rows
 from informin.search.entries import Entries
 from informin.search.fitting import embed_as_queries, fit_query_table
 from informin.search.record import IndexRecord
-from informin.search.state import State
+from informin.search.state import Queries, State
 from informin.search.table import QueryTable
+
+SAMPLE = 1_000  # texts whose tokens are counted
 
 
 def embed_unit(
@@ -33,7 +37,38 @@ def embed_unit(
         options: Further options of `embed`.
     """
     vectors = embed(model, texts, side=side, prompt=prompt, **options)
+    return scaled(model, vectors)
+
+
+def embed_with_tokens(
+    model: SentenceTransformer, texts: list[str], prompt: str | None, batch_size: int, projection: Projection | None
+) -> tuple[np.ndarray, TokenVectors]:
+    """Return the embeddings of documents as `embed_unit`, and their token vectors, from one forward pass."""
+    vectors, tokens = embed_documents(model, texts, prompt, batch_size, projection)
+    return scaled(model, vectors), tokens
+
+
+def embed_queries_with_tokens(
+    model: SentenceTransformer, queries: list[str], prompt: str | None, tokens: TokenVectors
+) -> Queries:
+    """Return the embeddings of queries as `embed_unit`, and their tokens, from one forward pass."""
+    vectors, asked = embed_queries(model, queries, tokens.projection, prompt)
+    return Queries(scaled(model, vectors), asked)
+
+
+def scaled(model: SentenceTransformer, vectors: np.ndarray) -> np.ndarray:
+    """Return vectors (N, d) with unit length, or as they are for a model that is compared by dot product."""
     return vectors if model.similarity_fn_name == "dot" else unit_rows(vectors)
+
+
+def second_look_bytes(model: SentenceTransformer, texts: list[str]) -> int | None:
+    """Return about how many bytes the token vectors of texts take, from a sample of them; None if there are none."""
+    if not has_token_vectors(model):
+        return None
+    sample = texts[:: -(-len(texts) // SAMPLE)]
+    features = model.preprocess(sample)
+    tokens = features["attention_mask"].sum() if "attention_mask" in features else features["input_ids"].numel()
+    return int(tokens) * len(texts) // len(sample) * BYTES
 
 
 def derive(
@@ -43,6 +78,7 @@ def derive(
     words: Words,
     model: Callable[[], SentenceTransformer],
     old: State | None = None,
+    tokens: TokenVectors | None = None,
 ) -> State:
     """Return the state of an index of some texts.
 
@@ -53,6 +89,7 @@ def derive(
         words: Their words.
         model: Function that opens the model, which removing texts does not need.
         old: The state before texts were added or removed.
+        tokens: Their token vectors, for a second look.
     """
     documents = vectors
     table = None
@@ -67,7 +104,7 @@ def derive(
         scores = asdict(measured) if measured else None
     threshold = UnrelatedScores(**scores).threshold(texts=len(entries)) if scores else None
     record = replace(record, scores=scores, threshold=threshold, words=versions())
-    return State(record, entries, vectors, documents, words, table)
+    return State(record, entries, vectors, documents, words, table, tokens)
 
 
 def _fit(
@@ -82,15 +119,14 @@ def _fit(
     def encode(texts: list[str]) -> np.ndarray:
         return embed_unit(model(), texts, "query", record.query_prompt, title="as queries").astype(np.float16)
 
-    old_table = old.table if old else None
-    as_queries = None
-    if old_table is None:
-        if not _embeds_alike(record, entries.texts[:1], model()):
-            as_queries = encode(entries.texts)
-    elif old_table.as_queries is not None:
-        known = dict(zip(old.entries.texts, old_table.as_queries))
-        as_queries = embed_as_queries(entries.texts, encode, known)
-    return fit_query_table(model, entries.texts, vectors, encode, as_queries, old_table)
+    texts = entries.texts
+    if old is None or old.table is None:
+        as_queries = None if _embeds_alike(record, texts[:1], model()) else encode(texts)
+        return fit_query_table(model, texts, vectors, encode, as_queries, None)
+    before = old.table.as_queries
+    known = {} if before is None else dict(zip(old.entries.texts, before))
+    as_queries = None if before is None else embed_as_queries(texts, encode, known)
+    return fit_query_table(model, texts, vectors, encode, as_queries, old.table)
 
 
 def _embeds_alike(record: IndexRecord, texts: list[str], model: SentenceTransformer) -> bool:

@@ -66,7 +66,7 @@ def new_entries(
     """
     texts = as_texts(texts)
     ids = [None] * len(texts) if ids is None else [_plain(each) for each in ids]
-    values = [{} for _ in texts] if fields is None else [dict(each) for each in fields]
+    values: list[dict[str, Any]] = [{} for _ in texts] if fields is None else [dict(each) for each in fields]
     for option, given in (("ids", ids), ("fields", values)):
         if len(given) != len(texts):
             raise UsageError(f"has {counted(len(given), 'item')} for {counted(len(texts), 'text')}", option=option)
@@ -84,7 +84,7 @@ def parse_entries(lines: str, rows: np.ndarray) -> Entries:
     values = [json.loads(line) for line in lines.splitlines()]
     if len(values) != len(rows):
         raise ValueError(f"{counted(len(values), 'text')} for {counted(len(rows), 'row')}")
-    whole = [{"text": value} if isinstance(value, str) else value for value in values]
+    whole: list[dict[str, Any]] = [{"text": value} if isinstance(value, str) else value for value in values]
     ids = [value.get("id") for value in whole]
     return Entries(rows, [value["text"] for value in whole], ids, [value.get("fields", {}) for value in whole])
 

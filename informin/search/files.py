@@ -1,7 +1,7 @@
 """The files of an index.
 
 index.json    the record, with the name of the folder of the data; replaced last, so that an index is old or new
-index-data-*/ texts, row numbers, vectors, words, and the table for queries
+index-data-*/ texts, row numbers, vectors, words, the table for queries, and token vectors
 """
 
 import hashlib
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from informin.errors import UsageError, counted
+from informin.evaluation.tokens import TokenVectors
 from informin.evaluation.words import Words, versions
 from informin.files import read_json, write_json
 from informin.outputs import PREFIX, only_writer
@@ -73,7 +74,7 @@ def read_state(folder: str | Path) -> State:
             return _read_data(record, folder / record.data)
         except (OSError, ValueError, KeyError) as error:
             if read_record(folder).data == record.data:
-                found = f"The index {folder} is damaged ({error})"
+                found = f"is {folder}, which is damaged ({error})"
                 raise UsageError(
                     found, option="index", fix="Copy it again from its source, or build it again."
                 ) from error
@@ -101,6 +102,8 @@ def _write_data(state: State, data: Path) -> IndexRecord:
         np.save(data / "smoothed.npy", state.documents)
     if state.table:
         state.table.save(data)
+    if state.tokens:
+        state.tokens.save(data / "tokens")
     state.words.save(data / "words")
     files = (path for path in sorted(data.rglob("*")) if path.is_file())
     sizes = {path.relative_to(data).as_posix(): path.stat().st_size for path in files}
@@ -123,12 +126,14 @@ def _read_data(record: IndexRecord, data: Path) -> State:
     vectors = np.load(data / "vectors.npy", mmap_mode="r")
     documents = np.load(data / "smoothed.npy", mmap_mode="r") if record.smooth else vectors
     table = QueryTable.load(data) if record.by_table else None
+    tokens = TokenVectors.load(data / "tokens") if record.second_look else None
     words = _read_words(record, data / "words", entries.texts)
     rows = {len(entries), len(vectors), len(documents), words.bm25.scores["num_docs"]}
+    rows |= {len(tokens)} if tokens else set()
     if len(rows) > 1:
         raise ValueError(f"its files have {' and '.join(map(str, sorted(rows)))} rows")
     check_sizes(record, data)  # again, because another process may have removed files meanwhile
-    return State(replace(record, words=versions()), entries, vectors, documents, words, table)
+    return State(replace(record, words=versions()), entries, vectors, documents, words, table, tokens)
 
 
 def check_sizes(record: IndexRecord, data: Path) -> None:

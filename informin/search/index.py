@@ -17,13 +17,14 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from informin.errors import UsageError, counted
+from informin.evaluation.tokens import TokenVectors
 from informin.evaluation.words import WORD_WEIGHT, Words, language_name, versions
 from informin.files import last_name
 from informin.search.entries import Entries, new_entries
 from informin.search.files import read_state, write_state
 from informin.search.record import Hit, IndexRecord
 from informin.search.removal import places_to_remove
-from informin.search.state import State
+from informin.search.state import Queries, State
 from informin.search.table import QueryTable
 from informin.texts import as_texts
 
@@ -126,6 +127,7 @@ class Index:
         prompt: str | None = None,
         query_prompt: str | None = None,
         queries: str = "model",
+        second_look: bool = False,
         batch_size: int = 64,
         loading: dict[str, Any] | None = None,
     ) -> "Index":
@@ -143,17 +145,19 @@ class Index:
             queries: `model`, or `table`: queries are embedded by token vectors, without the model and torch, and
                 documents are adapted by the map of `fit --task search` and smoothed. See `informin.distill`. A model
                 with a prompt for queries embeds every text twice, the second time as a query, for the table.
+            second_look: Keep token vectors, 68 bytes a token, to reorder the first 50 hits of a search.
             batch_size: Texts per forward pass.
             loading: Options of `load_model`.
 
         Raises:
             UsageError: The model cannot be loaded, all texts are blank, there are fewer or more ids or fields than
-                texts, the language is unknown, or `smooth` or `queries` is set for a model that is compared by dot
-                product.
+                texts, the language is unknown, `smooth` or `queries` is set for a model that is compared by dot
+                product, or `second_look` for a model without token vectors or with a table for queries.
         """
         from informin.models.checksums import model_sha256
         from informin.models.opening import load_model, name_of
-        from informin.search.derived import derive, embed_unit
+        from informin.models.token_vectors import check_token_vectors
+        from informin.search.derived import derive
 
         if queries not in ("model", "table"):
             raise UsageError(f"is {queries}", option="queries", needed="model or table")
@@ -165,6 +169,11 @@ class Index:
         if (smooth or by_table) and st.similarity_fn_name == "dot":
             option = "queries" if by_table else "smooth"
             raise UsageError(f"needs cosines, and {name_of(st)} is compared by dot product", option=option)
+        if second_look:
+            check_token_vectors(st)
+            if by_table:
+                found = "needs the token vectors of queries, which a table does not have"
+                raise UsageError(found, option="second_look", fix="Set `queries` to model.")
         record = IndexRecord(
             model=str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st),
             model_sha256=model_sha256(st),
@@ -175,12 +184,13 @@ class Index:
             prompt=prompt,
             query_prompt=query_prompt,
             queries=queries,
+            second_look=second_look,
             next_row=len(texts),
             words=versions(),
         )
         words = Words.build(entries.texts, language)
-        vectors = embed_unit(st, entries.texts, "document", prompt, batch_size=batch_size).astype(np.float16)
-        return cls(st, derive(record, entries, vectors, words, lambda: st))
+        vectors, tokens = embed_entries(st, record, entries, batch_size)
+        return cls(st, derive(record, entries, vectors, words, lambda: st, tokens=tokens))
 
     @classmethod
     def load(
@@ -232,18 +242,16 @@ class Index:
         Raises:
             UsageError: There are fewer or more ids or fields than texts.
         """
-        from informin.search.derived import embed_unit
-
         with self._changes:
             state = self._state
             record = state.record
             added = new_entries(texts, ids, fields, record.next_row)
             if not len(added):
                 return added.rows
-            vectors = embed_unit(self.model, added.texts, "document", record.prompt, batch_size=batch_size)
-            both = np.concatenate([state.vectors, vectors.astype(np.float16)])
+            vectors, tokens = embed_entries(self.model, record, added, batch_size, state.tokens)
+            both = np.concatenate([state.vectors, vectors])
             grown = state.with_record(next_row=record.next_row + len(texts))
-            self._replace(grown, state.entries + added, both)
+            self._replace(grown, state.entries + added, both, tokens)
             return added.rows
 
     def remove(self, rows: int | Iterable[int]) -> None:
@@ -260,10 +268,11 @@ class Index:
             removed = places_to_remove(rows, state.entries.rows)
             if removed.any():
                 kept = np.flatnonzero(~removed)
-                self._replace(state, state.entries.selected(kept), state.vectors[kept])
+                tokens = state.tokens.take(kept) if state.tokens else None
+                self._replace(state, state.entries.selected(kept), state.vectors[kept], tokens)
 
     @overload
-    def search(self, queries: str, k: int = 10) -> list[Hit]: ...
+    def search(self, queries: str, k: int = 10) -> list[Hit]: ...  # type: ignore[overload-overlap]
     @overload
     def search(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]: ...
     def search(self, queries, k=10):
@@ -279,13 +288,13 @@ class Index:
             return self.search([queries], k)[0]
         state = self._state
         queries = as_texts(queries, "queries")
-        vectors = self._query_vectors(state, queries)
+        embedded = self._embedded(state, queries)
         parts = [slice(start, start + QUERIES) for start in range(0, len(queries), QUERIES)]
-        return [hits for part in parts for hits in state.find(queries[part], vectors[part], k)]
+        return [hits for part in parts for hits in state.find(queries[part], embedded[part], k)]
 
     def embed_queries(self, queries: Sequence[str]) -> np.ndarray:
         """Return the vectors (Q, d) float32 of queries, to compare with `documents` by dot product."""
-        return self._query_vectors(self._state, as_texts(queries, "queries"))
+        return self._embedded(self._state, as_texts(queries, "queries")).vectors
 
     def sparse_vectors(self) -> csr_array:
         """Return the BM25 weights (N, V) of the words in each text, for a store with sparse vectors."""
@@ -298,21 +307,70 @@ class Index:
         """
         state = self._state
         queries = as_texts(queries, "queries")
-        return state.sparse_queries(queries, self._query_vectors(state, queries))
+        return state.sparse_queries(queries, self._embedded(state, queries).vectors)
 
-    def _query_vectors(self, state: State, queries: list[str]) -> np.ndarray:
+    def second_look(self, query: str, rows: Sequence[int]) -> np.ndarray:
+        """Return what a second look adds (P,) to the scores of texts that a store with sparse vectors found.
+
+        A score is the sum of the two dot products of `sparse_queries`.
+
+        Args:
+            query: The query.
+            rows: P row numbers: the first 50 that the store found.
+
+        Raises:
+            UsageError: The index has no token vectors.
+        """
+        state = self._state
+        if not state.tokens:
+            raise UsageError("is not set in this index", option="second_look", fix="Build the index again with it.")
+        embedded = self._embedded(state, as_texts([query], "queries"))
+        _, deviation = state.compared.moments(embedded.vectors)
+        _, added = state.tokens.second_look(embedded.tokens[0], np.searchsorted(state.entries.rows, rows))
+        return deviation[0] * added
+
+    def _embedded(self, state: State, queries: list[str]) -> Queries:
         if state.table:
-            return state.table.encode(queries)
-        from informin.search.derived import embed_unit
+            return Queries(state.table.encode(queries))
+        from informin.search.derived import embed_queries_with_tokens, embed_unit
 
-        return embed_unit(self.model, queries, "query", state.record.query_prompt, title=None)
+        prompt = state.record.query_prompt
+        if state.tokens:
+            return embed_queries_with_tokens(self.model, queries, prompt, state.tokens)
+        return Queries(embed_unit(self.model, queries, "query", prompt, title=None))
 
-    def _replace(self, state: State, entries: Entries, vectors: np.ndarray) -> None:
+    def _replace(self, state: State, entries: Entries, vectors: np.ndarray, tokens: TokenVectors | None) -> None:
         """Replace the texts, and all that is computed from them, at once."""
         from informin.search.derived import derive
 
         words = Words.build(entries.texts, state.record.language)
-        self._state = derive(state.record, entries, vectors, words, lambda: self.model, state)
+        self._state = derive(state.record, entries, vectors, words, lambda: self.model, state, tokens)
+
+
+def embed_entries(
+    model: "SentenceTransformer",
+    record: IndexRecord,
+    entries: Entries,
+    batch_size: int,
+    before: TokenVectors | None = None,
+) -> tuple[np.ndarray, TokenVectors | None]:
+    """Return the vectors (N, d) float16 of N texts; and in an index with a second look, their token vectors.
+
+    Args:
+        model: The model.
+        record: Settings of the index.
+        entries: The texts.
+        batch_size: Texts per forward pass.
+        before: Token vectors of earlier texts of the index, which come before theirs.
+    """
+    from informin.search.derived import embed_unit, embed_with_tokens
+
+    if not record.second_look:
+        vectors = embed_unit(model, entries.texts, "document", record.prompt, batch_size=batch_size)
+        return vectors.astype(np.float16), None
+    projection = before.projection if before else None
+    vectors, tokens = embed_with_tokens(model, entries.texts, record.prompt, batch_size, projection)
+    return vectors.astype(np.float16), TokenVectors.join([before, tokens]) if before else tokens
 
 
 def open_model(

@@ -21,6 +21,8 @@ class Hit:
         word_score: BM25 score of the words.
         relevant: Whether the cosine is above the threshold, which at most about one unrelated text per query exceeds.
             None if the index has fewer than 100 texts or its texts form no topics.
+        token_score: In an index with a second look, the mean over the query's tokens of their largest cosine to a token
+            of the text, weighted by inverse document frequency. None in another index.
         id: Your own id of the text; None if it was added without one.
         fields: Further values that were added with the text, such as its title, by name.
     """
@@ -31,6 +33,7 @@ class Hit:
     vector_score: float
     word_score: float
     relevant: bool | None
+    token_score: float | None = None
     id: Any = None
     fields: dict[str, Any] = field(default_factory=dict)
 
@@ -43,7 +46,7 @@ class IndexRecord:
         model: Name or folder of the model.
         model_sha256: Checksum of the model.
         loading: Options of `load_model`.
-        language, smooth, word_weight, prompt, query_prompt, queries: See `Index.build`.
+        language, smooth, word_weight, prompt, query_prompt, queries, second_look: See `Index.build`.
         next_row: Number of the next text that is added.
         scores: `UnrelatedScores` of the texts; None for fewer than 100 texts, or if they form no topics.
         threshold: Cosine that at most about one unrelated text per query exceeds; None without `scores`.
@@ -62,6 +65,7 @@ class IndexRecord:
     prompt: str | None = None
     query_prompt: str | None = None
     queries: str = "model"
+    second_look: bool = False
     next_row: int = 0
     scores: dict[str, Any] | None = None
     threshold: float | None = None
@@ -90,6 +94,9 @@ def parse_record(values: dict[str, Any], name: str) -> IndexRecord:
     Raises:
         UsageError: A value is missing, or unknown to this version.
     """
+    loading = values.get("loading", {})
+    if "max_length" in loading:  # its name until version 0.3
+        loading["max_seq_length"] = loading.pop("max_length")
     known = fields(IndexRecord)
     required = {each.name for each in known if each.default is MISSING and each.default_factory is MISSING}
     missing = required - set(values)

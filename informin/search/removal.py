@@ -19,7 +19,7 @@ def places_to_remove(chosen: int | Iterable[int], rows: np.ndarray) -> np.ndarra
     Raises:
         UsageError: It is neither, or a row does not exist.
     """
-    items = [chosen] if np.ndim(chosen) == 0 and not isinstance(chosen, Iterable) else list(chosen)
+    items = list(chosen) if isinstance(chosen, Iterable) else [chosen]
     are_booleans = [isinstance(item, bool | np.bool_) for item in items]
     if items and all(are_booleans):
         if len(items) != len(rows):

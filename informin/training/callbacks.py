@@ -124,7 +124,7 @@ class Throughput(TrainerCallback):
 
 
 class Progress(TrainerCallback):
-    """Prints one line per evaluation; without evaluation, one per log entry.
+    """Shows a bar in a terminal, and prints a line for each evaluation; elsewhere also a line for each logged loss.
 
     Args:
         development: Evaluation data; None without evaluation.
@@ -138,19 +138,24 @@ class Progress(TrainerCallback):
         self.first_step = first_step
         self._bar: tqdm | None = None
         self._loss: float | None = None
+        self._score = ""
         self._is_first = True
 
     def on_train_begin(self, args, state: TrainerState, control: TrainerControl, **kwargs):
         if state.is_world_process_zero:
             self._write(self.headline())
             self._is_first = True
+            self._begin = time.perf_counter()
+            self._first = state.global_step
+            self._sentences = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
             self._bar = tqdm(
                 desc="training",
                 leave=False,
                 disable=args.disable_tqdm or hidden(),
                 total=state.max_steps,
                 initial=state.global_step,
-                unit=" steps",
+                unit=" sentences",
+                unit_scale=self._sentences,
                 dynamic_ncols=True,
             )
 
@@ -169,13 +174,32 @@ class Progress(TrainerCallback):
         loss = "" if self._loss is None else f"  loss {loss_text(self._loss)}"
         scores = logged_scores(logs)
         if scores and self.development:
-            self._write(f"step {state.global_step}{loss}  {scores_line(scores, self.development)}")
-        elif "loss" in logs and self.development is None:
-            self._write(f"step {state.global_step}{loss}")
+            line = scores_line(scores, self.development)
+            self._score = line.partition("  ")[0]
+            self._write(f"step {state.global_step}{loss}  {line}")
+        elif "loss" in logs and self._is_line_wanted(control):
+            self._write(f"step {state.global_step}{loss}{self._speed(state)}")
+        if self._bar is not None:
+            parts = [f"step {state.global_step}", loss.strip(), self._score]
+            self._bar.set_postfix_str(", ".join(filter(None, parts)))
 
     def on_train_end(self, args, state, control, **kwargs):
         if self._bar is not None:
             self._bar.close()
+            self._bar = None
+
+    def _is_line_wanted(self, control: TrainerControl) -> bool:
+        """Whether a logged loss gets a line: not beside a bar, and not just before the line of an evaluation."""
+        return self._bar is not None and self._bar.disable and not control.should_evaluate
+
+    def _speed(self, state: TrainerState) -> str:
+        """Return the speed since the first step and the time left, of this call of `train`, with evaluations."""
+        steps = state.global_step - self._first
+        if not steps:
+            return ""
+        seconds = time.perf_counter() - self._begin
+        left = seconds / steps * (state.max_steps - state.global_step)
+        return f"  {steps * self._sentences / seconds:.0f} sentences/s  {tqdm.format_interval(left)} left"
 
     def _write(self, line: str) -> None:
         tqdm.write(line, file=sys.stdout)

@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 
-from informin.errors import SaveError, UsageError, error_line
+from informin.errors import SaveError, error_line
 from informin.files import write_manifest
 from informin.records import RunRecord
 from informin.training.callbacks import EpochStart
@@ -24,6 +24,7 @@ from informin.training.checkpoints import (
     check_same_run,
     checkpoint_to_resume,
     delete_old_checkpoints,
+    step_of,
 )
 from informin.training.option_checks import FIRST
 from informin.training.record import training_record
@@ -86,28 +87,19 @@ def find_best(state: Any, folder: Path) -> None:
     state.best_model_checkpoint = str(best) if best.is_dir() else None
 
 
-def steps_per_epoch_of_stream(checkpoint: Path, step: int, usual: int) -> int:
-    """Return the number of optimizer steps in one pass over a stream, from which Trainer finds its position.
+def position_in_stream(checkpoint: Path, args: Any) -> tuple[int, int]:
+    """Return the number of finished passes over a stream, and of batches to skip in the current one.
+
+    Passes may differ in their numbers of batches, because the order of the files decides which worker reads which.
 
     Args:
         checkpoint: Folder of the checkpoint from which the run resumes.
-        step: Its step.
-        usual: Number of steps of the whole run; returned if the first pass has not ended.
-
-    Raises:
-        UsageError: The passes had different lengths.
+        args: Arguments of the run.
     """
     start = EpochStart(**callback_state(checkpoint, "EpochStart"))
-    if start.epoch == 0:
-        return usual
-    steps = start.step // start.epoch
-    if start.step % start.epoch or step // steps != start.epoch:
-        raise UsageError(
-            f"{checkpoint} cannot be resumed, because the passes over the stream had different numbers of sentences",
-            option="resume_from_checkpoint",
-            fix="Start a new run, or set `ignore_data_skip`.",
-        )
-    return steps
+    if args.ignore_data_skip:
+        return start.epoch, 0
+    return start.epoch, (step_of(checkpoint) - start.step) * args.gradient_accumulation_steps
 
 
 @contextmanager

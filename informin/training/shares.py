@@ -74,5 +74,12 @@ def gradients(loss: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor | None, ..
 
 def shares_line(found: Mapping[str, tuple[float, bool]]) -> str:
     """Return the shares as text, such as "reconstruction 0.8% of the contrast's pull on the positive pairs"."""
-    of = {True: "of the contrast's pull on the positive pairs", False: "of the contrast's gradient"}
-    return ", ".join(f"{name} {100 * value:.2g}% {of[pull]}" for name, (value, pull) in found.items())
+    of = {True: "the contrast's pull on the positive pairs", False: "the contrast's gradient"}
+    return ", ".join(f"{name} {ratio_text(value)} {of[pull]}" for name, (value, pull) in found.items())
+
+
+def ratio_text(value: float) -> str:
+    """Return a ratio as text: "0.8% of" below 1, "8 times" from 1 on."""
+    if abs(value) < 1:
+        return f"{100 * value:.2g}% of"
+    return f"{value:,.0f} times" if abs(value) >= 10 else f"{value:.2g} times"

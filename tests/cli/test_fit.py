@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+import safetensors.numpy
 from sentence_transformers import SentenceTransformer
 
 from informin.adapters.linear import TASKS, LinearAdapter
@@ -54,10 +54,10 @@ def fitted_on(x: np.ndarray, task: str, **options) -> LinearAdapter:
 
 
 def test_embeddings_alone_give_the_adapter(vectors, tmp_path, capsys):
-    """The printed expression applies it to a vector."""
+    """The printed expression applies it to embeddings."""
     argv = ["--embeddings", tmp_path / "x.npy", "--dimension", 4, "--rotation", "bits"]
     assert fit.main(words(tmp_path, *argv)) == 0
-    applied = eval(shown(capsys.readouterr().out, "load"), {"load_file": load_file, "x": vectors[0]})
+    applied = eval(shown(capsys.readouterr().out, "load"), {"safetensors": safetensors, "embeddings": vectors[:1]})[0]
     expected = fitted_on(vectors, "clustering", n_components=4, rotation="bits").transform(vectors)
     np.testing.assert_allclose(applied / np.linalg.norm(applied), expected[0], atol=1e-5)
     np.testing.assert_allclose(np.load(tmp_path / "o" / "documents.npy"), expected, atol=1e-5)

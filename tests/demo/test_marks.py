@@ -5,11 +5,9 @@ import pytest
 from informin.demo.marks import matching_spans
 from informin.evaluation.words import Words
 
-ENGLISH = Words(None, "english").split
 
-
-def marked(text: str, query: str, split=ENGLISH) -> list[str]:
-    (spans,) = matching_spans([text], query, split)
+def marked(text: str, query: str, language: str = "english") -> list[str]:
+    (spans,) = matching_spans([text], query, Words(None, language).split)
     return [text[start:end] for start, end in spans]
 
 
@@ -19,20 +17,30 @@ def marked(text: str, query: str, split=ENGLISH) -> list[str]:
         ("Two universities, one University.", "which university", ["universities", "University"]),
         ("It is a school: is it?", "is it", []),  # stop words
         ("pre-trained (and re-trained)", "trained", ["trained", "trained"]),
+        ("“Dogs” and (cats).", "dog cat", ["Dogs", "cats"]),
+        ("C# or C++, but not C", "c#", ["C#"]),
+        ("\uff24\uff4f\uff47, do\u00adgs and dog\u200bhouse", "dog", ["\uff24\uff4f\uff47", "do\u00adgs", "dog"]),
         ("nothing here", "dog", []),
         ("", "dog", []),
+        ("a dog", "", []),
     ],
 )
 def test_words_are_marked_by_their_stems(text, query, words):
     assert marked(text, query) == words
 
 
-def test_pairs_of_characters_are_marked_where_words_have_no_spaces():
-    def split(texts):
-        return [[text[place : place + 2] for place in range(max(1, len(text) - 1))] for text in texts]
-
-    assert marked("我喜欢图书馆和书", "图书馆", split) == ["图书馆"]
+@pytest.mark.parametrize(
+    "text, query, words",
+    [
+        ("我喜欢图书馆和书。", "图书馆", ["图书馆", "书"]),
+        ("日本のPython3入門", "python3", ["Python3"]),
+        ("कमल और कमला", "कमल", ["कमल"]),
+    ],
+)
+def test_scripts_of_other_languages_are_marked(text, query, words):
+    assert marked(text, query, "other") == words
 
 
 def test_each_text_has_its_own_spans():
-    assert matching_spans(["a dog", "a cat", "dogs"], "dog", ENGLISH) == [[(2, 5)], [], [(0, 4)]]
+    split = Words(None, "english").split
+    assert matching_spans(["a dog", "a cat", "dogs"], "dog", split) == [[(2, 5)], [], [(0, 4)]]

@@ -46,6 +46,16 @@ def test_cards_are_the_hits(index):
     assert [card.badge == "relevant" for card in cards] == [bool(hit.relevant) for hit in hits]
 
 
+def test_id_title_url_and_other_fields_are_shown(st_mean):
+    fields = [{"title": "On dogs", "url": "https://x.org/1", "year": 1990}, {}]
+    index = Index.build(st_mean, ["the dog runs", "a bird sings"], ids=["d-7", None], fields=fields)
+    cards = {card.text: card for card in cards_of(index, "dog", 2)}
+    card = cards["the dog runs"]
+    assert (card.number, card.title, card.url, card.fields) == ("d-7", "On dogs", "https://x.org/1", {"year": 1990})
+    assert '<a href="https://x.org/1"' in card_html(card) and "year: 1990" in card_html(card)
+    assert cards["a bird sings"].number == "row 1"
+
+
 def test_words_of_the_query_are_marked(index):
     for card in cards_of(index, "the dogs' house", len(TEXTS)):
         found = [card.text[start:end] for start, end in card.marked]

@@ -1,11 +1,12 @@
-"""BM25 of words: the formula, stems and stop words by language."""
+"""BM25 of words: the formula, and what the words of a text are, in all languages and scripts."""
 
 import math
+import unicodedata
 
 import numpy as np
 import pytest
 
-from informin.evaluation.words import LANGUAGES, OTHER, Words
+from informin.evaluation.words import CODES, LANGUAGES, OTHER, Words, language_name, spread, z_scores
 from tests.conftest import raises_usage
 
 TEXTS = ["cats see dogs", "a dog sees the dog and a bird", "birds", "the", ""]
@@ -70,3 +71,145 @@ def test_saved(tmp_path):
     words = Words.build(TEXTS, "english")
     words.save(tmp_path)
     np.testing.assert_array_equal(Words.load(tmp_path, "english").scores(["dog bird"]), words.scores(["dog bird"]))
+
+
+def found(query: str, text: str, language: str = "english") -> bool:
+    """Return whether a query finds a text among others, and does not find the others."""
+    scores = Words.build([text, "zyxw", "vuts"], language).scores([query])[0]
+    assert not scores[1:].any()
+    return bool(scores[0] > 0)
+
+
+@pytest.mark.parametrize("name", [*CODES, *LANGUAGES, "English", "EN", OTHER])
+def test_languages_by_name_and_code(name):
+    assert language_name(name) in (*LANGUAGES, OTHER)
+    assert Words.build(TEXTS, name).language == language_name(name)
+
+
+@pytest.mark.parametrize("name", ["klingon", "zh", "", "engl"])
+def test_unknown_names_of_languages(name):
+    with raises_usage("language"):
+        language_name(name)
+
+
+WRITTEN = [
+    ("english", "a naïve café", "café"),
+    ("german", "Die Brücke", "Brücke"),
+    ("french", "école fermée", "école"),
+    ("spanish", "mañana", "mañana"),
+    ("russian", "йогурт", "йогурт"),
+    ("other", "βιβλίο και ντουλάπα", "ντουλάπα"),
+    ("other", "Việt Nam", "Việt"),
+    ("other", "한국어", "한국어"),
+    ("other", "ガラス", "ガラス"),
+    ("other", "हिन्दी क़लम", "क़लम"),
+]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
+@pytest.mark.parametrize(("language", "text", "query"), WRITTEN)
+def test_words_are_found_in_each_normal_form(language, text, query, form):
+    written = unicodedata.normalize(form, text)
+    assert found(query, written, language) and found(unicodedata.normalize(form, query), text, language)
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("\uff26\uff35\uff2c\uff2c width", "full"),  # full-width letters
+        ("vitamin \uff23", "C"),
+        ("in\u00adfor\u00adma\u00adtion", "information"),  # soft hyphens
+        ("\ufb01re", "fire"),  # a ligature
+        ("zero\u200bspace", "space"),
+        ("joi\u2060ned \ufeffmark", "joined"),
+        ("joi\u2060ned \ufeffmark", "mark"),
+        ("x\u00b2", "x2"),
+        ("STRASSE", "straße"),
+        ("Straße", "STRASSE"),
+        ("ΣΊΣΥΦΟΣ", "σίσυφος"),
+        ("İstanbul", "istanbul"),
+        ("U.S.A. and others", "USA"),
+        ("it\u2019s Smith\u2019s", "smith"),
+    ],
+)
+def test_the_same_word_in_other_characters(text, query):
+    assert found(query, text) and found(text, query)
+
+
+TURKISH = [("İstanbul", "istanbul"), ("IŞIK", "\u0131\u015f\u0131k"), ("Isparta", "ISPARTA")]
+
+
+@pytest.mark.parametrize(("text", "query"), TURKISH)
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_turkish(text, query, form):
+    assert found(query, unicodedata.normalize(form, text), "tr")
+    assert found(text, unicodedata.normalize(form, query), "tr")
+    assert not found("\u0131l\u0131k", "ilik", "tr")
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ("火车晚点了两个小时", ["火车", "小时", "晚点了", "车"]),
+        ("図書館は閉まっている", ["図書館", "閉まっている", "図"]),
+        ("コンピューターを買う", ["コンピューター", "買う"]),
+        ("กำลังเรียนภาษาไทย", ["ภาษา", "เรียน", "ไทย"]),
+        ("ພາສາລາວ", ["ລາວ"]),
+        ("ភាសាខ្មែរ", ["ខ្មែរ"]),
+        ("မြန်မာစာ", ["မြန်မာ"]),
+        ("철도는 서울에서 출발합니다", ["철도", "서울"]),
+        ("हिन्दी में किताब", ["किताब", "हिन्दी"]),
+        ("iPhone手机用C#写代码", ["手机", "iphone", "c#"]),
+    ],
+)
+@pytest.mark.parametrize("language", [OTHER, "english"])
+def test_words_of_scripts_without_spaces_are_found(text, inside, language):
+    assert all(found(query, text, language) for query in inside)
+    assert found(text, text, language)
+
+
+def test_a_word_beats_its_characters():
+    scores = Words.build(["火车站", "火在车上", "天气"], OTHER).scores(["火车"])[0]
+    assert scores[0] > scores[1] > scores[2] == 0
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "other"),
+    [
+        ("english", "Vitamin C", "Vitamin D"),
+        ("english", "R code", "S code"),
+        ("english", "C# code", "C code"),
+        ("english", "C++ code", "C code"),
+        ("english", "type 2 diabetes", "type 1 diabetes"),
+        ("english", "plan B", "plan E"),
+        ("french", "la vitamine C", "la vitamine D"),
+        ("italian", "vitamina C", "vitamina D"),
+        ("german", "Vitamin K", "Vitamin D"),
+        ("russian", "витамин \u0415", "витамин Д"),
+    ],
+)
+def test_one_letter_words_count(language, text, other):
+    scores = Words.build([other, text], language).scores([text])[0]
+    assert scores[1] > scores[0]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "words"),
+    [
+        ("english", "don't, it's we'll", ["don", "we", "ll"]),
+        ("english", "e.g. this, i.e. that: I", []),
+        ("english", "(1) dogs, 2) cats. 3. birds", ["dog", "cat", "bird"]),
+        ("english", "A dog of type 3. It has 4.", ["dog", "type", "3", "has", "4"]),
+        ("french", "l'école d\u2019\u00e9t\u00e9 qu'il", ["écol"]),
+        ("other", "item#3 bug# c#", ["item", "3", "bug", "c#"]),
+    ],
+)
+def test_what_is_not_a_word(language, text, words):
+    assert set(Words.build([text], language).split([text])[0]) - {"été"} == set(words)
+
+
+def test_equal_scores_have_z_scores_of_zero():
+    for value in (0.3, 1e-3, 1e3):
+        scores = np.full((1, 5), value, np.float32)
+        assert spread(scores + np.float32(1e-7) * value) == 1
+        np.testing.assert_allclose(z_scores(scores), 0, atol=1e-4 * value)

@@ -10,6 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Pooling, Transformer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from transformers import AutoModel
 
 from informin.errors import UsageError
@@ -294,3 +296,22 @@ def test_a_configuration_that_asks_for_attention_maps_is_opened_and_saved(tmp_pa
         ["dog"]
     )
     np.testing.assert_allclose(load_model(tmp_path / "again").encode(["dog"]), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.float16])
+def test_a_table_of_model2vec_in_whole_numbers_is_named(tmp_path, kind):
+    """sentence-transformers fails on it with an error about gradients."""
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "cat": 1}, unk_token="[UNK]"))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    modules = [{"idx": 0, "name": "0", "path": ".", "type": "sentence_transformers.models.StaticEmbedding"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"embeddings": torch.ones(2, 8).to(kind)}, tmp_path / "model.safetensors")
+    if kind == torch.float16:
+        assert load_model(tmp_path).encode("cat").shape == (8,)
+        return
+    with raises_usage("model_name", found="model2vec"):
+        load_model(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    with raises_usage("model_name"):
+        load_model(tmp_path)

@@ -136,7 +136,10 @@ def test_an_object_with_weight_and_loss_is_a_term():
     assert loss == VIEWS.z1.norm() and others == {"size": 3}, "the entry with the name of the term is the loss"
 
 
-@pytest.mark.parametrize("given", [Contrast, Plain, 3, object(), len], ids=str)
+OTHER_OBJECTS = {"a class of terms": Contrast, "a class": Plain, "a number": 3, "an object": object(), "text": "scd"}
+
+
+@pytest.mark.parametrize("given", OTHER_OBJECTS.values(), ids=OTHER_OBJECTS)
 def test_other_objects_are_refused(given):
     with raises_usage(option="objective"):
         as_preset([given])
@@ -181,7 +184,7 @@ def test_a_term_with_a_guide_is_copied():
     assert active_terms(as_preset(plain), BERT_BASE)[0] is plain
 
 
-@pytest.mark.parametrize("name", set(PRESETS) - {"noncontrastive"})
+@pytest.mark.parametrize("name", [name for name in PRESETS if name != "noncontrastive"])
 def test_presets_have_a_title_terms_and_hyperparameters(name):
     preset = PRESETS[name]
     assert preset.name == name and preset.title

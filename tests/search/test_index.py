@@ -1,4 +1,4 @@
-"""The index: scores, rows, saving, and the model it belongs to."""
+"""The index: scores, and the model it belongs to."""
 
 import json
 from dataclasses import asdict
@@ -12,7 +12,6 @@ from informin.cli import index as index_command
 from informin.cli import search as search_command
 from informin.errors import UsageError
 from informin.neighbors import smooth_rows
-from informin.search import index as index_module
 from informin.search import vectors as vectors_module
 from informin.search.index import Index
 from tests.conftest import make_sentences, raises_usage, save_bert
@@ -22,10 +21,6 @@ QUERIES = ["the old dog runs", "a small house", "not"]
 
 def rows_of(index: Index, queries=QUERIES, k: int = 10) -> list[list[int]]:
     return [[hit.row for hit in hits] for hits in index.search(queries, k)]
-
-
-def fail(*_):
-    raise OSError("no space left")
 
 
 def test_score_is_the_sum_of_z_scores(built, st_mean, texts):
@@ -65,9 +60,22 @@ def test_k_above_the_number_of_texts(built):
     assert len(built.search(["dog"], k=1_000)[0]) == 150
 
 
-def test_one_query_is_a_list(built):
-    with raises_usage("queries"):
-        built.search("the dog")
+def test_one_query_gives_one_list(built):
+    assert built.search("the dog", 3) == built.search(["the dog"], 3)[0]
+
+
+def test_k_is_at_least_one(built):
+    with raises_usage("k"):
+        built.search("the dog", 0)
+
+
+def test_equal_texts_score_zero(st_mean):
+    hits = Index.build(st_mean, ["the dog sleeps"] * 5).search("a cat", 5)
+    np.testing.assert_allclose([hit.score for hit in hits], 0, atol=1e-3)
+
+
+def test_shown(built):
+    assert repr(built) == "Index(150 texts, st-mean, english)"
 
 
 def test_relevant_is_above_the_threshold(built):
@@ -89,89 +97,36 @@ def test_no_texts(st_mean):
         Index.build(st_mean, [])
 
 
-@pytest.mark.parametrize("has_faiss", [True, False])
-def test_large_indexes_give_the_same_hits(built, monkeypatch, has_faiss):
-    expected = built.search(QUERIES, 20)
-    monkeypatch.setattr(vectors_module, "IN_MEMORY", 0)
-    monkeypatch.setattr(vectors_module, "DEPTH", 40)
+@pytest.mark.parametrize("by", ["leading directions", "faiss", "leading directions without faiss"])
+@pytest.mark.parametrize("k", [1, 20, 150])
+def test_large_indexes_give_the_same_hits(built, monkeypatch, by, k):
+    expected = built.search(QUERIES, k)
+    monkeypatch.setattr(vectors_module, "COMPARED", 0)
+    monkeypatch.setattr(vectors_module, "DEPTH", 60)
+    monkeypatch.setattr(vectors_module, "DIRECTIONS", 12)
     monkeypatch.setattr(vectors_module, "BLOCK", 64)
-    if not has_faiss:
+    if by != "leading directions":
+        monkeypatch.setattr(vectors_module, "IN_MEMORY", 0)
+    if by == "leading directions without faiss":
         monkeypatch.setattr(vectors_module, "find_spec", lambda name: None)
     compared = vectors_module.Vectors(built.documents)
-    assert compared.copy is None and (compared.faiss is not None) == has_faiss
-    monkeypatch.setattr(built, "_compared", compared)
-    assert rows_of(built, k=20) == [[hit.row for hit in hits] for hits in expected]
+    assert compared.copy is None and (compared.faiss is not None) == (by == "faiss")
+    monkeypatch.setitem(vars(built._state), "compared", compared)
+    hits = built.search(QUERIES, k)
+    assert [[hit.row for hit in found] for found in hits] == [[hit.row for hit in found] for found in expected]
+    for found, others in zip(hits, expected):
+        np.testing.assert_allclose([hit.score for hit in found], [hit.score for hit in others], atol=1e-4)
 
 
-def test_saved(built, tmp_path):
-    built.save(tmp_path / "index")
-    loaded = informin.Index.load(tmp_path / "index")
-    assert loaded.search(QUERIES) == built.search(QUERIES)
-    assert isinstance(loaded.vectors, np.memmap) and loaded.vectors.dtype == np.float16
-    assert loaded.record.model == built.record.model and len(loaded) == 150
-
-
-def test_added_and_removed_texts(built, st_mean, texts, tmp_path):
-    built.save(tmp_path)
-    index = Index.load(tmp_path)
-    assert index.add(["a zyzzyva", "the zyzzyva sleeps"]).tolist() == [150, 151]
-    index.remove([3, 150])
-    index.save(tmp_path)
-    index = Index.load(tmp_path)
-    rows = [*range(3), *range(4, 150), 151]
-    new = Index.build(st_mean, [*(texts[row] for row in rows[:-1]), "the zyzzyva sleeps"])
-    assert index.rows.tolist() == rows
-    assert rows_of(index, ["zyzzyva"], 1) == [[151]]
-    for hits, others in zip(index.search(QUERIES), new.search(QUERIES)):
-        np.testing.assert_allclose([hit.score for hit in hits], [hit.score for hit in others], atol=1e-3)
-        assert [hit.text for hit in hits] == [hit.text for hit in others]
-    index.remove([151])
-    assert index.add(["cat"]).tolist() == [152]  # no number is used twice
-    assert len(list(tmp_path.glob(f"{index_module.DATA}*"))) == 1
-
-
-@pytest.mark.parametrize("rows", [[150], [-1], [0, 999]])
-def test_removed_rows_must_exist(built, rows):
-    with raises_usage("rows"):
-        built.remove(rows)
-    assert len(built) == 150
-
-
-@pytest.mark.parametrize("failing", ["write_json", "np.save"])
-def test_crash_while_saving_leaves_the_old_index(built, tmp_path, monkeypatch, failing):
-    built.save(tmp_path)
-    index = Index.load(tmp_path)
-    index.remove(list(range(100)))
-    with monkeypatch.context() as patch:
-        target = index_module if failing == "write_json" else np
-        patch.setattr(target, failing.rpartition(".")[2], fail)
-        with pytest.raises(OSError):
-            index.save(tmp_path)
-    assert Index.load(tmp_path).search(QUERIES) == built.search(QUERIES)
-    index.save(tmp_path)
-    assert len(Index.load(tmp_path)) == 50
-    assert len(list(tmp_path.glob(f"{index_module.DATA}*"))) == 1
-
-
-def test_first_save_can_be_repeated_after_a_crash(built, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(index_module, "write_json", fail)
-        with pytest.raises(OSError):
-            built.save(tmp_path / "index")
-    built.save(tmp_path / "index")
-    assert len(Index.load(tmp_path / "index")) == 150
-
-
-def test_folder_with_other_files_is_not_touched(built, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with raises_usage("output_dir"):
-        built.save(tmp_path)
-    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["notes.txt"]
-
-
-def test_no_index(tmp_path):
-    with raises_usage("index"):
-        Index.load(tmp_path)
+def test_leading_directions_choose_few_candidates(built, monkeypatch):
+    for name, value in {"COMPARED": 0, "DEPTH": 30, "DIRECTIONS": 12}.items():
+        monkeypatch.setattr(vectors_module, name, value)
+    compared = vectors_module.Vectors(built.documents)
+    assert compared.leading.shape == (150, 12)
+    queries = built.embed_queries(QUERIES)
+    for query, (rows, similarities) in zip(queries, compared.candidates(queries, np.zeros((3, 150)), 1)):
+        assert len(rows) == 30
+        np.testing.assert_allclose(similarities, built.documents[rows].astype(np.float32) @ query, atol=1e-5)
 
 
 def test_another_model(built, tmp_path):
@@ -239,7 +194,10 @@ def test_commands(st_mean, texts, tmp_path, capsys):
     folder = str(tmp_path / "index")
     options = ["--train_file", str(tmp_path / "texts.txt"), "--output_dir", folder, "--batch_size", "32"]
     assert index_command.main(["--model_name", str(st_mean), *options]) == 0
-    assert index_command.main(["--model_name", str(st_mean), *options, "--smooth", "--language", "german"]) == 0
+    again = ["--model_name", str(st_mean), *options, "--smooth", "--language", "de"]
+    assert index_command.main(again) == 2
+    assert "--overwrite_output_dir" in capsys.readouterr().err
+    assert index_command.main([*again, "--overwrite_output_dir"]) == 0
     index = Index.load(folder)
     assert index.record.smooth and index.record.language == "german"
     capsys.readouterr()

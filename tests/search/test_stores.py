@@ -5,6 +5,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from informin.search.index import Index
+from tests.conftest import raises_usage
 from tests.search.test_index import QUERIES, rows_of
 
 
@@ -13,6 +14,20 @@ def test_dense_plus_sparse_ranks_as_search(built):
     sparse = (built.sparse_queries(QUERIES) @ built.sparse_vectors().T).toarray()
     ranking = np.argsort(-(dense + sparse), axis=1)[:, :10]
     assert built.rows[ranking].tolist() == rows_of(built)
+
+
+def test_texts_that_a_store_found_are_reordered_as_by_search(st_mean, texts, built):
+    index = Index.build(st_mean, texts, second_look=True)
+    index.remove([0, 7])
+    dense = index.embed_queries(QUERIES) @ index.documents.astype(np.float32).T
+    sums = dense + (index.sparse_queries(QUERIES) @ index.sparse_vectors().T).toarray()
+    for query, scores, expected in zip(QUERIES, sums, rows_of(index)):
+        places = np.argsort(-scores)[:50]
+        rows = index.rows[places]
+        order = np.argsort(-(scores[places] + index.second_look(query, rows.tolist())))
+        assert rows[order[:10]].tolist() == expected
+    with raises_usage("second_look"):
+        built.second_look("dog", [0])
 
 
 def test_qdrant(built):

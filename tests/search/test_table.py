@@ -12,6 +12,7 @@ from informin.adapters.table import count_tokens, distill_vectors, embed_tokens,
 from informin.cli import index as index_command
 from informin.errors import UsageError
 from informin.models.embedding import embed
+from informin.search.derived import embed_unit
 from informin.search.index import Index
 from tests.conftest import ROOT, make_sentences, raises_usage, save_bert, save_letters
 
@@ -103,7 +104,7 @@ def test_words_of_added_texts_become_tokens(tmp_path):
     known = table.tokenizer.get_added_tokens_decoder().values()
     assert {"dog", "quark"} <= {token.content for token in known} and "lepton" not in table.tokenizer.get_vocab()
     np.testing.assert_array_equal(table.encode(["a quark"]), index.embed_queries(["a quark"]))
-    alone = index._embed(["quark"], "query", None)[0]
+    alone = embed_unit(index.model, ["quark"], "query", None)[0]
     np.testing.assert_allclose(table.alone[table.tokenizer.token_to_id("quark")], alone, atol=1e-3)
     assert index.search(["quark"], 1)[0][0].text == "quark"
 

@@ -3,6 +3,8 @@
 On a CPU, the operations that would wait are refused. tests/test_gpu.py runs whole steps on a GPU.
 """
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,8 +21,23 @@ OPTIONS = {
 }
 
 
+def refused(*args, **kwargs):
+    raise AssertionError("a tensor is read")
+
+
 class NoWaiting(TorchDispatchMode):
     """Refuses operations whose result has to be read from a GPU."""
+
+    def __enter__(self):
+        self._patches = [patch.object(torch.Tensor, name, refused) for name in ("tolist", "numpy", "cpu")]
+        for one in self._patches:
+            one.start()
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        for one in self._patches:
+            one.stop()
+        return super().__exit__(*error)
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         name = operation._schema.name.removeprefix("aten::")

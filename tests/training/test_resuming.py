@@ -170,14 +170,14 @@ def test_a_damaged_best_checkpoint_is_not_loaded(build, monkeypatch, caplog):
 
 def test_a_full_disk_ends_the_run_with_the_last_checkpoint_intact(build, monkeypatch):
     trainer = build(**STEPS)
-    write = trainer.write_model
+    write = trainer.save_model
 
-    def full(folder=None, *args):
+    def full(folder=None, **kwargs):
         if "checkpoint-3" in str(folder):
             raise OSError(28, "No space left on device")
-        write(folder, *args)
+        write(folder, **kwargs)
 
-    monkeypatch.setattr(trainer, "write_model", full)
+    monkeypatch.setattr(trainer, "save_model", full)
     with pytest.raises(SaveError, match="checkpoint-3"):
         trainer.train()
     assert [path.name for path in complete_checkpoints(trainer.args.output_dir)] == ["checkpoint-1", "checkpoint-2"]

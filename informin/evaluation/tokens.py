@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CANDIDATES = 50  # texts that are reordered
 TOKEN_WEIGHT = 0.3  # of the token score, as a z-score among all texts
 DIRECTIONS = 64
+BYTES = DIRECTIONS + 4  # of a token, with its id
 BACKGROUND = 100  # texts that stand for all texts
 CHUNK = 512  # texts whose token vectors are in memory at once; the first ones are the sample
 LEAST = 1e-6  # below, a deviation is rounding
@@ -254,7 +255,8 @@ class TokenVectors:
             UsageError: The files are damaged.
         """
         names = ("center", "directions", "starts", "ids", "rows", "frequencies")
-        center, directions, *arrays = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in names)
+        mapped = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in names]
+        center, directions, *arrays = map(np.asarray, mapped)  # slices of a memmap object are slow
         stored = cls(Projection(center, directions), *arrays)
         if not len(stored.ids) == len(stored.rows) == stored.starts[-1]:
             numbers = f"{len(stored.ids):,} token ids and {len(stored.rows):,} vectors of {stored.starts[-1]:,} tokens"

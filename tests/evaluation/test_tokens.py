@@ -7,13 +7,18 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import maxsim
 from torch import nn
 
+from informin.evaluation import tokens as tokens_module
+from informin.evaluation.tokens import CANDIDATES, Projection, TokenVectors, embed_documents, embed_queries
 from informin.models.embedding import embed
 from informin.models.opening import load_model
-from informin.search import tokens as tokens_module
-from informin.search.tokens import CANDIDATES, Projection, TokenVectors, embed_documents, embed_queries
-from tests.conftest import raises_usage, save_letters, save_sentence_transformer
+from tests.conftest import make_sentences, raises_usage, save_letters, save_sentence_transformer
 
 QUERIES = ["the old dog runs", "a small house", "not"]
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return make_sentences(150)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +74,8 @@ def test_prompts_are_read_but_are_not_among_the_tokens(tmp_path, bert):
     assert not np.allclose(vectors, other_vectors) and not np.array_equal(stored.rows, other.rows)
     queries = [embed_queries(m, ["the cat"], stored.projection)[1][0] for m in (prompted, plain)]
     assert queries[0][0].tolist() == queries[1][0].tolist() and not np.allclose(queries[0][1], queries[1][1])
+    ids, _ = embed_queries(plain, ["og runs"], stored.projection, prompt="old d")[1][0]
+    assert ids.tolist() == plain.tokenizer("dog runs", add_special_tokens=False)["input_ids"], "d is part of a word"
     asked = embed_queries(plain, ["cat"], stored.projection, prompt="the ")[1][0]
     np.testing.assert_allclose(asked[1], embed_queries(plain, ["the cat"], stored.projection)[1][0][1][1:], atol=1e-5)
 
@@ -160,7 +167,7 @@ def test_added_texts_and_an_index_of_all_are_alike(model, texts, stored, asked):
 def test_saved_and_loaded(tmp_path, stored, asked):
     stored.save(tmp_path / "tokens")
     loaded = TokenVectors.load(tmp_path / "tokens")
-    assert isinstance(loaded.rows, np.memmap)
+    assert isinstance(loaded.rows.base, np.memmap)
     places = np.array([4, 9, 2])
     for one, other in zip(loaded.second_look(asked[0], places), stored.second_look(asked[0], places)):
         np.testing.assert_array_equal(one, other)

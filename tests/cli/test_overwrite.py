@@ -1,0 +1,75 @@
+"""One rule for all commands: an output of the same kind is replaced with --overwrite_output_dir, and nothing else."""
+
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.test_commands import informin
+
+FOLDERS = ("fit", "distill", "embeddings", "export")
+
+
+@pytest.fixture
+def command(model, texts, tmp_path):
+    """Return a function that runs a command that writes the folder `out`."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32))
+    reads = [f"--model_name={model}", f"--train_file={texts}", "--device=cpu", "--task=clustering"]
+    words = {
+        "fit": ["fit", *reads],
+        "distill": ["distill", *reads],
+        "embeddings": ["fit", "--task=clustering", f"--embeddings={tmp_path / 'x.npy'}"],
+        "export": ["export", f"--model_name={model}"],
+    }
+
+    def run(name: str, *more: str) -> int:
+        main = import_module(f"informin.cli.{words[name][0]}").main
+        return main([*words[name][1:], f"--output_dir={tmp_path / 'out'}", *more])
+
+    return run
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_an_output_is_replaced_only_if_asked(command, tmp_path, capsys, name):
+    out = tmp_path / "out"
+    assert command(name) == 0
+    (out / "notes.txt").write_text("of an older output")
+    before = content(out)
+    assert command(name) == 2 and content(out) == before
+    assert "--overwrite_output_dir" in capsys.readouterr().err
+    assert command(name, "--overwrite_output_dir") == 0
+    assert before.keys() - content(out).keys() == {str(out / "notes.txt")}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_of_something_else_is_never_replaced(command, tmp_path, name):
+    (tmp_path / "out" / "letters").mkdir(parents=True)
+    (tmp_path / "out" / "letters" / "a.txt").write_text("dear")
+    before = content(tmp_path / "out")
+    assert command(name, "--overwrite_output_dir") == 2 and content(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("name", ["fit", "distill", "export"])
+def test_a_used_folder_is_found_before_torch_is_imported(tmp_path, name):
+    (tmp_path / "a.txt").touch()
+    task = [] if name == "export" else ["--task=search", "--train_file=none.txt"]
+    done = informin(name, "--model_name=nowhere/none", f"--output_dir={tmp_path}", *task)
+    assert done.returncode == 2 and "in use" in done.stderr and "imported []" in done.stdout
+
+
+def test_embed_replaces_its_own_file_only(model, texts, tmp_path):
+    main = import_module("informin.cli.embed").main
+    words = [f"--model_name={model}", f"--train_file={texts}", f"--output={tmp_path / 'v.npy'}", "--device=cpu"]
+    assert main(words) == 0
+    first = np.load(tmp_path / "v.npy")
+    texts.write_text("a cat\na dog\n")
+    assert main(words) == 2 and len(np.load(tmp_path / "v.npy")) == len(first)
+    assert main([*words, "--overwrite_output_dir"]) == 0 and len(np.load(tmp_path / "v.npy")) == 2
+    np.save(tmp_path / "v.npy", first[:9])  # by another program
+    (tmp_path / "v.npy.json").unlink()
+    assert main([*words, "--overwrite_output_dir"]) == 2 and len(np.load(tmp_path / "v.npy")) == 9

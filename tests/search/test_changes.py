@@ -1,0 +1,239 @@
+"""Texts that are added and removed: rows, ids, blank texts, the request to erase, and threads."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from informin.cli import index as index_command
+from informin.search.files import DATA
+from informin.search.index import Index
+from tests.conftest import make_sentences, raises_usage, save_letters
+from tests.search.test_index import QUERIES, rows_of
+
+
+def test_added_and_removed_texts(built, st_mean, texts, tmp_path):
+    built.save(tmp_path)
+    index = Index.load(tmp_path)
+    assert index.add(["a zyzzyva", "the zyzzyva sleeps"]).tolist() == [150, 151]
+    index.remove([3, 150])
+    index.save(tmp_path)
+    index = Index.load(tmp_path)
+    rows = [*range(3), *range(4, 150), 151]
+    new = Index.build(st_mean, [*(texts[row] for row in rows[:-1]), "the zyzzyva sleeps"])
+    assert index.rows.tolist() == rows
+    assert rows_of(index, ["zyzzyva"], 1) == [[151]]
+    for hits, others in zip(index.search(QUERIES), new.search(QUERIES)):
+        np.testing.assert_allclose([hit.score for hit in hits], [hit.score for hit in others], atol=1e-3)
+        assert [hit.text for hit in hits] == [hit.text for hit in others]
+    index.remove([151])
+    assert index.add(["cat"]).tolist() == [152]  # no number is used twice
+    assert len(list(tmp_path.glob(f"{DATA}*"))) == 1
+
+
+@pytest.mark.parametrize("rows", [[150], [-1], [0, 999]])
+def test_removed_rows_must_exist(built, rows):
+    with raises_usage("rows"):
+        built.remove(rows)
+    assert len(built) == 150
+
+
+def mask(rows: list[int]) -> np.ndarray:
+    found = np.zeros(150, bool)
+    found[rows] = True
+    return found
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        set,
+        tuple,
+        iter,
+        np.array,
+        mask,
+        lambda rows: mask(rows).tolist(),
+        lambda rows: dict.fromkeys(rows).keys(),
+        lambda rows: (row for row in rows),
+        lambda rows: np.array(rows, np.uint8),
+        lambda rows: [rows[0], *rows],
+    ],
+    ids=["set", "tuple", "iterator", "array", "mask", "list of booleans", "keys", "generator", "bytes", "twice"],
+)
+def test_rows_to_remove_in_any_form(few, form):
+    few.remove(form([4, 9]))
+    assert sorted(set(range(150)) - set(few.rows.tolist())) == [4, 9]
+
+
+@pytest.fixture
+def few(built) -> Index:
+    """An index that a test may change."""
+    return Index(built.model, built._state)
+
+
+def test_one_row_is_removed(few):
+    few.remove(few.search("the dog")[0].row)
+    assert len(few) == 149
+
+
+@pytest.mark.parametrize(
+    "rows", [[1.5], ["4"], "4", [True, 3], [[1, 2]], np.zeros(149, bool), np.zeros((2, 2), bool), [None]], ids=repr
+)
+def test_what_is_not_rows_is_an_error(few, rows):
+    with raises_usage("rows"):
+        few.remove(rows)
+    assert len(few) == 150
+
+
+@pytest.mark.parametrize("rows", [[], set(), np.zeros(150, bool), np.array([])], ids=repr)
+def test_no_rows_remove_nothing(few, rows):
+    few.remove(rows)
+    assert len(few) == 150
+
+
+def test_all_rows_cannot_be_removed(few):
+    with raises_usage():
+        few.remove(few.rows)
+    assert len(few) == 150
+
+
+def test_blank_texts_are_left_out(st_mean):
+    index = Index.build(st_mean, ["the dog", " ", "a cat", ""])
+    assert index.rows.tolist() == [0, 2] and index.texts == ["the dog", "a cat"]
+    assert index.add(["", "a bird", "\n"]).tolist() == [5]
+    assert index.add([" "]).tolist() == []
+    assert index.add(["a man"]).tolist() == [7]
+    assert index.texts == ["the dog", "a cat", "a bird", "a man"]
+
+
+def test_only_blank_texts(st_mean):
+    with raises_usage():
+        Index.build(st_mean, [" "])
+
+
+def test_ids_and_fields(st_mean, tmp_path):
+    titles = [{"title": "Dogs"}, {"title": "Cats", "url": None}, {}]
+    index = Index.build(st_mean, ["the dog", "a cat", "a bird"], ids=["d", np.int64(7), None], fields=titles)
+    index.add(["a man", " ", "a woman"], ids=["m", "blank", "w"], fields=[{"title": "Men"}, {}, {}])
+    index.remove([1])
+    index.save(tmp_path)
+    index = Index.load(tmp_path)
+    found = {hit.text: (hit.id, hit.fields) for hit in index.search("the dog", 10)}
+    assert found == {
+        "the dog": ("d", {"title": "Dogs"}),
+        "a bird": (None, {}),
+        "a man": ("m", {"title": "Men"}),
+        "a woman": ("w", {}),
+    }
+    assert index.ids == ["d", None, "m", "w"] and index.fields[0] == {"title": "Dogs"}
+
+
+@pytest.mark.parametrize("option", ["ids", "fields"])
+def test_ids_and_fields_that_do_not_fit(st_mean, option):
+    one = {"ids": ["a"], "fields": [{}]}
+    with raises_usage(option):
+        Index.build(st_mean, ["the dog", "a cat"], **{option: one[option]})
+    unsaved = {"ids": [b"a"], "fields": [{"a": object()}]}
+    with raises_usage(option):
+        Index.build(st_mean, ["the dog"], **{option: unsaved[option]})
+
+
+def test_columns_of_ids_and_fields(st_mean, tmp_path):
+    rows = "key,text,title,url\n7,the dog,Dogs,http://dogs\n8, ,Blank,\n9,a cat,Cats,\n"
+    (tmp_path / "texts.csv").write_text(rows)
+    options = ["--model_name", str(st_mean), "--train_file", str(tmp_path / "texts.csv")]
+    folder = str(tmp_path / "index")
+    kept = ["--id_column", "key", "--keep", "title, url"]
+    assert index_command.main([*options, "--output_dir", folder, *kept]) == 0
+    index = Index.load(folder)
+    assert index.ids == ["7", "9"]
+    assert index.fields == [{"title": "Dogs", "url": "http://dogs"}, {"title": "Cats", "url": None}]
+    assert index_command.main([*options, "--output_dir", str(tmp_path / "other"), "--keep", "author"]) == 2
+    (tmp_path / "texts.txt").write_text("the dog\na cat\n")
+    options[-1] = str(tmp_path / "texts.txt")
+    assert index_command.main([*options, "--output_dir", str(tmp_path / "other"), *kept]) == 2
+
+
+SECRET = "quarkolepton"
+
+
+def files_with(folder, text: str) -> list[str]:
+    found = (path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes())
+    return [path.name for path in found]
+
+
+@pytest.mark.parametrize("queries", ["model", "table"])
+def test_nothing_of_a_removed_text_remains(tmp_path, queries):
+    save_letters(tmp_path / "model")
+    texts = make_sentences(150)
+    secret = [f"{SECRET} dog", f"a {SECRET}"]
+    hidden = [{"title": f"{SECRET} title"}] * 2
+    index = Index.build(tmp_path / "model", [*texts, *secret], fields=[{}] * 150 + hidden, smooth=True, queries=queries)
+    vector = index.vectors[-1].tobytes()
+    index.save(tmp_path / "index")
+    assert files_with(tmp_path / "index", SECRET)
+    index = Index.load(tmp_path / "index")
+    index.remove([150, 151])
+    index.save(tmp_path / "index")
+    assert files_with(tmp_path / "index", SECRET) == []
+    assert not any(vector in path.read_bytes() for path in (tmp_path / "index").rglob("*.npy"))
+    new = Index.build(tmp_path / "model", texts, smooth=True, queries=queries)
+    new.save(tmp_path / "new")
+    for path in (tmp_path / "index").rglob("*.npy"):  # all that is computed is as if the texts had never been there
+        (same,) = (tmp_path / "new").rglob(path.name)
+        assert path.read_bytes() == same.read_bytes(), path.name
+    assert Index.load(tmp_path / "index").search(QUERIES) == new.search(QUERIES)
+
+
+def test_a_large_vocabulary_does_not_tell_which_tokens_removed_texts_had(st_mean, tmp_path, monkeypatch):
+    from informin.adapters import table as table_module
+    from informin.search import fitting
+
+    monkeypatch.setattr(table_module, "VOCABULARY", 9)
+    monkeypatch.setattr(fitting, "VOCABULARY", 9)
+    texts = ["the dog sees a cat", "a small dog", "the cat"] * 5
+    index = Index.build(st_mean, [*texts, "an old house"], queries="table")
+    house = index.table.tokenizer.token_to_id("house")
+    assert index.table.alone[house].any() and index.table.rows[house].any()
+    index.remove([15])
+    assert not index.table.alone[house].any() and not index.table.rows[house].any()
+
+
+def test_searches_in_threads_see_the_old_or_the_new_index(few):
+    """Each text is at its row, whenever a search runs."""
+    known = dict(zip(few.rows.tolist(), few.texts))
+    wrong, stop = [], threading.Event()
+
+    def read():
+        while not stop.is_set():
+            try:
+                wrong.extend(hit for hit in few.search("the dog", 150) if known[hit.row] != hit.text)
+                few.sparse_queries(["the dog"])
+            except Exception as error:
+                wrong.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for number in range(12):
+        text = f"the dog sees the {'big ' * number}cat"
+        known[few.record.next_row] = text
+        (row,) = few.add([text])
+        few.remove([int(few.rows[number % 20])])
+        assert row in few.rows
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert wrong == []
+
+
+def test_changes_in_threads_do_not_get_lost(few):
+    def add(number: int):
+        few.add([f"the {'big ' * number}dog"])
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert few.rows.tolist() == list(range(154))

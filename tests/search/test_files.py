@@ -1,0 +1,215 @@
+"""The files of an index: saving, loading, damage, crashes, and other processes."""
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import informin
+from informin.cli import search as search_command
+from informin.errors import UsageError
+from informin.evaluation import words as words_module
+from informin.search import files as files_module
+from informin.search import record as record_module
+from informin.search.files import DATA
+from informin.search.index import Index
+from informin.search.record import RECORD
+from tests.conftest import raises_usage
+from tests.search.test_index import QUERIES, rows_of
+
+
+def fail(*_):
+    raise OSError("no space left")
+
+
+def data_of(folder: Path) -> Path:
+    (data,) = folder.glob(f"{DATA}*")
+    return data
+
+
+def change_record(folder: Path, **changes) -> None:
+    values = json.loads((folder / RECORD).read_text())
+    (folder / RECORD).write_text(json.dumps(values | changes))
+
+
+def test_saved(built, tmp_path):
+    built.save(tmp_path / "index")
+    loaded = informin.Index.load(tmp_path / "index")
+    assert loaded.search(QUERIES) == built.search(QUERIES)
+    assert isinstance(loaded.vectors, np.memmap) and loaded.vectors.dtype == np.float16
+    assert loaded.record.model == built.record.model and len(loaded) == 150
+
+
+@pytest.mark.parametrize("failing", ["write_json", "np.save"])
+def test_crash_while_saving_leaves_the_old_index(built, tmp_path, monkeypatch, failing):
+    built.save(tmp_path)
+    index = Index.load(tmp_path)
+    index.remove(list(range(100)))
+    with monkeypatch.context() as patch:
+        target = files_module if failing == "write_json" else np
+        patch.setattr(target, failing.rpartition(".")[2], fail)
+        with pytest.raises(OSError):
+            index.save(tmp_path)
+    assert Index.load(tmp_path).search(QUERIES) == built.search(QUERIES)
+    index.save(tmp_path)
+    assert len(Index.load(tmp_path)) == 50
+    assert len(list(tmp_path.glob(f"{DATA}*"))) == 1
+
+
+def test_first_save_can_be_repeated_after_a_crash(built, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(files_module, "write_json", fail)
+        with pytest.raises(OSError):
+            built.save(tmp_path / "index")
+    built.save(tmp_path / "index")
+    assert len(Index.load(tmp_path / "index")) == 150
+
+
+def test_folder_with_other_files_is_not_touched(built, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with raises_usage("output_dir"):
+        built.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["notes.txt"]
+
+
+def test_no_index(tmp_path):
+    with raises_usage("index"):
+        Index.load(tmp_path)
+
+
+def remove_line(data: Path) -> None:
+    lines = (data / "texts.jsonl").read_text().splitlines(keepends=True)
+    (data / "texts.jsonl").write_text("".join(lines[:40] + lines[41:]))
+
+
+def swap_lines(data: Path) -> None:
+    lines = (data / "texts.jsonl").read_text().splitlines(keepends=True)
+    (data / "texts.jsonl").write_text("".join([lines[1], lines[0], *lines[2:]]))
+
+
+def cut_vectors(data: Path) -> None:
+    content = (data / "vectors.npy").read_bytes()
+    (data / "vectors.npy").write_bytes(content[: len(content) // 2])
+
+
+def remove_rows(data: Path) -> None:
+    (data / "rows.npy").unlink()
+
+
+def cut_words(data: Path) -> None:
+    path = next((data / "words").glob("*.json"))
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+@pytest.mark.parametrize("harm", [remove_line, swap_lines, cut_vectors, remove_rows, cut_words, shutil.rmtree])
+def test_a_damaged_index_is_not_searched(built, tmp_path, capsys, harm):
+    built.save(tmp_path)
+    harm(data_of(tmp_path))
+    with raises_usage("index"):
+        Index.load(tmp_path)
+    assert search_command.main(["dog", "--index", str(tmp_path)]) == 2
+    assert "damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("harm", [remove_line, cut_vectors, remove_rows])
+def test_files_of_an_older_version_are_counted(built, tmp_path, harm):
+    """It recorded neither sizes nor a checksum."""
+    built.save(tmp_path)
+    change_record(tmp_path, sizes={}, texts_sha256="")
+    assert len(Index.load(tmp_path)) == 150
+    harm(data_of(tmp_path))
+    with raises_usage("index"):
+        Index.load(tmp_path)
+
+
+def test_an_index_of_another_version(built, tmp_path):
+    built.save(tmp_path)
+    change_record(tmp_path, invented=1)
+    with pytest.raises(UsageError, match="invented"):
+        Index.load(tmp_path)
+
+
+def test_a_load_while_another_process_saves_gives_the_old_index_or_the_new_one(built, tmp_path, monkeypatch):
+    """Between index.json and the data, the other process replaces both."""
+    built.save(tmp_path)
+    other = Index.load(tmp_path)
+    other.remove(list(range(50)))
+    read = files_module._read_data
+    numbers = iter([1])
+
+    def late(record, data):
+        if next(numbers, None):
+            other.save(tmp_path)
+        return read(record, data)
+
+    monkeypatch.setattr(files_module, "_read_data", late)
+    assert len(Index.load(tmp_path)) == 100
+
+
+def test_a_load_while_files_of_the_old_index_disappear(built, st_mean, texts, tmp_path, monkeypatch):
+    """Files that are opened last are gone: the table's, which an index need not have."""
+    index = Index.build(st_mean, texts, queries="table", query_prompt="the dog ")
+    index.save(tmp_path)
+    other = Index.load(tmp_path)
+    load = files_module.QueryTable.load
+    numbers = iter([1])
+
+    def late(data):
+        if next(numbers, None):
+            other.save(tmp_path / "new")
+            (data / "as_queries.npy").unlink()
+            shutil.copytree(data_of(tmp_path / "new"), tmp_path / data_of(tmp_path / "new").name)
+            shutil.copy(tmp_path / "new" / RECORD, tmp_path / RECORD)
+        return load(data)
+
+    monkeypatch.setattr(files_module.QueryTable, "load", late)
+    assert Index.load(tmp_path).table.as_queries is not None
+
+
+def test_a_folder_is_read_while_it_is_written(built, st_mean, tmp_path):
+    built.save(tmp_path)
+    stop, model = threading.Event(), informin.load_model(st_mean)
+
+    def write():
+        while not stop.is_set():
+            built.save(tmp_path)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert {len(Index.load(tmp_path, model)) for _ in range(30)} == {150}
+    finally:
+        stop.set()
+        writer.join()
+
+
+@pytest.mark.parametrize("part", ["PyStemmer", "bm25s", "regex", "unicode", "rules"])
+def test_words_of_other_versions_are_built_again(built, tmp_path, monkeypatch, part):
+    built.save(tmp_path)
+    change_record(tmp_path, words=words_module.versions() | {part: "0"})
+    monkeypatch.setattr(files_module.Words, "load", fail)
+    index = Index.load(tmp_path)
+    assert index.search(QUERIES) == built.search(QUERIES)
+    monkeypatch.undo()
+    index.save(tmp_path)
+    assert json.loads((tmp_path / RECORD).read_text())["words"] == words_module.versions()
+
+
+def test_versions_are_those_of_this_environment(monkeypatch):
+    before = words_module.versions()
+    monkeypatch.setattr(words_module, "version", lambda name: "0")
+    assert record_module.versions() != before
+
+
+def test_index_of_the_last_release_is_read(bert, texts, tmp_path):
+    """It has no versions, sizes and checksum, and its texts are lines of JSON strings."""
+    Index.build(bert, texts, loading={"pooler": "last", "device": "cpu"}).save(tmp_path)
+    values = json.loads((tmp_path / RECORD).read_text())
+    for name in ("words", "sizes", "texts_sha256"):
+        del values[name]
+    (tmp_path / RECORD).write_text(json.dumps(values))
+    assert json.loads((data_of(tmp_path) / "texts.jsonl").read_text().splitlines()[0]) == texts[0]
+    assert rows_of(Index.load(tmp_path)) == rows_of(Index.build(bert, texts, loading={"pooler": "last"}))
