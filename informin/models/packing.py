@@ -64,7 +64,7 @@ class Packed:
 
     def to(self, device: torch.device) -> "Packed":
         """Return a copy on a device. Copies to a GPU do not wait."""
-        names = ("input_ids", "position_ids", "ends", "texts", "rows")
+        names = ("input_ids", "position_ids", "ends", "texts", "rows", "places")
         return replace(self, **{name: to_device(getattr(self, name), device) for name in names})
 
     def features(self) -> dict[str, Any]:
