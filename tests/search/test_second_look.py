@@ -53,7 +53,7 @@ def test_saved(looking, tmp_path):
     looking.save(tmp_path)
     loaded = Index.load(tmp_path)
     assert loaded.record.second_look and loaded.search(QUERIES) == looking.search(QUERIES)
-    assert isinstance(loaded._state.tokens.rows, np.memmap) and loaded._state.tokens.rows.dtype == np.int8
+    assert isinstance(loaded._state.tokens.rows.base, np.memmap) and loaded._state.tokens.rows.dtype == np.int8
     (rows,) = tmp_path.glob(f"{DATA}*/tokens/rows.npy")
     rows.write_bytes(rows.read_bytes()[:-10])
     with raises_usage("index"):
