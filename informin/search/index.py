@@ -23,7 +23,7 @@ from informin.files import last_name
 from informin.search.entries import Entries, new_entries
 from informin.search.files import read_state, write_state
 from informin.search.record import Hit, IndexRecord
-from informin.search.removal import places_to_remove
+from informin.search.rows import places_of, places_to_remove
 from informin.search.state import Queries, State
 from informin.search.table import QueryTable
 from informin.texts import as_texts
@@ -328,6 +328,23 @@ class Index:
         _, deviation = state.compared.moments(embedded.vectors)
         _, added = state.tokens.second_look(embedded.tokens[0], np.searchsorted(state.entries.rows, rows))
         return deviation[0] * added
+
+    def second_look(self, query: str, rows: Sequence[int]) -> np.ndarray:
+        """Return what a second look adds to the scores (P,) of texts that another store has found.
+
+        Args:
+            query: The query.
+            rows: Row numbers of the P texts.
+
+        Raises:
+            UsageError: The index has no token vectors, or a row does not exist.
+        """
+        state = self._state
+        if state.tokens is None:
+            raise UsageError("This index has no token vectors", fix="Build it with `second_look`.")
+        places = places_of(rows, state.entries.rows)
+        _, added = state.tokens.second_look(self._embedded(state, [query]).tokens[0], places)
+        return added
 
     def _embedded(self, state: State, queries: list[str]) -> Queries:
         if state.table:
