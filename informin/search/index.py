@@ -319,32 +319,15 @@ class Index:
             rows: P row numbers: the first 50 that the store found.
 
         Raises:
-            UsageError: The index has no token vectors.
+            UsageError: The index has no token vectors, or a row does not exist.
         """
         state = self._state
         if not state.tokens:
             raise UsageError("is not set in this index", option="second_look", fix="Build the index again with it.")
         embedded = self._embedded(state, as_texts([query], "queries"))
         _, deviation = state.compared.moments(embedded.vectors)
-        _, added = state.tokens.second_look(embedded.tokens[0], np.searchsorted(state.entries.rows, rows))
+        _, added = state.tokens.second_look(embedded.tokens[0], places_of(rows, state.entries.rows))
         return deviation[0] * added
-
-    def second_look(self, query: str, rows: Sequence[int]) -> np.ndarray:
-        """Return what a second look adds to the scores (P,) of texts that another store has found.
-
-        Args:
-            query: The query.
-            rows: Row numbers of the P texts.
-
-        Raises:
-            UsageError: The index has no token vectors, or a row does not exist.
-        """
-        state = self._state
-        if state.tokens is None:
-            raise UsageError("This index has no token vectors", fix="Build it with `second_look`.")
-        places = places_of(rows, state.entries.rows)
-        _, added = state.tokens.second_look(self._embedded(state, [query]).tokens[0], places)
-        return added
 
     def _embedded(self, state: State, queries: list[str]) -> Queries:
         if state.table:

@@ -36,17 +36,10 @@ def test_the_first_hits_are_reordered_by_their_tokens(looking, built):
     assert all(hit.token_score is None for hit in built.search("the dog"))
 
 
-def test_a_second_look_at_the_hits_of_another_store(looking, built):
-    first = built.search("the old dog", CANDIDATES)
-    rows = [hit.row for hit in first]
-    scores = np.array([hit.score for hit in first]) + looking.second_look("the old dog", rows)
-    hits = looking.search("the old dog")
-    assert [rows[place] for place in np.argsort(-scores, kind="stable")[:10]] == [hit.row for hit in hits]
-    np.testing.assert_allclose(np.sort(scores)[::-1][:10], [hit.score for hit in hits], atol=1e-3)
+@pytest.mark.parametrize("row", [-1, 150])
+def test_a_row_that_does_not_exist(looking, row):
     with raises_usage("rows"):
-        looking.second_look("dog", [150])
-    with raises_usage():
-        built.second_look("dog", rows)
+        looking.second_look("dog", [0, row])
 
 
 @pytest.mark.parametrize("k", [1, 10, CANDIDATES, CANDIDATES + 20, 1_000])
