@@ -1,4 +1,4 @@
-"""Development sets that training is scored on: pairs, labeled sentences, retrieval, and evaluations of your own."""
+"""Development sets that training is scored on: pairs, labeled sentences, retrieval, and custom evaluations."""
 
 import hashlib
 import math
@@ -58,7 +58,7 @@ class Development:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the set, or of the checksums of several sets and the names of your own evaluations."""
+        """SHA-256 of the set, or of the checksums of several sets and the names of custom evaluations."""
         sums = [*(one.sha256 for one in self.sets), *(f"own {one.name} {one.sha256}" for one in self.own)]
         return sums[0] if len(sums) == len(self.sets) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Evaluation with a function of your own, with an evaluator of sentence-transformers, or of a set with a name."""
+"""Evaluation with a custom function, with an evaluator of sentence-transformers, or of a set with a name."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -122,7 +122,8 @@ def _word_search(name: str, rows: Sequence[Results], line: Callable[[Results], R
     """Return the rows of smoothed vectors, of vectors and words, of BM25, and of its rank fusion with each model."""
     lines: list[Row] = []
     for results in rows:
-        entry, model = results.tasks.get(name, {}), model_label(results)
+        entry = results.tasks.get(name, {})
+        model = model_label(results)
         labels = {"smoothed": f"smoothed: {model}", "with_words": f"with words: {model}", "bm25": "BM25"}
         for key, label in (labels | {"fused": f"rank fusion: BM25 + {model}"}).items():
             if key in entry and label not in [row.label for row in lines]:
@@ -140,7 +141,8 @@ def _compared(
     rows: Sequence[Results], others: Sequence[Results], line: Callable[[Results], Row], seeds: bool
 ) -> list[Row]:
     """Return rows to compare with, rows, and their differences; with the mean of each block if they are seeds."""
-    before, after = list(map(line, others)), list(map(line, rows))
+    before = list(map(line, others))
+    after = list(map(line, rows))
     gains = [difference(row, other) for row, other in zip(after, before * len(after))]  # one for all, or one per row
     return [row for block in (before, after, gains) for row in (_with_mean(block) if seeds else block)]
 

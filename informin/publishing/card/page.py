@@ -131,7 +131,8 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
 
 def _fit_card(folder: Path, record: FitRecord, shown: dict[str, Any]) -> ModelCard:
     """Return the card of a model with a linear adapter, or of a static model."""
-    drift, is_static = record.drift, record.kind == STATIC
+    drift = record.drift
+    is_static = record.kind == STATIC
     label = "static" if is_static else "adapted"
     return ModelCard.from_template(
         card_data(record, ["informin-cl", "static-embeddings" if is_static else "linear-adapter"]),
@@ -145,9 +146,12 @@ def _fit_card(folder: Path, record: FitRecord, shown: dict[str, Any]) -> ModelCa
 
 def _run_card(folder: Path, record: RunRecord, shown: dict[str, Any]) -> ModelCard:
     """Return the card of a trained model."""
-    results, data, drift = tables.load_added_results(folder), record.data or {}, record.drift
+    results = tables.load_added_results(folder)
+    data = record.data or {}
+    drift = record.drift
     scores = eval_results(results.model) if results.model else None
-    title, name = record.objective["title"], record.objective["name"]
+    title = record.objective["title"]
+    name = record.objective["name"]
     metadata = card_data(
         record,
         [
