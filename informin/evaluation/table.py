@@ -16,7 +16,6 @@ from informin.evaluation.ranking import TRIALS, randomization_test
 from informin.evaluation.results import COSINE, Results, load_all_results
 from informin.evaluation.senteval import GROUPS
 
-FORMATS = ("text", "markdown", "latex", "json")
 TITLES = {"sts": "STS, Spearman x 100", "transfer": "Transfer, accuracy x 100"}
 AVERAGE = "Avg"
 SIMILARITIES = {
