@@ -15,8 +15,8 @@ from informin.evaluation.measures import KINDS
 from informin.evaluation.results import Results
 from informin.evaluation.senteval import HUB_DATA, STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.table import render
-from informin.files import read_json
-from informin.outputs import save_text
+from informin.files import last_name, read_json
+from informin.outputs import PREFIX, save_text
 from informin.publishing.card import tables
 from informin.publishing.card.tables import escape, escaped, in_quotes, worse_after_training, worse_by_drift
 from informin.publishing.origin import is_hub_id
@@ -112,11 +112,9 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     if record is None:
         raise UsageError(f"{folder} has no record of a run or a fit, so it has no model card", option="model_name")
     base = record.base_model or {"name": "encoder"}
-    method = record.objective["name"] if isinstance(record, RunRecord) else record.task
-    start = re.sub(r"[^\w.-]", "-", base["name"].rpartition("/")[2])
     hub_id = base["hub_id"] if is_hub_id(base.get("hub_id")) else None
     shown = {
-        "name": escape(repo.rpartition("/")[2] if repo else f"{start}-{method}"),
+        "name": escape(repo.rpartition("/")[2] if repo else last_name(folder).removeprefix(PREFIX)),
         "base": f"[{hub_id}](https://huggingface.co/{hub_id})" if hub_id else f"`{escape(base['name'])}`",
         "repo": in_quotes(repo or UNPUBLISHED),
         "published": bool(repo),
