@@ -181,6 +181,8 @@ def fit(
     if model is None:
         if vectors is None:
             raise UsageError("is missing", option="model_name", fix="Give a model with texts, or `embeddings`.")
+        for option in loading:
+            raise UsageError("is set without a model", option=option, fix="Give the model, or leave the option out.")
         if texts is not None:
             check_rows(vectors, texts)
     elif not texts:
