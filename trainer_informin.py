@@ -193,6 +193,7 @@ class InforMinTrainer(Trainer):
         )
         self.sentences = sentences
         self._add_general = data.general
+        self._map_layers = needs.map_layers
         self.throughput = Throughput()
         self.loss_watch = LossWatch(args.device)
         self._step_values: dict[str, Tensor] = {}  # of the last forward pass
@@ -248,10 +249,17 @@ class InforMinTrainer(Trainer):
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
             lm_labels=inputs.get("lm_labels"),
-            output_attentions=any(term.reads_maps for term in self.terms),
+            output_attentions=bool(self._map_layers),
             views={"sentence_ids": inputs["sentence_ids"], "gather": gather_with_gradient},
             packed=inputs.get("packed"),
         )
+        maps = len(outputs.attentions or ()) if self._map_layers else 0
+        if maps != len(self._map_layers):
+            raise UsageError(
+                f"needs attention maps of {counted(len(self._map_layers), 'layer')}, but the model returned {maps}",
+                option=next(term.option_name("weight") for term in self.terms if term.reads_maps),
+                fix="Use an encoder that returns attention maps in training, such as BERT.",
+            )
         views = two_views(outputs, inputs, self._stack_views.views)
         weighted: dict[str, Tensor] = {}
         self._step_values = {}

@@ -1,9 +1,11 @@
-"""Seconds and memory of the search index, beside bm25s alone and a flat FAISS index. Embedding is not included.
+"""CPU seconds and memory of the search index, beside bm25s alone and a flat FAISS index. Embedding is not included.
 
     python -m experiments.search_cost --train_file TEXTS.txt.gz --texts 100000 --dimensions 384
+    python -m experiments.search_cost --train_file TEXTS.txt.gz --texts 100000 --model_name STATIC_MODEL
 
 The vectors are random, and the queries are the first words of texts. Each step runs in its own process, so that its
-peak of memory is its own.
+peak of memory is its own. The second command measures an index of a model without and with a second look. Its build
+embeds the texts, in both rows, so that it should be a fast model, such as a static one.
 """
 
 import argparse
@@ -19,7 +21,8 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from experiments.tables import markdown
-from informin.models import embedding
+from informin.models.opening import load_model
+from informin.search import derived
 from informin.search.index import Index
 from informin.texts import read_texts
 
@@ -35,18 +38,18 @@ def draw(model, texts, **_) -> np.ndarray:
 
 
 def seconds(work) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     work()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def build(texts: list[str], folder: Path) -> dict[str, float]:
-    embedding.embed = draw
+    derived.embed = draw
     return {"build": seconds(lambda: Index.build(SentenceTransformer(modules=[nn.Identity()]), texts).save(folder))}
 
 
 def search(texts: list[str], folder: Path) -> dict[str, float]:
-    embedding.embed = draw
+    derived.embed = draw
     times = {"load": seconds(lambda: Index.load(folder, SentenceTransformer(modules=[nn.Identity()])))}
     index = Index.load(folder, SentenceTransformer(modules=[nn.Identity()]))
     queries = queries_of(texts)
@@ -54,6 +57,28 @@ def search(texts: list[str], folder: Path) -> dict[str, float]:
     times["query"] = float(np.median([seconds(lambda query=query: index.search([query])) for query in queries]))
     times["query of a batch"] = seconds(lambda: index.search(queries)) / len(queries)
     return times
+
+
+def plain(texts: list[str], folder: Path, model: str) -> dict[str, float]:
+    return of_model(texts, folder, model, second_look=False)
+
+
+def looking(texts: list[str], folder: Path, model: str) -> dict[str, float]:
+    return of_model(texts, folder, model, second_look=True)
+
+
+def of_model(texts: list[str], folder: Path, model: str, second_look: bool) -> dict[str, float]:
+    """Return times of an index of a model, and the bytes of its files."""
+    st = load_model(model)
+    times = {"build": seconds(lambda: Index.build(st, texts, second_look=second_look).save(folder / str(second_look)))}
+    times["load"] = seconds(lambda: Index.load(folder / str(second_look), st))
+    index = Index.load(folder / str(second_look), st)
+    queries = queries_of(texts)
+    index.search(queries[0])
+    times["query"] = float(np.median([seconds(lambda query=query: index.search(query)) for query in queries]))
+    times["query of a batch"] = seconds(lambda: index.search(queries)) / len(queries)
+    files = (path for path in (folder / str(second_look)).rglob("*") if path.is_file())
+    return times | {"files": sum(path.stat().st_size for path in files) / 1e6}
 
 
 def bm25(texts: list[str], folder: Path) -> dict[str, float]:
@@ -85,10 +110,10 @@ def queries_of(texts: list[str]) -> list[str]:
     return [" ".join(text.split()[:WORDS]) for text in texts[:: max(1, len(texts) // QUERIES)][:QUERIES]]
 
 
-def measure(work, texts, folder, dimensions, results) -> None:
+def measure(work, texts, folder, args, results) -> None:
     global DIMENSIONS
-    DIMENSIONS = dimensions
-    times = work(texts, folder)
+    DIMENSIONS = args.dimensions
+    times = work(texts, folder, args.model_name) if args.model_name else work(texts, folder)
     results.put(times | {"memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
 
 
@@ -97,22 +122,27 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--train_file", required=True, help="Texts.")
     parser.add_argument("--texts", type=int, default=100_000, help="Number of texts.")
     parser.add_argument("--dimensions", type=int, default=384, help="Dimensions of the vectors.")
+    parser.add_argument("--model_name", help="Measure an index of this model without and with a second look.")
     args = parser.parse_args(argv)
     texts = list(islice(read_texts(args.train_file), args.texts))
-    spawn, rows = multiprocessing.get_context("spawn"), []
+    spawn = multiprocessing.get_context("spawn")
+    rows = []
     steps = {"informin index": build, "informin search": search, "bm25s alone": bm25, "FAISS flat": faiss_flat}
+    if args.model_name:
+        steps = {"without a second look": plain, "with a second look": looking}
     with tempfile.TemporaryDirectory() as folder:
         for name, work in steps.items():
             results = spawn.Queue()
-            process = spawn.Process(target=measure, args=(work, texts, Path(folder), args.dimensions, results))
+            process = spawn.Process(target=measure, args=(work, texts, Path(folder), args, results))
             process.start()
             times = results.get()
             process.join()
             cells = [f"{times[key]:.2f}" if key in times else None for key in ("build", "load")]
             cells += [f"{1000 * times[key]:.1f}" if key in times else None for key in ("query", "query of a batch")]
-            rows.append([name, *cells, f"{times['memory']:,.0f}"])
-    size = f"{len(texts):,} texts, {args.dimensions} dimensions"
-    columns = ["", "build, s", "load, s", "query, ms", "query of 50, ms", "peak memory, MB"]
+            files = f"{times['files']:,.0f}" if "files" in times else None
+            rows.append([name, *cells, f"{times['memory']:,.0f}", files])
+    size = f"{len(texts):,} texts, " + (args.model_name or f"{args.dimensions} dimensions")
+    columns = ["", "build, s", "load, s", "query, ms", "query of 50, ms", "peak memory, MB", "files, MB"]
     print(markdown(size, columns, rows))
 
 

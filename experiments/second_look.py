@@ -2,9 +2,9 @@
 
     python -m experiments.second_look --model_name MODEL ... --retrieval FOLDER ... --output second-look.md
 
-The first rows are scores, the others are changes from the index, with the standard error of the mean over queries. With
-`--half odd`, only every second query is scored: the settings were selected on the others, with `--half even` and
-`--settings`, which prints a table of settings. A model that needs prompts has them in its
+The first rows are scores, the others are changes from the index, with the standard error of the mean over queries. The
+settings were selected on every second query, from the first, of CISI, NPL and XQuAD; so a second table has the other
+queries alone. `--settings` prints tables of settings for both halves. A model that needs prompts has them in its
 config_sentence_transformers.json, as `prompts` `query` and `document`. `--cache` keeps all token vectors in float32:
 about 1 GB for 10,000 abstracts.
 """
@@ -37,10 +37,10 @@ from informin.files import last_name
 from informin.models.opening import load_model
 from informin.models.token_vectors import encode_with_tokens
 
-MOST = 100  # candidates that are scored
+MOST = 100  # candidates that are scored for `--settings`
 FUSION = 60  # the constant of reciprocal rank fusion
 WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5)
-HALVES = {"all": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
+SELECTED, OTHERS = slice(0, None, 2), slice(1, None, 2)  # queries
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ class Cell:
 
     Attributes:
         scores: Scores (Q, N) of the index.
-        first: (Q, MOST) best texts by them.
+        first: The best texts (Q, P) by them.
     """
 
-    def __init__(self, model: str, collection: Collection, language: str, cache: Path, half: str):
+    def __init__(self, model: str, collection: Collection, language: str, cache: Path, candidates: int):
         folder = cache / f"{last_name(model)}-{collection.name}-{collection.sha256[:8]}"
-        self.collection, self.kept = collection, HALVES[half]
+        self.collection = collection
         self.documents = embedded(model, collection.documents, "document", folder / "document")
         self.queries = embedded(model, collection.queries, "query", folder / "query")
         similarities = unit(self.queries.vectors) @ unit(self.documents.vectors).T
@@ -95,7 +95,7 @@ class Cell:
             z_scores(Words.build(collection.documents, language).scores(collection.queries))
         )
         self.scores = self.vectors + WORD_WEIGHT * self.words
-        self.first = best(self.scores)[:, :MOST]
+        self.first = best(self.scores)[:, :candidates]
 
     def without_itself(self, scores: np.ndarray) -> np.ndarray:
         """Return scores (Q, N) with -infinity for the document that is the query."""
@@ -105,8 +105,8 @@ class Cell:
         return scores
 
     def ndcg(self, ranking: np.ndarray) -> np.ndarray:
-        """Return nDCG@10 of rankings (Q, 10 or more) for the kept queries."""
-        return self.collection.scores(ranking[:, :10])["ndcg_10"][self.kept]
+        """Return nDCG@10 of rankings (Q, 10 or more) for each query (Q,)."""
+        return self.collection.scores(ranking[:, :10])["ndcg_10"]
 
     @cached_property
     def sample(self) -> np.ndarray:
@@ -148,7 +148,7 @@ class Cosines:
         self.idf = [weights if weights.any() else np.ones(len(weights)) for weights in idf]
 
     def token_scores(self, look: Look) -> np.ndarray:
-        """Return token scores (Q, MOST + B) of the candidates and of the background texts."""
+        """Return token scores (Q, P + B) of the candidates and of the background texts."""
         weights = [idf**look.power for idf in self.idf]
         parts = zip(self.largest, weights)
         return np.array([largest @ weight / max(weight.sum(), 1e-9) for largest, weight in parts])
@@ -169,7 +169,7 @@ class Cosines:
     def fused(self) -> np.ndarray:
         """Return the reciprocal rank fusion of vectors, words, and the token scores of the candidates."""
         scores = reciprocal_ranks(self.cell.vectors) + reciprocal_ranks(self.cell.words)
-        first = self.cell.first[:, :CANDIDATES]
+        first = self.cell.first
         tokens = reciprocal_ranks(self.token_scores(Look())[:, :CANDIDATES])
         np.put_along_axis(scores, first, np.take_along_axis(scores, first, 1) + tokens, 1)
         return best(scores)
@@ -227,7 +227,7 @@ def without_context(tokens: TokenVectors, asked: list[Tokens]) -> list[Tokens]:
 def by_maxsim(cell: Cell, tokens: TokenVectors, asked: list[Tokens]) -> np.ndarray:
     """Return the candidates (Q, CANDIDATES) ordered by `maxsim` of sentence-transformers alone."""
     rankings = []
-    for (_, vectors), first in zip(asked, cell.first[:, :CANDIDATES]):
+    for (_, vectors), first in zip(asked, cell.first):
         spans = zip(tokens.starts[first], tokens.starts[first + 1])
         texts = [torch.from_numpy(unit(tokens.rows[start:end].astype(np.float32))) for start, end in spans]
         scores = maxsim([torch.from_numpy(vectors)], texts).numpy()
@@ -286,8 +286,9 @@ def settings_of(cell: Cell) -> dict[str, np.ndarray]:
     return rows
 
 
-def table_of(cells: dict[str, dict[str, np.ndarray]]) -> str:
-    """Return the Markdown table of nDCG@10 by cell and row."""
+def table_of(title: str, scores: dict[str, dict[str, np.ndarray]], part: slice) -> str:
+    """Return the Markdown table of nDCG@10 by cell and row, over some of the queries."""
+    cells = {cell: {name: values[part] for name, values in rows.items()} for cell, rows in scores.items()}
     first = next(iter(cells.values()))
     table: list[list[str | None]] = []
     for name in ("vectors", "the index"):
@@ -299,7 +300,7 @@ def table_of(cells: dict[str, dict[str, np.ndarray]]) -> str:
         errors = [change.std(ddof=1) / len(change) ** 0.5 for change in changes]
         shown = [f"{mean:+.2f} ± {error:.2f}" for mean, error in zip(means, errors)]
         table.append([name, *shown, f"{np.mean(means):+.2f}", f"{min(means):+.2f}"])
-    return markdown("nDCG@10", ["", *cells, "mean", "least"], table)
+    return markdown(f"nDCG@10, {title}", ["", *cells, "mean", "least"], table)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -307,7 +308,6 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--model_name", nargs="+", required=True, help="Models.")
     parser.add_argument("--retrieval", nargs="+", required=True, help="Folders of test collections.")
     parser.add_argument("--language", default="english", help="Language of the collections.")
-    parser.add_argument("--half", choices=HALVES, default="all", help="Queries to score.")
     parser.add_argument("--settings", action="store_true", help="Print a table of settings.")
     parser.add_argument("--cache", help="Folder that keeps embeddings and token vectors.")
     parser.add_argument("--output", required=True, help="Markdown file of the table.")
@@ -318,9 +318,12 @@ def main(argv: list[str] | None = None) -> None:
         for folder in args.retrieval:
             collection = load_collection(folder)
             for model in args.model_name:
-                cell = Cell(model, collection, args.language, Path(args.cache or temporary), args.half)
+                candidates = MOST if args.settings else CANDIDATES
+                cell = Cell(model, collection, args.language, Path(args.cache or temporary), candidates)
                 cells[f"{collection.name}, {last_name(model)}"] = measure(cell)
-    text = table_of(cells)
+    parts = {"queries 2, 4, 6, ...": OTHERS}
+    parts |= {"queries 1, 3, 5, ...": SELECTED} if args.settings else {"all queries": slice(None)}
+    text = "\n\n".join(table_of(title, cells, part) for title, part in parts.items())
     Path(args.output).write_text(f"{text}\n", encoding="utf-8")
     print(text)
 

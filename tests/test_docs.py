@@ -1,12 +1,11 @@
 """The documentation: links, paths and options exist."""
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments
+from informin.cli.train import Parser
 from tests.conftest import ROOT
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
@@ -71,8 +70,6 @@ def test_paths_on_the_pages_exist(page):
 def test_options_on_the_pages_exist(page):
     sources = [path for folder in ("informin/cli", "experiments", "tools") for path in (ROOT / folder).rglob("*.py")]
     known = {option for path in sources for option in re.findall(r'"--(\w+)"', text(path))} | OTHERS
-    known |= {
-        field.name for kind in (InforMinTrainingArguments, DataArguments, CardArguments) for field in fields(kind)
-    }
+    known |= set(Parser().option_names())  # of `train`
     named = re.findall(r"(?<![\w-])--([a-z][\w-]*)", text(page))
     assert [option for option in named if option not in known] == []

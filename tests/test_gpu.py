@@ -1,15 +1,37 @@
-"""Embedding and training on a GPU. Without one, a CPU is compared with itself, so that these tests stay in order."""
+"""Embedding and training on a GPU. Without one, a CPU is compared with itself where a test needs no graphs."""
 
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 
 from informin.models.embedding import embed
 from informin.models.opening import load_model
-from tests.conftest import FOUR_STEPS, make_sentences, save_bert
-from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, save_bert
+from trainer_informin import InforMinTrainer
 
-DEVICE, PRECISIONS = ("cuda", ["bf16", "fp16"]) if torch.cuda.is_available() else ("cpu", ["bf16"])
+HAS_GPU = torch.cuda.is_available()
+DEVICE, PRECISIONS = ("cuda", ["bf16", "fp16"]) if HAS_GPU else ("cpu", ["bf16"])
+ON_GPU = pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
+STILL = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+
+def trainer_of(model, output_dir, **options) -> InforMinTrainer:
+    how = FOUR_STEPS | dict(objective="simcse", eval_strategy="no", save_strategy="no", report_to="none", use_cpu=False)
+    data = make_sentences(96)
+    return InforMinTrainer(model, train_dataset=data, **how_to_train(str(output_dir), **how | options))
+
+
+def first_batch(run) -> dict:
+    run.model.train()
+    return run.get_batch_samples(iter(run.get_train_dataloader()), 1, run.args.device)[0][0]
+
+
+def gradients(run, batch) -> dict[str, torch.Tensor]:
+    run.model.zero_grad()
+    with run.compute_loss_context_manager():
+        run.compute_loss(run.model, batch).backward()
+    return {name: x.grad.clone() for name, x in run.model.named_parameters() if x.grad is not None}
 
 
 def test_embeddings_equal_those_of_a_cpu(st_mean):
@@ -18,30 +40,82 @@ def test_embeddings_equal_those_of_a_cpu(st_mean):
     np.testing.assert_allclose(gpu, cpu, atol=1e-5)
 
 
-@pytest.mark.parametrize("backend, padding_free", [("native", False), ("native", True), ("st", False)])
-def test_a_step_has_the_loss_of_a_cpu(tmp_path, backend, padding_free):
+def test_embeddings_in_bf16_are_close(st_mean):
+    """On a GPU they are packed."""
+    texts = make_sentences(200)
+    exact, half = (embed(load_model(st_mean, device=DEVICE, bf16=bf16), texts, title=None) for bf16 in (False, True))
+    assert 0 < np.abs(exact - half).max() < 0.05
+
+
+@pytest.mark.parametrize("in_memory, padding_free", [(False, False), (False, True), (True, False)])
+def test_a_step_has_the_loss_of_a_cpu(tmp_path, in_memory, padding_free):
     """Without dropout, with the same cropped views."""
-    model = save_bert(tmp_path / "still", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    how = FOUR_STEPS | dict(objective="simcse", view="crop", max_steps=1, logging_steps=1, eval_strategy="no")
-    how |= dict(backend=backend, pooler="mean", padding_free=padding_free, save_strategy="no", report_to="none")
+    folder = str(save_bert(tmp_path / "still", **STILL))
+    how = dict(view="crop", max_steps=1, logging_steps=1, padding_free=padding_free, projection_head="none")
     losses = []
     for use_cpu in (True, False):
-        args = InforMinTrainingArguments(str(tmp_path / str(use_cpu)), **how | {"use_cpu": use_cpu})
-        trainer = InforMinTrainer(str(model), args, make_sentences(64))
-        trainer.train()
-        losses.append(next(entry["loss"] for entry in trainer.state.log_history if "loss" in entry))
+        model = load_model(folder, pooler="mean", device="cpu") if in_memory else folder
+        given = SentenceTransformer(modules=list(model), device="cpu") if in_memory else model
+        pooler = {} if in_memory else dict(pooler="mean")
+        run = trainer_of(given, tmp_path / str(use_cpu), use_cpu=use_cpu, **how, **pooler)
+        run.train()
+        losses.append(next(entry["loss"] for entry in run.state.log_history if "loss" in entry))
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_resuming_gives_the_same_weights(bert, tmp_path, precision):
-    how = FOUR_STEPS | dict(
-        objective="informin", eval_strategy="no", save_strategy="steps", save_steps=2, use_cpu=False
-    )
-    how |= {"report_to": "none", "bf16": False, precision: True}
-    whole = InforMinTrainer(str(bert), InforMinTrainingArguments(str(tmp_path / "run"), **how), make_sentences(64))
+    """On a GPU, graphs are captured again."""
+    how = dict(objective="informin", save_strategy="steps", save_steps=2, bf16=False)
+    how |= {precision: True}
+    whole = trainer_of(str(bert), tmp_path / "run", **how)
     whole.train()
-    again = InforMinTrainer(str(bert), InforMinTrainingArguments(str(tmp_path / "again"), **how), make_sentences(64))
+    again = trainer_of(str(bert), tmp_path / "again", **how)
     again.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
     expected = whole.model.state_dict()
     assert [name for name, x in again.model.state_dict().items() if not torch.equal(x, expected[name])] == []
+
+
+@ON_GPU
+@pytest.mark.parametrize("objective", ["simcse", "informin"])
+def test_graphs_give_the_gradients_of_the_eager_step_without_dropout(tmp_path, objective):
+    folder = str(save_bert(tmp_path / "still", **STILL))
+    found = []
+    for graphs in (True, False):
+        run = trainer_of(
+            folder, tmp_path / str(graphs), view="crop", bf16=True, cuda_graphs=graphs, objective=objective
+        )
+        batch = first_batch(run)
+        assert batch["packed"].parts[0].features["packed"].is_fixed == graphs
+        gradients(run, batch)  # captures
+        found.append(gradients(run, batch))
+    scale = max(x.abs().max() for x in found[1].values())
+    assert found[0].keys() == found[1].keys()
+    for name, expected in found[1].items():
+        torch.testing.assert_close(found[0][name], expected, atol=0.02 * scale.item(), rtol=0.05, msg=name)
+
+
+@ON_GPU
+def test_dropout_differs_between_replays(bert, tmp_path):
+    run = trainer_of(str(bert), tmp_path, bf16=True)
+    batch = first_batch(run)
+    with run.compute_loss_context_manager():
+        first, second = (run.compute_loss(run.model, batch, return_outputs=True)[1] for _ in range(2))
+    assert not torch.equal(first.pooler_output, second.pooler_output)
+
+
+@ON_GPU
+@pytest.mark.parametrize("objective", ["simcse", "informin", "scd", "micse"])
+def test_a_step_does_not_wait_for_the_gpu(bert, tmp_path, objective):
+    extra = dict(queue_size=16, warmup_steps=0) if objective == "micse" else {}
+    run = trainer_of(str(bert), tmp_path, bf16=True, objective=objective, **extra)
+    run.measures_shares = False
+    batch = first_batch(run)
+    gradients(run, batch)  # captures, and fills caches
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with run.compute_loss_context_manager():
+            run.compute_loss(run.model, batch).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -18,6 +18,7 @@ LAYERS = [  # a layer may import itself and those above it
         "informin.distributed",
         "informin.program",
         "informin.records",
+        "informin.hub_access",
         "informin.rows",
         "informin.copies",
         "informin.neighbors",

@@ -68,7 +68,7 @@ def work(args: argparse.Namespace) -> None:
         how |= {name: getattr(args, name) for name in BUILD_OPTIONS}
         index = Index.build(args.model_name, loading=loading, **how, **read(args))
         index.save(args.output_dir)
-    print(f"{args.output_dir}: {counted(len(index), 'text')}")
+    print(f"{args.output_dir}: {counted(len(index), 'text')}, {index.vectors.shape[1]} dimensions")
     if index.threshold is not None:
         print(f"Above a cosine of {index.threshold:.3f}, expect at most about one unrelated text per query.")
     if not args.second_look and index.table is None:

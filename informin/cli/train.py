@@ -49,12 +49,14 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(argv: list[str]) -> int:
     """Parse the options, load the data, train, export, and print the report."""
+    given = parse(argv)
+    check_inputs(given)
+
     import datasets
 
     from informin.distributed import first_of_machine_first
     from informin.outputs import only_writer
     from informin.training.checkpoints import LAST, can_resume, complete_checkpoints, raise_if_used
-    from informin.training.missing import raise_if_missing
     from informin.training.record import provenance
     from informin.training.sentences import load_development, load_sentences
     from informin.training.signals import StopOnSignal, is_restarted
@@ -64,15 +66,11 @@ def run(argv: list[str]) -> int:
     if os.environ.get("RANK", "0") != "0":
         logging.getLogger("informin").setLevel(logging.ERROR)
     datasets.disable_progress_bars()
-    given = parse(argv)
     args = given.args
     if args.gradient_accumulation_steps > 1:
         logger.warning("Gradient accumulation adds no negatives: each batch is contrasted only with itself.")
-    is_scored = args.eval_strategy != "no"
-    models = {"model_name": given.model_name, "guide_model": args.guide_model}
-    raise_if_missing(given.data, models, args.revision, is_scored)
     with first_of_machine_first(args):
-        development = load_development(given.data) if is_scored else None
+        development = load_development(given.data) if args.eval_strategy != "no" else None
         sentences = load_sentences(given.data, args.seed)
     trainer = InforMinTrainer(
         given.model_name,
@@ -106,6 +104,14 @@ def run(argv: list[str]) -> int:
     if page:
         print(f"\nThe model is at {page}")
     return 0
+
+
+def check_inputs(given: "Given") -> None:
+    """Raise UsageError for what is not on this machine, if the Hub cannot be reached: before the other imports."""
+    from informin.training.missing import raise_if_missing
+
+    models = {"model_name": given.model_name, "guide_model": given.args.guide_model}
+    raise_if_missing(given.data, models, given.args.revision, given.args.eval_strategy != "no")
 
 
 @dataclass

@@ -16,17 +16,15 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from torch.nn.functional import normalize
-from tqdm import tqdm
 
 from informin.errors import UsageError, counted
 from informin.files import read_json, sha256, write_json
 from informin.guide import neighbors
 from informin.guide.neighbors import nearest_neighbors
 from informin.models.checksums import model_sha256
-from informin.models.embedding import encode, width_of
+from informin.models.embedding import bar_of_texts, encode, width_of
 from informin.models.opening import name_of
 from informin.outputs import new_file
-from informin.program import hidden
 
 logger = logging.getLogger(__name__)
 
@@ -114,9 +112,10 @@ def load_guide(folder: str | Path, model: SentenceTransformer, sentences: Sequen
 
     def fill(into: np.ndarray) -> None:
         logger.info(f"Embedding {counted(len(sentences), 'sentence')} with the guide {name_of(model)} into {path}")
-        for start in tqdm(range(0, len(sentences), CHUNK), desc="guide", leave=False, disable=hidden()):
-            vectors = encode(model, list(sentences[start : start + CHUNK]))
-            into[start : start + CHUNK] = normalize(torch.from_numpy(vectors), dim=-1).numpy()
+        with bar_of_texts(model, len(sentences), "guide"):
+            for start in range(0, len(sentences), CHUNK):
+                vectors = encode(model, list(sentences[start : start + CHUNK]))
+                into[start : start + CHUNK] = normalize(torch.from_numpy(vectors), dim=-1).numpy()
 
     cache_array(path, (len(sentences), width_of(model)), fill)
     return CachedGuide(path, model.device, first)

@@ -18,15 +18,13 @@ from typing import Any
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
-from tqdm import tqdm
 
 from informin.distributed import first_only, gather_objects, on_first, rank, world_size
 from informin.errors import UsageError, counted
 from informin.files import read_json, sha256, write_json
 from informin.models.checksums import model_sha256
-from informin.models.embedding import encode, note_truncated, width_of
+from informin.models.embedding import bar_of_texts, encode, note_truncated, width_of
 from informin.outputs import only_writer
-from informin.program import hidden
 from informin.texts import as_texts
 
 logger = logging.getLogger(__name__)
@@ -75,14 +73,13 @@ def embed_file(
         chunks = range(0, len(texts), CHUNK)
         missing = [start for start in list(chunks)[rank() :: world_size()] if not _is_done(folder, start)]
         total = sum(len(texts[start : start + CHUNK]) for start in missing)
-        with tqdm(total=total, desc="embed", unit=" texts", disable=hidden()) as bar:
+        with bar_of_texts(model, total):
             for start in missing:
                 block = encode(model, texts[start : start + CHUNK], side, prompt, batch_size)
                 rows = np.lib.format.open_memmap(folder / "rows.npy", "r+")
                 rows[start : start + CHUNK] = block
                 rows.flush()
                 (folder / str(start)).write_text(_checksum(rows, start), encoding="utf-8")
-                bar.update(len(block))
         gather_objects(None)  # wait for the other processes
         on_first(lambda: _finish(folder, path, description, chunks))
     return np.load(path, mmap_mode="r")

@@ -1,8 +1,9 @@
 """Embed texts with a SentenceTransformer: in chunks, with a progress bar, by all processes together."""
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from informin.texts import as_texts
 
 logger = logging.getLogger(__name__)
 
-CHUNK = 8_192  # texts between two updates of the progress
+CHUNK = 8_192  # texts in one call of the model's `encode`, which sorts them by length
 
 
 def embed(
@@ -39,7 +40,7 @@ def embed(
         model: The model.
         texts: N texts.
         side: `query` or `document`, for prompts and routes of search; None for `encode` of the model.
-        prompt: Text before every text, instead of the stored prompt; an empty string for none.
+        prompt: Prompt prepended to each text, instead of the stored prompt; an empty string for none.
         batch_size: Texts per forward pass.
         title: Title of the progress bar; None for no bar.
         progress: Called after each chunk with its number of texts.
@@ -50,14 +51,35 @@ def embed(
     texts = as_texts(texts)
     note_truncated(model, texts, prompt)
     local = texts[rank() :: world_size()]
-    with tqdm(total=len(local), desc=title, unit=" texts", leave=False, disable=title is None or hidden()) as bar:
-        blocks = []
+    blocks: list[np.ndarray] = []
+    with bar_of_texts(model, len(local), title):
         for start in range(0, max(1, len(local)), CHUNK):
             blocks.append(encode(model, local[start : start + CHUNK], side, prompt, batch_size))
-            bar.update(len(blocks[-1]))
             if progress:
                 progress(len(blocks[-1]))
     return gather_shares(np.concatenate(blocks), len(texts))
+
+
+@contextmanager
+def bar_of_texts(model: SentenceTransformer, total: int, title: str | None = "embed") -> Iterator[None]:
+    """Show a progress bar of the texts that a model embeds in a `with` block, updated after each forward pass.
+
+    Args:
+        model: The model.
+        total: Number of texts.
+        title: Title of the bar; None for no bar.
+    """
+    with tqdm(total=total, desc=title, unit=" texts", leave=False, disable=title is None or hidden()) as bar:
+
+        def count(module: Any, inputs: Any, features: dict[str, Any]) -> None:
+            rows = len(features["sentence_embedding"])  # some of them may pad the batch
+            bar.update(min(rows, total - bar.n))
+
+        hook = model[-1].register_forward_hook(count)
+        try:
+            yield
+        finally:
+            hook.remove()
 
 
 def encode(

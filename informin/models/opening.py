@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +12,16 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
+from safetensors import SafetensorError, safe_open
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
 from transformers import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import cached_file
 
 from informin.errors import UsageError, counted, error_line
-from informin.models.packing import has_position_table, padding_index_of
+from informin.hub_access import hub_is_reachable
 from informin.models.pooling import MODES, POOLERS, layer_pooling
+from informin.models.positions import has_position_table, padding_index_of
 from informin.models.speed import speed_up
 
 # First in priority, before the arguments in a model's own files. The last three choose code from the Hub.
@@ -100,6 +103,7 @@ def load_model(
         return model if "informin_source" in vars(model) else speed_up(copy.copy(model))
     name, how = str(model), {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
+        raise_if_not_found(name, revision)
         raise_if_code_in_adapter(name, revision)
         has_modules = file_of(name, MODULES, revision) is not None
         if pooler == "auto" and not has_modules:
@@ -118,6 +122,7 @@ def load_model(
     except UsageError:
         raise
     except Exception as error:  # of any type, depending on what is wrong with the files
+        raise_if_quantized_table(name, revision)
         raise UsageError(f"{name} cannot be loaded: {error_line(error)}", option="model_name") from error
     opened = opened.float().eval()
     for module in opened.modules():
@@ -127,12 +132,44 @@ def load_model(
     if pooler != "auto":
         opened = with_pooling(opened, pooler, name, revision)
     if max_seq_length is not None:
-        opened.max_seq_length = max_seq_length
+        limit_length(opened, max_seq_length)
     folder = Path(name) if Path(name).is_dir() else None
     cached = file_of(name, MODULES if has_modules else "config.json", revision)
     commit = Path(cached).parent.name if cached and folder is None else None  # snapshots/COMMIT/FILE
     opened.informin_source = Source(name, folder, commit, bf16)
     return speed_up(opened.to(device or ("cuda" if torch.cuda.is_available() else "cpu")))
+
+
+def raise_if_not_found(name: str, revision: str | None = None) -> None:
+    """Raise UsageError for a name that is neither a folder nor cached while the Hub cannot be reached."""
+    if Path(name).is_dir() or hub_is_reachable():
+        return
+    if not any(file_of(name, file, revision) for file in (MODULES, "config.json", "adapter_config.json")):
+        raise UsageError(
+            f"is {name}, which was not found: it is not a folder or in the cache, and the Hub cannot be reached",
+            option="model_name",
+            fix="Check the name, or the connection to the Hub.",
+        )
+
+
+def raise_if_quantized_table(name: str, revision: str | None = None) -> None:
+    """Raise UsageError if a model is a table of model2vec with whole numbers, which nothing else can open."""
+    path = file_of(name, "model.safetensors", revision)
+    if path is None:
+        return
+    try:
+        with safe_open(path, "pt") as file:
+            kind = file.get_slice("embeddings").get_dtype() if "embeddings" in file.keys() else ""
+    except SafetensorError:  # damaged
+        return
+    if kind.startswith(("I", "U")):
+        raise UsageError(
+            f"{name} is a model2vec model with vectors in {kind}, which sentence-transformers cannot open",
+            option="model_name",
+            needed="vectors in float32 or float16",
+            fix='Convert it with model2vec: StaticModel.from_pretrained(FOLDER, quantize_to="float32").save_pretrained('
+            "NEW_FOLDER).",
+        )
 
 
 def file_of(name: str, file: str, revision: str | None = None) -> str | None:
@@ -160,6 +197,16 @@ def with_pooling(
         modules = layer_pooling(transformer, pooler, lambda file: file_of(name, file, revision))
     settings = {key: getattr(model, key) for key in ("prompts", "default_prompt_name")}
     return SentenceTransformer(modules=[transformer, *modules], device=str(model.device), **settings).eval()
+
+
+def limit_length(model: SentenceTransformer, length: float | None) -> None:
+    """Truncate texts to a number of tokens; None, or infinity for static embeddings, for no limit."""
+    if type(model[0]).__name__ != "StaticEmbedding":
+        model.max_seq_length = length
+    elif length is None or math.isinf(length):
+        model[0].tokenizer.no_truncation()
+    else:
+        model[0].tokenizer.enable_truncation(int(length))
 
 
 def fit_to_positions(model: SentenceTransformer) -> None:

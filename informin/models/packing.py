@@ -7,12 +7,10 @@ where a text ends: position ids that start again do not separate texts in bidire
 * On a CPU, neighboring texts of equal length are one call of `scaled_dot_product_attention`, without a mask.
 * On a GPU in fp16 or bf16, one FlashAttention kernel for sequences of different lengths computes all texts.
 
-The layout of the row is made on a CPU, so that nothing waits for a GPU. Results differ from those of padded batches by
-rounding only.
+The layout is made on a CPU, so that nothing waits for a GPU. Results differ from padded ones by rounding only.
 """
 
 import inspect
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,11 +23,11 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
+from informin.models.positions import padding_index_of, position_ids
 from informin.views.attention import takes_attention_functions
 from informin.views.stacking import to_device
 
 NAME = "informin_packed"
-POSITIONS = re.compile(r"(.*\.)?(wpe|embed_positions|pos_embed\w*|position_embed\w*)")  # names of position tables
 HALF = (torch.float16, torch.bfloat16)
 BF16_ROWS = 128  # in bf16 on a CPU, oneDNN keeps code and buffers for each shape of a matrix product
 SAMPLE = (12, 5, 5)  # lengths of the texts that `can_pack` compares
@@ -111,7 +109,7 @@ def pack(
     tokens = torch.cat([tokens, tokens[:1].expand(extra)])
     return Packed(
         input_ids=tokens[None],
-        position_ids=_positions(tokens, counts, ends, padding_index)[None],
+        position_ids=position_ids(tokens, counts, ends, padding_index)[None],
         ends=pad(ends, (0, missing), value=int(ends[-1])).int(),
         texts=torch.arange(len(sizes), dtype=torch.int32).repeat_interleave(counts)[None],
         runs=[(len(list(same)), length) for length, same in groupby(sizes)],
@@ -120,31 +118,6 @@ def pack(
         rows=order,
         places=places,
     )
-
-
-def _positions(tokens: Tensor, counts: Tensor, ends: Tensor, padding_index: int | None) -> Tensor:
-    """Return the position ids (T,), from 0, or as RoBERTa numbers them: it skips padding tokens inside a text."""
-    if padding_index is None:
-        return torch.arange(len(tokens)) - ends[:-1].repeat_interleave(counts)
-    counted = (tokens != padding_index).long()
-    total = counted.cumsum(0)
-    before = (total - counted)[ends[:-1]]
-    return (total - before.repeat_interleave(counts)) * counted + padding_index
-
-
-def padding_index_of(encoder: nn.Module) -> int | None:
-    """Return the padding index after which an encoder's position ids start, as in RoBERTa; None if they start at 0."""
-    for module in encoder.modules():
-        index, table = getattr(module, "padding_idx", None), getattr(module, "position_embeddings", None)
-        if isinstance(index, int) and isinstance(table, nn.Embedding):
-            return index
-    return None
-
-
-def has_position_table(encoder: nn.Module) -> bool:
-    """Return whether position embeddings are looked up by a token's place in its row."""
-    parts = encoder.named_modules()
-    return any(isinstance(part, nn.Embedding) and POSITIONS.fullmatch(name) for name, part in parts)
 
 
 @contextmanager

@@ -26,11 +26,10 @@ from informin.models.packing import (
     BF16_ROWS,
     HALF,
     Packed,
-    has_position_table,
     pack,
     packed_attention_of,
-    padding_index_of,
 )
+from informin.models.positions import has_position_table, padding_index_of
 
 # Tokens per packed forward pass. On a CPU, with up to 4,096 floats per token, the largest activation stays below
 # 32 MiB. The C library (glibc) returns larger blocks to the system, so each layer would wait for new pages.

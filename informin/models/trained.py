@@ -1,18 +1,16 @@
 """A model in training: a module whose forward returns `InforMinOutput`, beside the finished model it will be."""
 
 import copy
-import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import str_to_bool
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Transformer
 from torch import Tensor, nn
@@ -23,7 +21,8 @@ from informin.models.checksums import settings_sha256, weights_sha256
 from informin.models.cpu_parts import parts_in_training
 from informin.models.embedding import embed
 from informin.models.forward import Forward, How, reads_packed_rows
-from informin.models.opening import Source, file_of, load_model, name_of, source_of, with_pooling
+from informin.models.needs import Needs, check_options, check_static, naming, unpackable
+from informin.models.opening import Source, file_of, limit_length, load_model, name_of, source_of, with_pooling
 from informin.models.pooling import MODES
 from informin.views.attention import prepare_encoder
 from modeling_informin import InforMinMixin, with_default_prompt
@@ -31,39 +30,6 @@ from modeling_informin import InforMinMixin, with_default_prompt
 Encode = Callable[[Sequence[str]], np.ndarray]
 NATIVE = ("bert", "roberta", "xlm-roberta", "camembert")  # values of `model_type`
 SAMPLE = ["A dog sleeps.", "The price of the old house by the river fell again last year."]
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What a run needs from the model in training.
-
-    Attributes:
-        projection_head: The papers' head on top of the embedding.
-        lm_head: A pretrained language-model head.
-        map_layers: Layers whose attention maps the terms read, counted from 0.
-        momentum: A term keeps a moving average of the encoder.
-        dropout: One rate for hidden states and attention, instead of the encoder's own; None for its own.
-        view_rates: Dropout rates of view 1 and view 2; None if both have the same rate.
-        copies: Rows per sentence in one forward pass: its views, and a masked copy.
-        views_differ_by_dropout: A term compares two views of the same tokens, so that some dropout must be above 0.
-        settings: What `config.informin` records beside the pooling and the heads.
-        asked_by: Option that an error names, by the name of the need, such as `queue_size` for `momentum`.
-    """
-
-    projection_head: bool
-    lm_head: bool = False
-    map_layers: tuple[int, ...] = ()
-    momentum: bool = False
-    dropout: float | None = None
-    view_rates: tuple[float, float] | None = None
-    copies: int = 2
-    views_differ_by_dropout: bool = False
-    settings: dict[str, Any] = field(default_factory=dict)
-    asked_by: dict[str, str] = field(default_factory=dict)
-
-    def option(self, need: str) -> str:
-        """Return the option that an error about a need names."""
-        return self.asked_by.get(need, need)
 
 
 class TrainedModel(ABC):
@@ -126,7 +92,9 @@ class TrainedModel(ABC):
             UsageError: The model cannot do what the run needs, an option excludes it, or the views of a sentence would
                 be identical.
         """
-        self._check(args, needs)
+        if self.is_static:
+            check_static(needs)
+        check_options(args, needs)
         self._create(args, needs)
         encoder = None if self.is_static else self.st[0].auto_model
         if encoder is not None:
@@ -145,7 +113,7 @@ class TrainedModel(ABC):
             reads_maps=bool(needs.map_layers),
             bf16=args.device.type == "cpu" and args.mixed_precision == "bf16",
             prompt_tokens=self._prompt_tokens(),
-            graph_length=self._graph_length(args) if packs else None,
+            graph_length=self._graph_length(args, needs) if packs else None,
             dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.mixed_precision),
         )
         self.module.forward_pass = Forward(self.st, how)
@@ -162,45 +130,6 @@ class TrainedModel(ABC):
     def _finish(self, args: Any) -> None:  # noqa: B027, a native model needs no check
         """Check the module, once it has its forward pass."""
 
-    def _check(self, args: Any, needs: Needs) -> None:
-        """Raise UsageError for what the model cannot do, and for options that exclude each other."""
-        if self.is_static:
-            self._check_static(needs)
-        if args.gradient_cache_chunk_size and needs.map_layers:
-            option = needs.option("map_layers")
-            raise UsageError(
-                f"discards activations, and `{option}` needs the attention maps of the whole batch at once",
-                option="gradient_cache_chunk_size",
-                fix="Leave one out.",
-            )
-        sharding = sharded_by(args)
-        if needs.momentum and sharding:
-            option = needs.option("momentum")
-            raise UsageError(
-                f"needs whole weights for its momentum encoder, and {sharding[0]} shards them across processes",
-                option=option,
-                fix=f"Set `{option}` to 0, or use another file from configs/accelerate.",
-            )
-
-    def _check_static(self, needs: Needs) -> None:
-        """Raise UsageError for what only an encoder has."""
-        wanted = {
-            "map_layers": needs.map_layers,
-            "lm_head": needs.lm_head,
-            "momentum": needs.momentum,
-            "projection_head": needs.projection_head,
-            "dropout": needs.dropout is not None,
-            "view_rates": needs.view_rates,
-        }
-        for need, holds in wanted.items():
-            if holds:
-                option = needs.option(need)
-                raise UsageError(
-                    "needs an encoder, and this model is a table of token vectors",
-                    option=option,
-                    fix=f"Leave `{option}` out, or use another model.",
-                )
-
     def _packs(self, args: Any, needs: Needs) -> bool:
         """Return whether batches are packed: by default wherever the model, the options and the device allow it.
 
@@ -215,7 +144,7 @@ class TrainedModel(ABC):
         is_fast = args.device.type == "cpu" or args.mixed_precision != "no"  # FlashAttention takes no float32
         return not reasons and (is_fast if args.padding_free is None else args.padding_free)
 
-    def _graph_length(self, args: Any) -> int | None:
+    def _graph_length(self, args: Any, needs: Needs) -> int | None:
         """Return the most tokens of a sentence, for CUDA graphs; None without them.
 
         They are for one GPU, and for one forward and backward pass in each step: with several processes, gradients are
@@ -225,7 +154,7 @@ class TrainedModel(ABC):
         hooks = any(module._forward_hooks or module._forward_pre_hooks for module in self.st[0].auto_model.modules())
         if not (args.cuda_graphs and allowed and not hooks):
             return None
-        return min(self.length, args.max_seq_length or self.length)
+        return min(self.length, needs.settings.get("max_seq_length") or self.length)
 
     @property
     def packing(self) -> dict[str, Any]:
@@ -342,12 +271,13 @@ class TrainedModel(ABC):
         """Yield the model before training as its own guide, on the device of training and with its length."""
         before, source = self.st.max_seq_length, getattr(self.st, "informin_source", None)
         self.st.to(args.device)
-        self.st.max_seq_length = min(before or args.max_seq_length, args.max_seq_length)
+        limit_length(self.st, min(before or args.max_seq_length, args.max_seq_length))
         self.st.informin_source = Source(self.name, bf16=args.mixed_precision == "bf16")
         try:
             yield self.st
         finally:
-            self.st.max_seq_length, self.st.informin_source = before, source
+            limit_length(self.st, before)
+            self.st.informin_source = source
 
     @contextmanager
     def finished(self, module: nn.Module | None = None) -> Iterator[SentenceTransformer]:
@@ -378,37 +308,6 @@ class TrainedModel(ABC):
     def record_entries(self) -> dict[str, Any]:
         """The entries of a run's record that only this backend has."""
         return {}
-
-
-@contextmanager
-def naming(option: str) -> Iterator[None]:
-    """Let a UsageError that names no option of the run name this one."""
-    try:
-        yield
-    except UsageError as error:
-        if error.option == "model_name":
-            error.option = option
-        raise
-
-
-def unpackable(args: Any, needs: Needs) -> list[str]:
-    """Return the options that require padded batches."""
-    reasons = {
-        "`view_dropout`": needs.view_rates is not None,
-        "attention maps": bool(needs.map_layers),
-        "`gradient_checkpointing`": args.gradient_checkpointing,
-        "`torch_compile`": args.torch_compile,
-        "`neftune_noise_alpha`": args.neftune_noise_alpha is not None,  # scaled by the padded length of the batch
-        **dict.fromkeys(sharded_by(args), True),
-    }
-    return [reason for reason, holds in reasons.items() if holds]
-
-
-def sharded_by(args: Any) -> list[str]:
-    """Return which of FSDP and DeepSpeed shard weights, gradients or optimizer state across processes."""
-    plugins = {"FSDP": args.fsdp, "DeepSpeed": args.deepspeed}
-    launched = {name: str_to_bool(os.environ.get(f"ACCELERATE_USE_{name.upper()}", "false")) for name in plugins}
-    return [name for name, value in plugins.items() if value or launched[name]]
 
 
 def open_to_train(

@@ -159,7 +159,7 @@ class WrappedModel(TrainedModel):
             if "modeling_informin" in str(getattr(getattr(module, "config", None), "auto_map", "")):
                 del module.config.auto_map, module.config.informin
         self.tokenizer = training_tokenizer(st)
-        shape = {} if self.is_static else shape_of(st[0].config)
+        shape = shape_of(None if self.is_static else st[0].config)
         self._config = WrapperConfig(width_of(st), pad_token_id=self.tokenizer.pad_token_id, **shape)
         self._lora = self._trusted = False
 
@@ -312,8 +312,9 @@ class WrappedModel(TrainedModel):
 
 
 def shape_of(config: Any) -> dict[str, int]:
-    """Return the numbers of layers and heads of an encoder, which attention maps depend on."""
-    return {"num_hidden_layers": config.num_hidden_layers, "num_attention_heads": config.num_attention_heads}
+    """Return the numbers of layers and heads of an encoder; 2 if it has none, and `build` then refuses its maps."""
+    names = ("num_hidden_layers", "num_attention_heads")
+    return {name: getattr(config, name, 2) for name in names}
 
 
 def training_tokenizer(st: SentenceTransformer) -> PreTrainedTokenizerBase:

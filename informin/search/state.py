@@ -61,14 +61,16 @@ class State:
         words = self.words.scores(queries)
         mean, deviation = self.compared.moments(vectors)
         weighted = self.record.word_weight * z_scores(words)
+        k = min(k, len(self.entries))
+        depth = min(max(k, CANDIDATES), len(self.entries)) if self.tokens else k
         hits = []
-        for query, (places, similarities) in enumerate(self.compared.candidates(vectors, words)):
+        for query, (places, similarities) in enumerate(self.compared.candidates(vectors, deviation * weighted, depth)):
             scores = (similarities - mean[query]) / deviation[query] + weighted[query, places]
-            first = top(scores, min(max(k, CANDIDATES) if self.tokens else k, len(scores)))
+            first = top(scores, depth)
             found = _Found(places[first], scores[first], similarities[first], words[query, places[first]])
             if self.tokens:
                 found = found.reordered(self.tokens, embedded.tokens[query])
-            hits.append([self._hit(found, rank) for rank in range(min(k, len(scores)))])
+            hits.append([self._hit(found, rank) for rank in range(k)])
         return hits
 
     def sparse_queries(self, queries: list[str], vectors: np.ndarray) -> csr_array:

@@ -141,7 +141,7 @@ def needs_of(active: ActiveObjective, args: Any, trained: TrainedModel, copies: 
         view_rates=rates,
         copies=copies,
         views_differ_by_dropout=active.compares_views and active.view.same_tokens,
-        settings=active.options(),
+        settings=active.options() | {"max_seq_length": args.max_seq_length or active.preset.max_seq_length},
         asked_by=_asked_by(active, args),
     )
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
 
 from informin.distributed import gather_with_gradient
+from informin.errors import UsageError
 from informin.objectives.false_negatives import copies
 from informin.objectives.terms import Masking, Views
 from informin.views.view import SentenceTokens, View, join_rows
@@ -26,6 +27,8 @@ class TokenMasker:
     """BERT's masking: of the chosen tokens, 80% become [MASK], 10% a random word, 10% stay (Devlin et al., 2019)."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, probability: float):
+        if tokenizer.mask_token is None:
+            raise UsageError("needs masked tokens, and the tokenizer has no mask token", option="mlm_weight")
         self.collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=probability)
         self.special_ids = torch.tensor(tokenizer.all_special_ids)
 

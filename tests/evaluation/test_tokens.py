@@ -74,6 +74,8 @@ def test_prompts_are_read_but_are_not_among_the_tokens(tmp_path, bert):
     assert not np.allclose(vectors, other_vectors) and not np.array_equal(stored.rows, other.rows)
     queries = [embed_queries(m, ["the cat"], stored.projection)[1][0] for m in (prompted, plain)]
     assert queries[0][0].tolist() == queries[1][0].tolist() and not np.allclose(queries[0][1], queries[1][1])
+    ids, _ = embed_queries(plain, ["og runs"], stored.projection, prompt="old d")[1][0]
+    assert ids.tolist() == plain.tokenizer("dog runs", add_special_tokens=False)["input_ids"], "d is part of a word"
     asked = embed_queries(plain, ["cat"], stored.projection, prompt="the ")[1][0]
     np.testing.assert_allclose(asked[1], embed_queries(plain, ["the cat"], stored.projection)[1][0][1][1:], atol=1e-5)
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from informin.cli import embed as embed_command
+from informin.cli import index as index_command
 from informin.jobs.embed import embed
 from informin.texts import read_texts
 from tests.conftest import raises_usage
@@ -67,3 +69,18 @@ def test_mistakes_are_errors(static):
         embed(static, "one text")
     with pytest.raises(TypeError, match="lenght"):
         embed(static, TEXTS, lenght=3)
+
+
+def test_a_truncated_model_has_the_width_that_it_says(st_mean, tmp_path, capsys):
+    """truncate_dim is saved with a model. No vector depends on the texts beside it."""
+    model = SentenceTransformer(str(st_mean), device="cpu", truncate_dim=8)
+    model.save_pretrained(str(tmp_path / "cut"), create_model_card=False)
+    vectors = embed(tmp_path / "cut", TEXTS, device="cpu")
+    assert vectors.shape == (len(TEXTS), 8)
+    np.testing.assert_allclose(vectors, model.encode(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(embed(tmp_path / "cut", TEXTS[3:4], device="cpu"), vectors[3:4], atol=1e-5)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    words = [f"--model_name={tmp_path / 'cut'}", f"--train_file={tmp_path / 'texts.txt'}", "--device=cpu"]
+    assert embed_command.main([*words, f"--output={tmp_path / 'v.npy'}"]) == 0
+    assert index_command.main([*words, f"--output_dir={tmp_path / 'index'}"]) == 0
+    assert capsys.readouterr().out.count("8 dimensions") == 2

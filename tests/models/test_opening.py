@@ -10,16 +10,19 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Pooling, Transformer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from transformers import AutoModel
 
 from informin.errors import UsageError
 from informin.models import opening
 from informin.models.checksums import model_sha256, weights_sha256
-from informin.models.opening import load_model, name_of, source_of
+from informin.models.opening import limit_length, load_model, name_of, source_of
 from tests.conftest import (
     make_sentences,
     raises_usage,
     save_bert,
+    save_letters,
     save_roberta,
     save_sentence_transformer,
     tokenizer_of,
@@ -273,3 +276,42 @@ def test_models_of_other_folders_have_their_own_names(tmp_path):
     for save in (save_bert, save_roberta):
         folder = save(tmp_path / save.__name__)
         assert source_of(load_model(folder, pooler="cls")).name == str(folder)
+
+
+def test_texts_of_static_embeddings_are_truncated(tmp_path):
+    """Their class has no maximum length of its own."""
+    folder = save_letters(tmp_path / "letters")
+    model, whole = load_model(folder, max_seq_length=3, device="cpu"), load_model(folder, device="cpu")
+    np.testing.assert_array_equal(model.encode(["abcdef", "ab"]), whole.encode(["abc", "ab"]))
+    limit_length(model, whole.max_seq_length)
+    np.testing.assert_array_equal(model.encode(["abcdef"]), whole.encode(["abcdef"]))
+
+
+def test_a_configuration_that_asks_for_attention_maps_is_opened_and_saved(tmp_path, bert):
+    folder = save_sentence_transformer(tmp_path / "model", bert)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"output_attentions": True}))
+    load_model(folder).save_pretrained(str(tmp_path / "again"))
+    expected = SentenceTransformer(str(save_sentence_transformer(tmp_path / "other", bert)), device="cpu").encode(
+        ["dog"]
+    )
+    np.testing.assert_allclose(load_model(tmp_path / "again").encode(["dog"]), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.float16])
+def test_a_table_of_model2vec_in_whole_numbers_is_named(tmp_path, kind):
+    """sentence-transformers fails on it with an error about gradients."""
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "cat": 1}, unk_token="[UNK]"))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    modules = [{"idx": 0, "name": "0", "path": ".", "type": "sentence_transformers.models.StaticEmbedding"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"embeddings": torch.ones(2, 8).to(kind)}, tmp_path / "model.safetensors")
+    if kind == torch.float16:
+        assert load_model(tmp_path).encode("cat").shape == (8,)
+        return
+    with raises_usage("model_name", found="model2vec"):
+        load_model(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    with raises_usage("model_name"):
+        load_model(tmp_path)

@@ -7,11 +7,10 @@ from transformers import AutoConfig, AutoModel
 from informin.models import packing
 from informin.models.packing import (
     can_pack,
-    has_position_table,
     pack,
     packed_attention_of,
-    padding_index_of,
 )
+from informin.models.positions import has_position_table, padding_index_of
 from tests.conftest import FOUR_STEPS, WORDS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from trainer_informin import InforMinTrainer
 

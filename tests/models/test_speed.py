@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense
+from sentence_transformers.models import Dense, StaticEmbedding
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from tokenizers.processors import TemplateProcessing
 
 import informin
@@ -202,6 +204,21 @@ def test_progress_counts_texts_and_chunks_keep_the_order(st_mean, monkeypatch):
     np.testing.assert_allclose(embed(model, TEXTS, progress=counts.append), model.encode(TEXTS), atol=1e-6)
     assert sum(counts) == len(TEXTS) and max(counts) == 7
     assert embed(model, []).shape == (0, 32)
+
+
+@pytest.mark.parametrize("kind", ["st_mean", "static"])
+def test_the_bar_moves_with_each_batch_and_the_model_stays_as_it_was(st_mean, kind, monkeypatch):
+    model = load_model(st_mean)
+    if kind == "static":
+        tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+        model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=4)], device="cpu")
+    moves = []
+    monkeypatch.setattr("informin.models.embedding.hidden", lambda: False)
+    update = lambda bar, rows: bar.disable or moves.append(rows)  # noqa: E731
+    monkeypatch.setattr("informin.models.embedding.tqdm.update", update)
+    embed(model, [f"the dog {number}" for number in range(64)], batch_size=4)
+    assert len(moves) == 16 and sum(moves) == 64
+    assert not model[-1]._forward_hooks
 
 
 def test_truncated_texts_are_counted(st_mean):

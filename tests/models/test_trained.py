@@ -186,7 +186,7 @@ def test_every_encoder_is_trained_alike(train, tmp_path, bert, st_mean, name):
 
 @pytest.mark.parametrize("name", ["queue", "attention maps", "mlm", "two rates"])
 def test_another_encoder_trains_with_what_bert_has(train, tmp_path, bert, name):
-    folder = save_other("distilbert", tmp_path / "distilbert", bert)
+    folder = save_other("distilbert", tmp_path / "distilbert", bert).with_name("source")  # with its LM head
     run = train(str(folder), eval_strategy="no", save_strategy="no", **ALIKE[name])
     before = weights(run.model)
     run.train()
@@ -217,7 +217,7 @@ def test_what_a_decoder_lacks_is_refused(train, tmp_path, bert):
 
 def test_the_pooling_of_a_sentence_transformer_is_its_own(train, tmp_path, bert):
     with raises_usage(option="pooler"):
-        train(str(save_sentence_transformer(tmp_path / "max", bert, pooling="max")), pooler="cls")
+        train(str(save_other("distilbert", tmp_path / "distilbert", bert)), pooler="cls")
 
 
 @pytest.mark.parametrize("kind", [BertForInforMinCL, RobertaForInforMinCL])

@@ -136,11 +136,10 @@ def test_an_object_with_weight_and_loss_is_a_term():
     assert loss == VIEWS.z1.norm() and others == {"size": 3}, "the entry with the name of the term is the loss"
 
 
-@pytest.mark.parametrize(
-    "given",
-    [Contrast, Plain, 3, object(), len],
-    ids=["a class of terms", "a class", "a number", "an object", "a function"],
-)
+OTHER_OBJECTS = {"a class of terms": Contrast, "a class": Plain, "a number": 3, "an object": object(), "text": "scd"}
+
+
+@pytest.mark.parametrize("given", OTHER_OBJECTS.values(), ids=OTHER_OBJECTS)
 def test_other_objects_are_refused(given):
     with raises_usage(option="objective"):
         as_preset([given])

@@ -97,18 +97,36 @@ def test_no_texts(st_mean):
         Index.build(st_mean, [])
 
 
-@pytest.mark.parametrize("has_faiss", [True, False])
-def test_large_indexes_give_the_same_hits(built, monkeypatch, has_faiss):
-    expected = built.search(QUERIES, 20)
-    monkeypatch.setattr(vectors_module, "IN_MEMORY", 0)
-    monkeypatch.setattr(vectors_module, "DEPTH", 40)
+@pytest.mark.parametrize("by", ["leading directions", "faiss", "leading directions without faiss"])
+@pytest.mark.parametrize("k", [1, 20, 150])
+def test_large_indexes_give_the_same_hits(built, monkeypatch, by, k):
+    expected = built.search(QUERIES, k)
+    monkeypatch.setattr(vectors_module, "COMPARED", 0)
+    monkeypatch.setattr(vectors_module, "DEPTH", 60)
+    monkeypatch.setattr(vectors_module, "DIRECTIONS", 12)
     monkeypatch.setattr(vectors_module, "BLOCK", 64)
-    if not has_faiss:
+    if by != "leading directions":
+        monkeypatch.setattr(vectors_module, "IN_MEMORY", 0)
+    if by == "leading directions without faiss":
         monkeypatch.setattr(vectors_module, "find_spec", lambda name: None)
     compared = vectors_module.Vectors(built.documents)
-    assert compared.copy is None and (compared.faiss is not None) == has_faiss
+    assert compared.copy is None and (compared.faiss is not None) == (by == "faiss")
     monkeypatch.setitem(vars(built._state), "compared", compared)
-    assert rows_of(built, k=20) == [[hit.row for hit in hits] for hits in expected]
+    hits = built.search(QUERIES, k)
+    assert [[hit.row for hit in found] for found in hits] == [[hit.row for hit in found] for found in expected]
+    for found, others in zip(hits, expected):
+        np.testing.assert_allclose([hit.score for hit in found], [hit.score for hit in others], atol=1e-4)
+
+
+def test_leading_directions_choose_few_candidates(built, monkeypatch):
+    for name, value in {"COMPARED": 0, "DEPTH": 30, "DIRECTIONS": 12}.items():
+        monkeypatch.setattr(vectors_module, name, value)
+    compared = vectors_module.Vectors(built.documents)
+    assert compared.leading.shape == (150, 12)
+    queries = built.embed_queries(QUERIES)
+    for query, (rows, similarities) in zip(queries, compared.candidates(queries, np.zeros((3, 150)), 1)):
+        assert len(rows) == 30
+        np.testing.assert_allclose(similarities, built.documents[rows].astype(np.float32) @ query, atol=1e-5)
 
 
 def test_another_model(built, tmp_path):

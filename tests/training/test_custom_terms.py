@@ -4,13 +4,14 @@ import importlib.util
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import TrainerCallback
 
-from informin.objectives import Contrast, Head, MaskedLM, Reconstruction
+from informin.objectives import AttentionMI, Contrast, Head, MaskedLM, Reconstruction
 from informin.publishing.card import write_card
 from tests.conftest import FOUR_STEPS, make_sentences, raises_usage
 from tests.training.helpers import assert_same, logged, trained, weights_of
@@ -142,3 +143,14 @@ def test_a_weight_may_change_during_training(bert, tmp_path):
     trainer = trained(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=objective, callbacks=[Anneal()])
     values = zip(logged(trainer, "terms/contrast"), logged(trainer, "terms/reconstruction"), (1.0, 0.75, 0.5, 0.25))
     assert logged(trainer, "loss") == pytest.approx([one + weight * other for one, other, weight in values], rel=1e-5)
+
+
+def test_a_model_without_attention_maps_is_refused(bert, tmp_path, monkeypatch):
+    """transformers returns an empty tuple if the attention function gives no maps."""
+    objective = [Contrast(), AttentionMI()]
+    trainer = InforMinTrainer(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=objective)
+    forward = trainer.model.forward
+    without = lambda **inputs: replace(forward(**inputs), attentions=())  # noqa: E731
+    monkeypatch.setattr(trainer.model, "forward", without)
+    with raises_usage(option="attention_mi_weight"):
+        trainer.train()

@@ -1,0 +1,150 @@
+"""CPU time of training steps and of `encode`, here and with sentence-transformers, for several kinds of encoders.
+
+    python -m experiments.benchmarks.encoders --train_file FILE --tokenizer FOLDER [--kinds modernbert distilbert]
+
+The encoders have the sizes of ModernBERT-base, DistilBERT-base and XLM-R-base and random weights, or are those of a
+folder; all have the tokenizer of a folder, so that lengths are equal. Both sides train SimCSE with mean pooling, in
+fp32, without a projection head, with learning rate 3e-5 and gradient clipping at norm 1, and embed the same sentences.
+Seconds are those of the processor (`time.process_time`), so that other jobs on the machine have little effect. Both
+sides take turns, and the result has the median of the ratios over rounds.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from informin.texts import read_texts
+
+KINDS: dict[str, dict[str, Any]] = {
+    "modernbert": {},
+    "distilbert": {},
+    "xlm-roberta": {"vocab_size": 250_002, "max_position_embeddings": 514, "pad_token_id": 0},
+}
+
+
+def save_encoder(kind: str, tokenizer: str, folder: Path) -> str:
+    """Save an encoder of the default sizes of its architecture with random weights."""
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+    words = AutoTokenizer.from_pretrained(tokenizer)
+    special = {
+        "pad_token_id": words.pad_token_id,
+        "cls_token_id": words.cls_token_id,
+        "sep_token_id": words.sep_token_id,
+    }
+    sizes = KINDS[kind] | ({"vocab_size": len(words)} if "vocab_size" not in KINDS[kind] else {})
+    torch.manual_seed(0)
+    AutoModel.from_config(AutoConfig.for_model(kind, **special | sizes)).save_pretrained(folder)
+    words.save_pretrained(folder)
+    return str(folder)
+
+
+def shared(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the training arguments of both sides."""
+    return {
+        "per_device_train_batch_size": args.batch_size,
+        "max_steps": args.steps,
+        "learning_rate": 3e-5,
+        "bf16": False,
+        "use_cpu": True,
+        "eval_strategy": "no",
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "seed": 1,
+    }
+
+
+def model_of(name: str) -> Any:
+    """Return a SentenceTransformer with mean pooling."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    if Path(name, "modules.json").exists():
+        model = SentenceTransformer(name, device="cpu")
+    else:
+        transformer = Transformer(name)
+        pooling = Pooling(transformer.get_embedding_dimension(), pooling_mode="mean")
+        model = SentenceTransformer(modules=[transformer, pooling], device="cpu")
+    model.max_seq_length = 32
+    return model
+
+
+def trainer_here(name: str, lines: list[str], folder: str, args: argparse.Namespace) -> Any:
+    """Return our trainer."""
+    from informin.training.options import InforMinTrainingArguments
+    from trainer_informin import InforMinTrainer
+
+    options = {"objective": "simcse", "projection_head": "none", "max_seq_length": 32}
+    arguments = InforMinTrainingArguments(folder, **options, **shared(args))
+    return InforMinTrainer(model_of(name), arguments, lines)
+
+
+def trainer_there(name: str, lines: list[str], folder: str, args: argparse.Namespace) -> Any:
+    """Return the trainer of sentence-transformers."""
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    model = model_of(name)
+    return SentenceTransformerTrainer(
+        model=model,
+        args=SentenceTransformerTrainingArguments(folder, **shared(args)),
+        train_dataset=Dataset.from_dict({"anchor": lines, "positive": lines}),
+        loss=MultipleNegativesRankingLoss(model),
+    )
+
+
+def cpu_seconds(work: Any) -> float:
+    """Return the processor time of a call."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def ratios(name: str, args: argparse.Namespace) -> dict[str, float]:
+    """Return seconds there divided by seconds here, for training and for `encode`, and the seconds here."""
+    from informin.models.speed import speed_up
+
+    lines = list(read_texts(args.train_file))
+    training, embedding = lines[: args.batch_size * args.steps], lines[: args.texts]
+    found: dict[str, list[float]] = {"train": [], "encode": [], "train_here": [], "encode_here": []}
+    plain, fast = model_of(name), speed_up(model_of(name))
+    fast.encode(embedding[:8])
+    for _ in range(args.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            there = cpu_seconds(trainer_there(name, training, folder, args).train)
+            here = cpu_seconds(trainer_here(name, training, folder, args).train)
+        found["train"].append(there / here)
+        found["train_here"].append(here)
+        here = cpu_seconds(lambda: fast.encode(embedding))
+        found["encode"].append(cpu_seconds(lambda: plain.encode(embedding)) / here)
+        found["encode_here"].append(here)
+    return {key: round(statistics.median(values), 2) for key, values in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train_file", required=True)
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), help="Architectures, or folders of models.")
+    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--texts", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=1)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        for kind in args.kinds:
+            name = save_encoder(kind, args.tokenizer, Path(work, kind)) if kind in KINDS else kind
+            result = {"kind": Path(kind).name, "threads": torch.get_num_threads()} | ratios(name, args)
+            print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

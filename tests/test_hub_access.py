@@ -1,0 +1,36 @@
+"""Without the Hub, a name that is wrong is found at once and said once."""
+
+import pytest
+from huggingface_hub import constants
+from huggingface_hub.utils import get_session
+
+from informin.hub_access import hub_is_reachable
+from informin.models.opening import load_model
+from tests.conftest import raises_usage
+
+
+@pytest.fixture
+def no_hub(monkeypatch):
+    """An address that nothing answers at, and the requests to it."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    hub_is_reachable.cache_clear()
+    asked = []
+    session = get_session()
+    send = session.send
+    monkeypatch.setattr(session, "send", lambda request, **more: asked.append(request) or send(request, **more))
+    yield asked
+    hub_is_reachable.cache_clear()
+
+
+def test_a_mistyped_name_without_the_hub_is_not_found(no_hub, caplog):
+    for name in ("no-such-owner/no-such-model", "another/one"):
+        with raises_usage("model_name", found="not found"):
+            load_model(name)
+    assert len(no_hub) == 1, "nothing is tried again"
+    assert [record.name for record in caplog.records] == ["informin.hub_access"]
+
+
+def test_a_folder_does_not_need_the_hub(no_hub, st_mean):
+    load_model(st_mean)
+    assert no_hub == []
