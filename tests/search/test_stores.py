@@ -1,4 +1,4 @@
-"""The index in other stores: Qdrant, and words as a count sketch beside the vector; and stores of docs/integrations.md."""
+"""The index in other stores: Qdrant, a count sketch of the words beside the vector, and docs/integrations.md."""
 
 import numpy as np
 import pytest
