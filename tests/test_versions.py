@@ -52,8 +52,9 @@ print("transformers", transformers.__version__)
 @pytest.mark.parametrize("version", SPECIFIERS)
 def test_a_run_is_trained_resumed_and_exported(tmp_path, version):
     site = tmp_path / "site"
-    install = [sys.executable, "-m", "pip", "install", "-q", "--target", str(site), SPECIFIERS[version]]
-    subprocess.run(install, check=True)
+    install = [sys.executable, "-m", "pip", "install", "-q", "--target", str(site)]
+    # Older versions of transformers need an older huggingface_hub, and that an older datasets.
+    subprocess.run([*install, SPECIFIERS[version], "datasets"], check=True)
     (tmp_path / "sentences.txt").write_text("\n".join(make_sentences(64)))
     model = save_bert(tmp_path / "model")
     environment = os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{ROOT}", "HF_HUB_OFFLINE": "1"}
