@@ -174,7 +174,8 @@ class Collection:
         if similarity is None:
             queries, documents = (unit(x).astype(np.float32) for x in (queries, documents))
             similarity = _dot
-        cut, step = min(depth, len(documents)), max(1, PAIRS_AT_ONCE // len(documents))
+        cut = min(depth, len(documents))
+        step = max(1, PAIRS_AT_ONCE // len(documents))
         ranking = np.empty((len(queries), cut), dtype=np.int64)
         for start in range(0, len(queries), step):
             block: np.ndarray = np.array(similarity(queries[start : start + step], documents), np.float32)  # (step, D)
@@ -207,14 +208,16 @@ def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> Co
         UsageError: The file or a column does not exist, a query or document is blank, no document is relevant, or as
             `grade_in` and `judge`.
     """
-    path, negatives = Path(path), []
+    path = Path(path)
+    negatives = []
     judged: Judgments = {}
     for row in read_rows(path, PAIRS, option, optional=("negative",)):
         pair = as_sentence(row["query"], path, "query"), as_sentence(row["document"], path, "document")
         judge(judged, pair, grade_in(row, path, [name for name in row if name.strip().lower() in LIKE_GRADES]), path)
         if row["negative"] is not None:
             negatives.append(as_sentence(row["negative"], path, "negative"))
-    queries, documents = [query for query, _ in judged], [document for _, document in judged]
+    queries = [query for query, _ in judged]
+    documents = [document for _, document in judged]
     collection = Collection.of_pairs(path.name, queries, documents, negatives, list(judged.values()))
     if not collection.queries:
         raise UsageError(f"{path} has no relevant document", option=option)
@@ -275,7 +278,8 @@ def make_collection(
     same = np.array([index.get(query, -1) if shared_ids else -1 for query in kept])
     if itself := sum(document in grades[query] for query, document in zip(kept, same)):
         logger.warning(f"{name}: {counted(itself, 'relevant document')} with the id of the query, never found.")
-    texts, asked = [documents[document] for document in order], [queries[query] for query in kept]
+    texts = [documents[document] for document in order]
+    asked = [queries[query] for query in kept]
     right = [grades[query] for query in kept]
     digest = _sha256(asked, texts, [str(sorted(graded.items())) for graded in right], list(map(str, same)))
     return Collection(name, texts, asked, right, same, digest)

@@ -35,7 +35,7 @@ class Results:
         max_seq_length: Maximum number of tokens of a text; None for no limit.
         precision: fp32 or bf16.
         split: test or dev.
-        prompt: Text before every text; None for none.
+        prompt: Prompt prepended to each text; None for none.
         whitening: None, or `dimensions` (None for all) and `fitted_on`.
         similarity: What compares embeddings in STS and retrieval.
         classifier: Classifier of the transfer tasks.
