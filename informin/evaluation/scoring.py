@@ -305,7 +305,8 @@ def _score(
         assert searched is not None  # the task is a collection
         if whitening:
             both = whiten(np.concatenate([searched.queries, searched.documents]), whitening["dimensions"])
-            searched = _Searched(*np.split(both, [len(searched.queries)]))
+            number = len(searched.queries)
+            searched = _Searched(both[:number], both[number:])
         return _score_search(task, searched, None if is_cosine else model.similarity, bm25, language)
     except UndefinedScoreError as error:
         return {"score": None, **task.counts, "error": str(error)}

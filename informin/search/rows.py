@@ -40,8 +40,8 @@ def places_of(numbers: Sequence[int], rows: np.ndarray) -> np.ndarray:
     Raises:
         UsageError: A row does not exist.
     """
-    numbers = np.asarray(numbers, int)
-    missing = np.setdiff1d(numbers, rows)
+    wanted = np.asarray(numbers, int)
+    missing = np.setdiff1d(wanted, rows)
     if len(missing):
         raise UsageError(f"contains {missing[0]}, which is not in the index", option="rows")
-    return np.searchsorted(rows, numbers)
+    return np.searchsorted(rows, wanted)
