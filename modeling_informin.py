@@ -33,7 +33,6 @@ from transformers.utils import ModelOutput, cached_file
 HEAD_FILE = "projection_head/model.safetensors"
 ADAPTER_FILE = "3_Dense/model.safetensors"  # the linear adapter
 HEADS = {"projection_head": "mlp", "lm_head": False}  # settings in config.informin that build heads, with defaults
-TRAINING_HEADS = {"lm_head": False}  # settings of an exported model
 POOLINGS = ("cls", "mean", "last")
 # Names of poolings in sentence-transformers. Version 2.2 rejects other modes than the first four, and turns mean_tokens
 # on if it is not listed.

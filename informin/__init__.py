@@ -7,29 +7,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from informin.adapters.linear import LinearAdapter
-    from informin.cli.train import recipe
-    from informin.jobs.distill import distill
-    from informin.jobs.embed import embed
-    from informin.jobs.evaluate import evaluate
-    from informin.jobs.fit import fit
-    from informin.models.opening import load_model
-    from informin.models.speed import speed_up
-    from informin.objectives import (
-        AttentionMI,
-        Contrast,
-        Decorrelation,
-        Distillation,
-        GuidedSimilarity,
-        MaskedLM,
-        Reconstruction,
-        Replay,
-        SelfContrast,
-        Term,
-    )
-    from informin.search.index import Index
-    from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
-    from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+    from informin.adapters.linear import LinearAdapter as LinearAdapter
+    from informin.cli.train import recipe as recipe
+    from informin.jobs.distill import distill as distill
+    from informin.jobs.embed import embed as embed
+    from informin.jobs.evaluate import evaluate as evaluate
+    from informin.jobs.fit import fit as fit
+    from informin.models.opening import load_model as load_model
+    from informin.models.speed import speed_up as speed_up
+    from informin.objectives import AttentionMI as AttentionMI
+    from informin.objectives import Contrast as Contrast
+    from informin.objectives import Decorrelation as Decorrelation
+    from informin.objectives import Distillation as Distillation
+    from informin.objectives import GuidedSimilarity as GuidedSimilarity
+    from informin.objectives import MaskedLM as MaskedLM
+    from informin.objectives import Reconstruction as Reconstruction
+    from informin.objectives import Replay as Replay
+    from informin.objectives import SelfContrast as SelfContrast
+    from informin.objectives import Term as Term
+    from informin.search.index import Index as Index
+    from modeling_informin import BertForInforMinCL as BertForInforMinCL
+    from modeling_informin import RobertaForInforMinCL as RobertaForInforMinCL
+    from trainer_informin import InforMinTrainer as InforMinTrainer
+    from trainer_informin import InforMinTrainingArguments as InforMinTrainingArguments
+
 
 __version__ = "0.3.0"
 _MODULES = {
@@ -57,31 +58,7 @@ _MODULES = {
     "recipe": "informin.cli.train",
     "speed_up": "informin.models.speed",
 }
-__all__ = [
-    "AttentionMI",
-    "BertForInforMinCL",
-    "Contrast",
-    "Decorrelation",
-    "Distillation",
-    "GuidedSimilarity",
-    "Index",
-    "InforMinTrainer",
-    "InforMinTrainingArguments",
-    "LinearAdapter",
-    "MaskedLM",
-    "Reconstruction",
-    "Replay",
-    "RobertaForInforMinCL",
-    "SelfContrast",
-    "Term",
-    "distill",
-    "embed",
-    "evaluate",
-    "fit",
-    "load_model",
-    "recipe",
-    "speed_up",
-]
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str):

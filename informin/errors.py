@@ -35,7 +35,10 @@ class UsageError(InforMinError, ValueError):
     exit_code = 2
 
     def __init__(self, found: str, *, option: str | None = None, needed: str | None = None, fix: str | None = None):
-        self.found, self.option, self.needed, self.fix = found, option, needed, fix
+        self.found = found
+        self.option = option
+        self.needed = needed
+        self.fix = fix
         problem = f"`{option}` {found}" if option else found
         if needed:
             problem += f"; expected {needed}"

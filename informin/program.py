@@ -1,4 +1,4 @@
-"""What all commands share: the parser, signals as exceptions, exit codes, progress bars, and several processes.
+"""What all commands share: the parser, signals as exceptions, exit codes, progress bars, and distributed runs.
 
 Exit codes: 0, 1 for a failure, 2 for wrong options or files, and 128 + the signal's number (130 for Ctrl-C, 143 for
 SIGTERM). Imports neither torch nor transformers at module level.
@@ -103,7 +103,8 @@ def raise_on_signals() -> None:
     Further signals within a second are ignored, so that they cannot interrupt the cleanup. Signals that this process
     ignores stay ignored, such as SIGHUP under nohup.
     """
-    process, last = os.getpid(), -inf
+    process = os.getpid()
+    last = -inf
 
     def interrupt(number, _frame):
         nonlocal last

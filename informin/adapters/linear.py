@@ -79,7 +79,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     It takes seconds, needs only texts without labels, and works on the output of any model, including an API. The
     defaults are those of `TASKS["search"]`: fit on the documents, and send queries through the same map. It helps where
     queries resemble the documents, and can hurt where they are questions. For clusters, labels and near-duplicates, use
-    ``LinearAdapter(**TASKS["clustering"])``. Use about 300 texts or more.
+    ``LinearAdapter(**TASKS["clustering"])``. Use about 300 texts or more for search, and 500 or more for clusters.
 
     Args:
         n_neighbors: Number of neighbors of each row. Fewer if there are fewer rows.
@@ -141,7 +141,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def fit(self, X, y=None) -> "LinearAdapter":
         """Fit the map on embeddings.
 
-        With several processes (`accelerate launch`), every process passes the same X, and the work is shared.
+        In a distributed run (`accelerate launch`), every process passes the same X, and the work is shared.
 
         Args:
             X: (n, d) embeddings of any scale, such as a NumPy array or a memory map. Rows of zeros are ignored, and so
@@ -199,7 +199,8 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         check_is_fitted(self)
         X = self._validated(X, reset=False)
         adapted = np.empty((len(X), len(self.coef_)), dtype=X.dtype)
-        coef, intercept = torch.from_numpy(self.coef_.T), torch.from_numpy(self.intercept_)
+        coef = torch.from_numpy(self.coef_.T)
+        intercept = torch.from_numpy(self.intercept_)
         for start in range(0, len(X), CHUNK):
             rows = slice(start, start + CHUNK)
             x = unit_tensor(finite_rows(X, rows))

@@ -14,20 +14,24 @@ from informin.errors import UsageError
 from informin.neighbors import nearest_rows, neighbor_means, unit_tensor
 from informin.rows import CHUNK
 
-BIT_ROWS, BIT_ITERATIONS = 5_000, 50  # of `rotation_for_bits`
+BIT_ROWS = 5_000  # of `rotation_for_bits` at most
+BIT_ITERATIONS = 50  # of `rotation_for_bits`
 
 
 def mean_of_units(X: np.ndarray) -> tuple[Tensor, np.ndarray, int]:
     """Return the mean (d,) of the distinct rows, scaled to unit length; their indices; and how many are not zero."""
-    total, keys = torch.zeros(X.shape[1], dtype=torch.float64), torch.zeros(len(X), GRIDS, dtype=torch.int64)
+    total = torch.zeros(X.shape[1], dtype=torch.float64)
+    keys = torch.zeros(len(X), GRIDS, dtype=torch.int64)
     for rows, x in _local_units(X):
         total += x.sum(0)
         keys[rows] = copy_keys(x)
-    total, all_keys = sum_over_processes(total), sum_over_processes(keys).numpy()
+    total = sum_over_processes(total)
+    all_keys = sum_over_processes(keys).numpy()
     distinct = distinct_rows(all_keys)
     count = int(all_keys[distinct].any(-1).sum())
     if count < all_keys.any(-1).sum():  # there are copies: add up again without them
-        kept, total = np.zeros(len(X), dtype=bool), torch.zeros_like(total)
+        kept = np.zeros(len(X), dtype=bool)
+        total = torch.zeros_like(total)
         kept[distinct] = True
         for rows, x in _local_units(X):
             total += x[torch.from_numpy(kept[rows])].sum(0)
@@ -65,7 +69,8 @@ def whitening_matrix(x: Tensor, k: int, power: float, regularization: float) -> 
     width = x.shape[1]
     if power == 0:
         return torch.eye(width, dtype=torch.float64)
-    scatter, times = torch.zeros(width, width, dtype=torch.float64), torch.zeros(len(x), dtype=torch.float64)
+    scatter = torch.zeros(width, width, dtype=torch.float64)
+    times = torch.zeros(len(x), dtype=torch.float64)
     for rows in local_blocks(len(x)):
         anchors = x[rows]
         indices, _ = nearest_rows(anchors, x, k, first=rows.start)
@@ -73,7 +78,8 @@ def whitening_matrix(x: Tensor, k: int, power: float, regularization: float) -> 
         cross = anchors.T @ sums
         scatter += k * anchors.T @ anchors - cross - cross.T
         times += torch.bincount(indices.flatten(), minlength=len(x))
-    scatter, times = sum_over_processes(scatter), sum_over_processes(times)
+    scatter = sum_over_processes(scatter)
+    times = sum_over_processes(times)
     scatter += x.T @ (times[:, None] * x)
     values, vectors = torch.linalg.eigh(scatter)
     values = values.clamp(min=0)
@@ -128,7 +134,8 @@ def rotation_for_bits(x: Tensor, random_state: int) -> Tensor:
     Source:
         Gong & Lazebnik (2011), "Iterative Quantization: A Procrustean Approach to Learning Binary Codes", section 2.2.
     """
-    random, width = check_random_state(random_state), x.shape[1]
+    random = check_random_state(random_state)
+    width = x.shape[1]
     sample = x[torch.from_numpy(random.permutation(len(x))[:BIT_ROWS])]
     rotation = torch.linalg.qr(torch.from_numpy(random.normal(size=(width, width)))).Q
     for _ in range(BIT_ITERATIONS):

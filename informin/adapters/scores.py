@@ -15,11 +15,16 @@ from informin.errors import UsageError
 from informin.neighbors import nearest_rows, neighbor_means, nonzero, unit_tensor
 from informin.rows import raise_if_not_finite, read_rows
 
-FEWEST, SAMPLE = 100, 3_000  # texts: with fewer there are no scores, of more a sample is compared
-FEWEST_TOPICS, TEXTS_PER_TOPIC, FINER = 5, 6, 2**0.25  # the numbers of topics that are tried, each FINER times the last
-NEIGHBORS, SELF_WEIGHT = 10, 0.7  # of the averages in which topics are found
+FEWEST = 100  # texts: with fewer, scores are not measured
+SAMPLE = 3_000  # texts that are compared at most
+FEWEST_TOPICS = 5
+TEXTS_PER_TOPIC = 6  # at least, on average
+FINER = 2**0.25  # ratio between the numbers of topics that are tried
+NEIGHBORS = 10  # of a text, over which it is averaged before topics are found
+SELF_WEIGHT = 0.7  # of a text in its own average
 NEARLY_BEST = 0.9  # of the best silhouette: numbers of topics above it count. Selected in experiments/.
-RARE, PER_DECADE = 10, 8  # pairs behind the rarest probability, and probabilities for each factor of 10
+RARE = 10  # pairs behind the rarest probability
+PER_DECADE = 8  # probabilities for each factor of 10
 LARGEST = 1 - 1e-6  # cosine: the Fisher transformation of 1 is infinite
 
 
@@ -29,9 +34,9 @@ class UnrelatedScores:
 
     Attributes:
         texts: Number of texts in the collection.
-        probabilities: Probabilities, falling, that a random other text of the collection has another topic than a query
-            and a higher cosine to it.
-        cosines: The cosine for each of them.
+        probabilities: Probabilities in descending order. Each is the chance that an unrelated text of the collection,
+            drawn at random, has a higher cosine to a query than the cosine at the same place in `cosines`.
+        cosines: Cosines in ascending order.
     """
 
     texts: int
@@ -154,9 +159,11 @@ def _clusterings(tree: np.ndarray, rows: int) -> Iterator[np.ndarray]:
 def _tail(cosines: np.ndarray, weights: np.ndarray) -> tuple[list[float], list[float]]:
     """Return probabilities and cosines of the upper tail of pairs (n, n) with weights; the diagonal does not count."""
     others = ~np.eye(len(cosines), dtype=bool)
-    values, weights = cosines[others], weights[others]
+    values = cosines[others]
+    weights = weights[others]
     order = np.argsort(-values, kind="stable")
-    values, above = values[order], np.cumsum(weights[order])
+    values = values[order]
+    above = np.cumsum(weights[order])
     pairs = len(values)
     exponents = np.arange(0, np.log10(pairs / RARE), 1 / PER_DECADE)
     wanted = 10.0**-exponents

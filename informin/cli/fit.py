@@ -62,6 +62,8 @@ def work(args: argparse.Namespace) -> None:
     with processes():
         texts = list(read_texts(args.train_file, args.text_column)) if args.train_file else None
         options = {name: getattr(args, name) for name in FIT_OPTIONS}
-        result = fit(args.model_name, texts, **options, **model_options(args))
+        if args.model_name:
+            options |= model_options(args)
+        result = fit(args.model_name, texts, **options)
         result.save(args.output_dir, overwrite_output_dir=args.overwrite_output_dir)
         print(result)

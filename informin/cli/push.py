@@ -51,7 +51,8 @@ def work(args: argparse.Namespace) -> None:
     from informin.publishing.hub import add_results, prepare, push_folder
     from informin.publishing.published import check_export
 
-    folder, repo = args.model_name, args.hub_model_id
+    folder = args.model_name
+    repo = args.hub_model_id
     check_export(folder)
     if args.results:
         add_results(folder, args.results, trust_remote_code=args.trust_remote_code)

@@ -24,6 +24,7 @@ from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.geometry import unit
 from informin.evaluation.measures import SEARCH, Measure
 from informin.evaluation.ranking import per_query_scores
+from informin.evaluation.second_look import SecondLook
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.rows import top
 from informin.texts import as_sentence, read_rows
@@ -152,6 +153,7 @@ class Collection:
         depth: int = DEPTH,
         similarity: Similarity | None = None,
         words: Words | None = None,
+        second_look: SecondLook | None = None,
     ) -> np.ndarray:
         """Rank documents by their similarity to the query, and by their words. The query itself is left out.
 
@@ -164,6 +166,7 @@ class Collection:
             similarity: Function from embeddings (Q, d) and (D, d) to similarities (Q, D), such as the `similarity` of a
                 SentenceTransformer; None for the cosine.
             words: Words of the documents, whose scores are added as z-scores times `WORD_WEIGHT`; None for no words.
+            second_look: Token vectors that reorder the first documents, as in an index; needs `words`.
 
         Returns:
             (Q, K) indices, best first; K is the smaller of `depth` and D. -1 comes last where there are fewer.
@@ -171,7 +174,8 @@ class Collection:
         if similarity is None:
             queries, documents = (unit(x).astype(np.float32) for x in (queries, documents))
             similarity = _dot
-        cut, step = min(depth, len(documents)), max(1, PAIRS_AT_ONCE // len(documents))
+        cut = min(depth, len(documents))
+        step = max(1, PAIRS_AT_ONCE // len(documents))
         ranking = np.empty((len(queries), cut), dtype=np.int64)
         for start in range(0, len(queries), step):
             block: np.ndarray = np.array(similarity(queries[start : start + step], documents), np.float32)  # (step, D)
@@ -179,11 +183,13 @@ class Collection:
                 scores = words.scores(self.queries[start : start + step])
                 block = z_scores(block) + WORD_WEIGHT * z_scores(scores)
             highest = np.abs(block).max(1, keepdims=True)
-            block = (block / np.where(highest == 0, 1, ROUNDING * highest)).round()
-            for row, values in enumerate(block, start=start):
+            rounded = (block / np.where(highest == 0, 1, ROUNDING * highest)).round()
+            for row, values in enumerate(rounded, start=start):
                 if self.same[row] >= 0:
                     values[self.same[row]] = -np.inf
                 ranking[row] = top(values, cut)
+                if second_look is not None:
+                    ranking[row] = second_look.reordered(row, ranking[row], block[row - start])
         return ranking
 
 
@@ -202,14 +208,16 @@ def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> Co
         UsageError: The file or a column does not exist, a query or document is blank, no document is relevant, or as
             `grade_in` and `judge`.
     """
-    path, negatives = Path(path), []
+    path = Path(path)
+    negatives = []
     judged: Judgments = {}
     for row in read_rows(path, PAIRS, option, optional=("negative",)):
         pair = as_sentence(row["query"], path, "query"), as_sentence(row["document"], path, "document")
         judge(judged, pair, grade_in(row, path, [name for name in row if name.strip().lower() in LIKE_GRADES]), path)
         if row["negative"] is not None:
             negatives.append(as_sentence(row["negative"], path, "negative"))
-    queries, documents = [query for query, _ in judged], [document for _, document in judged]
+    queries = [query for query, _ in judged]
+    documents = [document for _, document in judged]
     collection = Collection.of_pairs(path.name, queries, documents, negatives, list(judged.values()))
     if not collection.queries:
         raise UsageError(f"{path} has no relevant document", option=option)
@@ -270,7 +278,8 @@ def make_collection(
     same = np.array([index.get(query, -1) if shared_ids else -1 for query in kept])
     if itself := sum(document in grades[query] for query, document in zip(kept, same)):
         logger.warning(f"{name}: {counted(itself, 'relevant document')} with the id of the query, never found.")
-    texts, asked = [documents[document] for document in order], [queries[query] for query in kept]
+    texts = [documents[document] for document in order]
+    asked = [queries[query] for query in kept]
     right = [grades[query] for query in kept]
     digest = _sha256(asked, texts, [str(sorted(graded.items())) for graded in right], list(map(str, same)))
     return Collection(name, texts, asked, right, same, digest)

@@ -1,4 +1,4 @@
-"""Development sets that training is scored on: pairs, labeled sentences, retrieval, and evaluations of your own."""
+"""Development sets that training is scored on: pairs, labeled sentences, retrieval, and custom evaluations."""
 
 import hashlib
 import math
@@ -13,10 +13,10 @@ import numpy as np
 
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.collections import Collection
+from informin.evaluation.custom import CustomEvaluation, custom_evaluation
 from informin.evaluation.encode import EmbeddingCache, Encode
 from informin.evaluation.labels import LabeledSentences
 from informin.evaluation.measures import KINDS, Measure
-from informin.evaluation.own import OwnEvaluation, own_evaluation
 from informin.evaluation.pairs import GradedPairs, load_pairs
 
 NEEDED = (
@@ -33,11 +33,11 @@ class Development:
 
     Attributes:
         sets: The sets with measures of this project.
-        own: Further evaluations; see `informin.evaluation.own`. Their scores are logged and can select the checkpoint.
+        own: Custom evaluations; see `informin.evaluation.custom`. Their scores are logged and can select a checkpoint.
     """
 
     sets: tuple[DevelopmentSet, ...]
-    own: tuple[OwnEvaluation, ...] = ()
+    own: tuple[CustomEvaluation, ...] = ()
 
     def __post_init__(self):
         for kind in KINDS:
@@ -58,7 +58,7 @@ class Development:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the set, or of the checksums of several sets and the names of your own evaluations."""
+        """SHA-256 of the set, or of the checksums of several sets and the names of custom evaluations."""
         sums = [*(one.sha256 for one in self.sets), *(f"own {one.name} {one.sha256}" for one in self.own)]
         return sums[0] if len(sums) == len(self.sets) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
@@ -116,12 +116,12 @@ def as_development(given: object) -> Development | None:
     named = list(given.items()) if isinstance(given, Mapping) else []
     several = list(given) if isinstance(given, list | tuple) else [given]
     sets: list[DevelopmentSet] = []
-    evaluations: list[OwnEvaluation] = []
+    evaluations: list[CustomEvaluation] = []
     for name, one in named or [(None, one) for one in several]:
         one = _as_set(one, str(name or "eval_dataset"))
         if isinstance(one, DevelopmentSet) and name is None:
             sets.append(one)
-        elif evaluation := own_evaluation(one, name and str(name)):
+        elif evaluation := custom_evaluation(one, name and str(name)):
             evaluations.append(evaluation)
         else:
             raise UsageError(f"has a {type(one).__name__}", option="eval_dataset", needed=NEEDED)

@@ -27,9 +27,11 @@ NEIGHBORS = 10
 FEWEST = 30  # sentences; with fewer, more than a third of the neighbors are kept by chance
 GENERAL = Path(__file__).parents[1] / "general_sentences.txt"
 MOST_GENERAL = 500  # sentences, a sample of that file
-SAMPLE, SEED = 2000, 42  # enough to measure kept neighbors to half a percentage point, in 64 MB
+SAMPLE = 2000  # enough to measure kept neighbors to half a percentage point, in 64 MB
+SEED = 42  # of samples
 NOT_SCORED = "not scored"
-CHANGED, FORGOT = "changed neighborhoods", "reduced general ability"  # the beginnings of two warnings
+CHANGED = "changed neighborhoods"  # the beginning of a warning
+FORGOT = "reduced general ability"  # the beginning of another warning
 # Thresholds of warnings, from runs on StackOverflow titles and Banking77 with all-MiniLM-L6-v2 and a weak encoder.
 # TORN, new / old neighbor distance: 0.91 to 1.10 if 1-NN accuracy stayed or rose, 1.20 to 1.90 if it fell by 6 to 14
 # points. FEW_KEPT, %: 89 to 93 if accuracy stayed, 54 to 73 if it fell, but also 54 for a weak encoder that gained 4
@@ -57,9 +59,9 @@ MAIN = {
     "neighbor_distance": "squared distance between texts that were each other's nearest, compared with all pairs",
     "stsb_dev": "agreement with people on how similar two general English sentences are; higher is better",
 }
-EXAMPLES, SHOWN = 20, 5
+EXAMPLES = 20
+SHOWN = 5
 LONGEST = 240  # characters of a sentence
-SEED = 42
 
 
 @dataclass(frozen=True)
@@ -112,10 +114,12 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
             f"Found {counted(len(texts), 'distinct sentence')}", needed=f"{FEWEST} or more to measure drift"
         )
     one, other = (embed_once(encode, [*texts, *(pairs.texts() if pairs else [])]) for encode in (old, new))
-    x, y = one(texts), other(texts)  # (N, d), (N, e)
+    x = one(texts)  # (N, d), (N, e)
+    y = other(texts)
     before, after = (nearest(unit(z), NEIGHBORS)[0] for z in (x, y))  # (N, 10)
     kept = shared_neighbors(before, after)
-    cosine, positives = geometry.rotated_cosine(x, y), mutual_pairs(before)
+    cosine = geometry.rotated_cosine(x, y)
+    positives = mutual_pairs(before)
     changes = {"neighbors_kept": 100 * float(kept.mean()) / NEIGHBORS, "rotated_cosine": float(cosine.mean())}
     in_old = {"neighbors_kept": 100.0, "rotated_cosine": 1.0} | layout(x, before, positives)
     in_new = changes | layout(y, after, positives)
@@ -158,7 +162,8 @@ def mean_squared_distance(x: np.ndarray) -> float:
 
 def mutual_pairs(neighbors: np.ndarray) -> np.ndarray:
     """Return the pairs (M, 2) of rows that are each other's nearest neighbor, from neighbors (N, k), nearest first."""
-    partner, rows = neighbors[:, 0], np.arange(len(neighbors))
+    partner = neighbors[:, 0]
+    rows = np.arange(len(neighbors))
     return np.stack([rows, partner], axis=1)[(partner[partner] == rows) & (rows < partner)]
 
 
@@ -240,19 +245,22 @@ def drift_warnings(old: Mapping[str, Any], new: Mapping[str, Any], trained: bool
     if shrunk or new["uniformity"] > max(ALL_ALIKE, old["uniformity"]):
         changes = f"effective rank {change('effective_rank')}, uniformity {change('uniformity')}; 0 if all are equal"
         warnings.append(f"collapsed the embeddings: {changes}. {less}")
-    near, before = new["neighbor_distance"], old["neighbor_distance"]
+    near = new["neighbor_distance"]
+    before = old["neighbor_distance"]
     if trained and near is not None and before is not None and near > TORN * before:
         warnings.append(
             f"moved neighbors apart: {change('neighbor_distance')}% of the mean squared distance over all pairs. "
             "In-batch negatives of one domain do this to an encoder that was already good. Score both encoders on "
             "labeled sentences before you replace the old one."
         )
-    if (kept := new["neighbors_kept"]) < FEW_KEPT:
+    kept = new["neighbors_kept"]
+    if kept < FEW_KEPT:
         warnings.append(
             f"{CHANGED}: sentences kept {kept:.1f}% of their {NEIGHBORS} nearest neighbors. "
             "For a weak encoder this can be an improvement, for a good one it usually is not."
         )
-    best, canary = old["stsb_dev"], new["stsb_dev"]
+    best = old["stsb_dev"]
+    canary = new["stsb_dev"]
     if best is not None and (canary is None or canary < best - FORGOTTEN):
         now = "has no score" if canary is None else f"fell to {canary:.2f}"
         warnings.append(f"{FORGOT}: STS-B dev {now} (before: {best:.2f}). {less}")
@@ -277,7 +285,8 @@ def neighbor_examples(sentences: Sequence[str], old: Encode, new: Encode) -> lis
     x, y = (unit(encode(sentences)) for encode in (old, new))
     before, after = (nearest(z, NEIGHBORS)[0] for z in (x, y))  # (N, 10)
     kept = shared_neighbors(before, after)
-    order, half = np.argsort(kept, kind="stable"), min(EXAMPLES, len(kept)) // 2
+    order = np.argsort(kept, kind="stable")
+    half = min(EXAMPLES, len(kept)) // 2
     rows = [*order[:half], *np.random.default_rng(SEED).permutation(order[half:])[:half]]
 
     def listed(row: int, neighbors: np.ndarray) -> list[dict]:

@@ -18,7 +18,8 @@ def bm25_search(collection: Collection, words: Words, depth: int = DEPTH) -> tup
         documents with equal scores share the first of their ranks.
     """
     shape = len(collection.queries), min(depth, len(collection.documents))
-    ranking, ranks = np.full(shape, -1), np.zeros(shape, dtype=np.int64)
+    ranking = np.full(shape, -1)
+    ranks = np.zeros(shape, dtype=np.int64)
     for row, query in enumerate(collection.queries):
         (scores,) = words.scores([query])
         scores[scores <= 0] = -np.inf  # has none of the words

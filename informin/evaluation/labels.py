@@ -87,7 +87,10 @@ def load_labels(
         UsageError: The file or a column does not exist, a text is not a string, no label is on two different sentences
             or all sentences have the same one.
     """
-    path, texts, labels, skipped = Path(path), [], [], 0
+    path = Path(path)
+    texts = []
+    labels = []
+    skipped = 0
     columns = [name.strip() for name in text_column.split(",")]
     for row in read_rows(path, [*columns, label_column], option):
         text = " ".join(as_sentence(row[name], path, name) for name in columns if row[name] is not None)

@@ -61,7 +61,8 @@ class LogisticPath:
             decrement = -(gradient * direction).sum(0)  # (F,)
             change = self.x @ direction
             step = self._line_search(masks, c, weights, values, direction, change, decrement)
-            weights, values = weights + step * direction, values + step * change
+            weights = weights + step * direction
+            values = values + step * change
             if bool((decrement.clamp(min=0).sqrt() <= TOLERANCE * (1 + weights[:-1].norm(dim=0))).all()):
                 break
         return weights, values, exact if factor is None else factor
@@ -89,7 +90,8 @@ class LogisticPath:
             solution += step * direction
             residual -= step * product
             preconditioned = _cholesky_solve(residual, factor)
-            previous, size = size, (residual * preconditioned).sum(0)
+            previous = size
+            size = (residual * preconditioned).sum(0)
             if bool((size <= 0.01 * start).all()):
                 break
             direction = preconditioned + size / previous.clamp(min=1e-30) * direction

@@ -68,7 +68,8 @@ def load_pairs(path: str | Path, option: str = "eval_pairs") -> GradedPairs:
     Raises:
         UsageError: A column is missing, a sentence is blank, a score is not a number, or all scores are equal.
     """
-    path, rows = Path(path), []
+    path = Path(path)
+    rows = []
     for row in read_rows(path, COLUMNS, option):
         first, second = (as_sentence(row[name], path, name) for name in COLUMNS[:2])
         rows.append((first, second, as_number(row["score"], path, "score")))
@@ -95,7 +96,8 @@ def score_pairs(encode: Encode, pairs: GradedPairs) -> dict[str, float]:
         UndefinedScoreError: See `embed_once` and `correlations`.
     """
     embedding = embed_once(encode, pairs.texts())
-    x, y = embedding(pairs.sentences1), embedding(pairs.sentences2)  # (N, d)
+    x = embedding(pairs.sentences1)  # (N, d)
+    y = embedding(pairs.sentences2)
     positives = positive(pairs.scores)
     return {
         "spearman": correlations(cosine(x, y), pairs.scores)["spearman"],
@@ -106,7 +108,8 @@ def score_pairs(encode: Encode, pairs: GradedPairs) -> dict[str, float]:
 
 def positive(scores: np.ndarray) -> np.ndarray:
     """Return a mask (N,) of the positive pairs, graded above 80% of the scale (on STS-B, above 4)."""
-    low, high = scores.min(), scores.max()
+    low = scores.min()
+    high = scores.max()
     return scores > low + 0.8 * (high - low)
 
 

@@ -28,7 +28,8 @@ def per_query_scores(grades: np.ndarray, ideal: np.ndarray) -> dict[str, np.ndar
     Source:
         As in trec_eval: recip_rank, ndcg_cut, map_cut, recall, success. Järvelin & Kekäläinen (2002) for nDCG.
     """
-    hits, total = grades > 0, (ideal > 0).sum(1)  # (Q, K), (Q,)
+    hits = grades > 0  # (Q, K), (Q,)
+    total = (ideal > 0).sum(1)
     relevant = hits.cumsum(1)  # (Q, K), relevant documents up to each rank
     rank = np.arange(1, grades.shape[1] + 1)
     scores = {
@@ -59,8 +60,10 @@ def randomization_test(one: np.ndarray, other: np.ndarray, seed: int = 0) -> flo
         Smucker, Allan & Carterette (2007).
     """
     differences = one - other
-    source, step = np.random.default_rng(seed), max(1, SIGNS // len(differences))
-    least, above = abs(differences.sum()) - 1e-9, 0
+    source = np.random.default_rng(seed)
+    step = max(1, SIGNS // len(differences))
+    least = abs(differences.sum()) - 1e-9
+    above = 0
     for start in range(0, TRIALS, step):
         signs = source.choice([-1.0, 1.0], size=(min(step, TRIALS - start), len(differences)))
         above += int((np.abs(signs @ differences) >= least).sum())

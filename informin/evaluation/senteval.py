@@ -123,7 +123,8 @@ def chosen_tasks(wanted: Sequence[str], split: str) -> list[str]:
             needed = f"all, sts, transfer or names of these tasks: {', '.join(TASKS)}"
             raise UsageError(f"contains {word!r}", option="tasks", needed=needed)
         elif split != "test" and plain[key] in YEARS:
-            found, needed = f"contains {plain[key]}, which has no {split} split", "STS-B, SICK-R or transfer tasks"
+            found = f"contains {plain[key]}, which has no {split} split"
+            needed = "STS-B, SICK-R or transfer tasks"
             raise UsageError(found, option="tasks", needed=needed)
         else:
             chosen.add(plain[key])
@@ -169,10 +170,12 @@ def _load_stsb(folder: Path, split: str) -> StsTask:
 
 
 def _load_year(folder: Path, name: str) -> StsTask:
-    subsets, files = [], []
+    subsets = []
+    files = []
     for subset, count in YEARS[name].items():
         inputs, grades = (folder / "STS" / f"{name}-en-test" / f"STS.{kind}.{subset}.txt" for kind in ("input", "gs"))
-        pairs, scores = _lines(inputs), _lines(grades)
+        pairs = _lines(inputs)
+        scores = _lines(grades)
         _check(inputs, len(pairs), len(scores), "pairs, one for each grade")
         rows = []
         for pair, score in zip(pairs, scores):
@@ -187,7 +190,8 @@ def _load_year(folder: Path, name: str) -> StsTask:
 
 def _load_pairs(name: str, split: str, folder: Path, files: dict, columns: Sequence[str], header: int = 0) -> StsTask:
     file, count = files[split]
-    path, rows = folder / file, []
+    path = folder / file
+    rows = []
     for line in _lines(path)[header:]:
         row = dict(zip(columns, _fields(line, len(columns)), strict=True))
         rows.append((row["first"], row["second"], float(row["score"])))
@@ -204,7 +208,8 @@ def _load_transfer(folder: Path, name: str, split: str) -> TransferTask:
     }
     files, read, protocol, parts = layouts.get(name) or (BINARY[name], None, "nested", ())
     rows: list[tuple] = []
-    ends, paths = [0], [folder / file for file, _ in files]
+    ends = [0]
+    paths = [folder / file for file, _ in files]
     for label, (path, (_, count)) in enumerate(zip(paths, files)):  # without a function, each class has its own file
         rows += read(path) if read else [(label, _normalized(line)) for line in _lines(path)]
         _check(path, len(rows) - ends[-1], count, "examples")

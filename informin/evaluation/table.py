@@ -16,7 +16,6 @@ from informin.evaluation.ranking import TRIALS, randomization_test
 from informin.evaluation.results import COSINE, Results, load_all_results
 from informin.evaluation.senteval import GROUPS
 
-FORMATS = ("text", "markdown", "latex", "json")
 TITLES = {"sts": "STS, Spearman x 100", "transfer": "Transfer, accuracy x 100"}
 AVERAGE = "Avg"
 SIMILARITIES = {
@@ -119,12 +118,22 @@ def _baseline(name: str, rows: Sequence[Results], others: Sequence[Results]) -> 
 
 
 def _word_search(name: str, rows: Sequence[Results], line: Callable[[Results], Row]) -> list[Row]:
-    """Return the rows of smoothed vectors, of vectors and words, of BM25, and of its rank fusion with each model."""
+    """Return the rows of smoothed vectors, of vectors and words, of BM25, and of its rank fusion with each model.
+
+    Vectors and words have a second row, with a second look by token vectors.
+    """
     lines: list[Row] = []
     for results in rows:
-        entry, model = results.tasks.get(name, {}), model_label(results)
-        labels = {"smoothed": f"smoothed: {model}", "with_words": f"with words: {model}", "bm25": "BM25"}
-        for key, label in (labels | {"fused": f"rank fusion: BM25 + {model}"}).items():
+        entry = results.tasks.get(name, {})
+        model = model_label(results)
+        labels = {
+            "smoothed": f"smoothed: {model}",
+            "with_words": f"with words: {model}",
+            "second_look": f"with words and a second look: {model}",
+            "bm25": "BM25",
+            "fused": f"rank fusion: BM25 + {model}",
+        }
+        for key, label in labels.items():
             if key in entry and label not in [row.label for row in lines]:
                 lines.append(replace(line(replace(results, tasks={name: entry | entry[key]})), label=label))
     return lines
@@ -140,7 +149,8 @@ def _compared(
     rows: Sequence[Results], others: Sequence[Results], line: Callable[[Results], Row], seeds: bool
 ) -> list[Row]:
     """Return rows to compare with, rows, and their differences; with the mean of each block if they are seeds."""
-    before, after = list(map(line, others)), list(map(line, rows))
+    before = list(map(line, others))
+    after = list(map(line, rows))
     gains = [difference(row, other) for row, other in zip(after, before * len(after))]  # one for all, or one per row
     return [row for block in (before, after, gains) for row in (_with_mean(block) if seeds else block)]
 

@@ -33,7 +33,8 @@ def score_transfer(encode: Encode, task: TransferTask) -> dict:
     sides = [embedding(side) for side in task.sides]  # (N, d) each
     joined = sides[0] if len(sides) == 1 else np.hstack([np.abs(sides[0] - sides[1]), sides[0] * sides[1]])
     order = _order(task)
-    features, labels = torch.from_numpy(joined[order]), task.labels[order]
+    features = torch.from_numpy(joined[order])
+    labels = task.labels[order]
     test, dev = _nested(features, labels) if task.protocol == "nested" else _tested(features, labels, task)
     return {"score": 100 * float(dev if task.split == "dev" else test), "dev": 100 * float(dev), **task.counts}
 
@@ -51,7 +52,8 @@ def _nested(features: torch.Tensor, labels: np.ndarray) -> tuple[float, float]:
     inner = [[(train[fit], train[rest]) for fit, rest in _splits(labels[train])] for train, _ in outer]
     trains = [train for train, _ in outer] + [fit for folds in inner for fit, _ in folds]
     right = _correct(features, labels, _masks(labels, trains), GRID["nested"])
-    dev, test = [], []
+    dev = []
+    test = []
     for i, (_, held_out) in enumerate(outer):
         best, accuracy = _best(right, FOLDS + i * FOLDS, [rest for _, rest in inner[i]])
         dev.append(accuracy)

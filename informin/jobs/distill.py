@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 FEW = 1_000  # texts: with fewer, the table is worse than the model
 TIMED = 128  # texts that the model embeds again, to measure its speed
-FAILS = "not for pairs, thresholds, negation, or texts of another kind than these"
+FAILS = "not for pairs, thresholds, negation, or texts of another kind"
 
 
 @dataclass(repr=False)

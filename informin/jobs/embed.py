@@ -28,7 +28,7 @@ def embed(
 ) -> np.ndarray:
     """Embed texts. Texts that are too long for the model are truncated, which is logged once.
 
-    With several processes, all of them call this function, each embeds a share, and each gets all embeddings.
+    In a distributed run, all processes call this function. Each embeds a share, and gets all embeddings.
 
     Args:
         model: Hub id, folder, or SentenceTransformer. The options about loading concern a name or folder.

@@ -67,7 +67,7 @@ class FitResult:
     def save(self, output_dir: str | Path, *, overwrite_output_dir: bool = False) -> None:
         """Write the model with the adapter or, for embeddings alone, adapter.safetensors and the adapted documents.npy.
 
-        report.html shows examples of the texts; it is never published. With several processes, all of them call this
+        report.html shows examples of the texts; it is never published. In a distributed run, all processes call this
         function, and the first writes.
 
         Args:
@@ -147,7 +147,8 @@ def fit(
 
     Args:
         model: Hub id, folder, or SentenceTransformer. The options about loading concern a name or folder.
-        texts: N texts: a list, or another iterable of strings. A model needs them; 300 or more are useful.
+        texts: N texts: a list, or another iterable of strings. A model needs them. Use 300 or more for search,
+            and 500 or more for clustering.
         task: `clustering`, also for labels and near-duplicates; or `search`, for queries that resemble the texts.
         embeddings: (N, d) embeddings of the texts, or a file of them (.npy, .parquet or .safetensors). Without a model,
             they can be from any source. With one, they must be this model's, and save the time to embed.
@@ -180,6 +181,8 @@ def fit(
     if model is None:
         if vectors is None:
             raise UsageError("is missing", option="model_name", fix="Give a model with texts, or `embeddings`.")
+        for option in loading:
+            raise UsageError("is set without a model", option=option, fix="Give the model, or leave the option out.")
         if texts is not None:
             check_rows(vectors, texts)
     elif not texts:

@@ -51,7 +51,7 @@ def model_sha256(model: SentenceTransformer, prompt: str | None = None) -> str:
 
     Args:
         model: The model.
-        prompt: Text before every text; None for the model's own prompts.
+        prompt: Prompt prepended to each text; None for the model's own prompts.
     """
     prompts = [model.prompts, model.default_prompt_name] if prompt is None else prompt
     parts = [weights_sha256(model), settings_sha256(model), model.max_seq_length, source_of(model).bf16, prompts]

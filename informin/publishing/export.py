@@ -173,7 +173,8 @@ def _is_plain(model: Any, folder: Path) -> bool:
     """Return whether the older files can describe a model that was saved in a folder."""
     if [type(module).__name__ for module in model] not in MODULES or not (folder / "config.json").is_file():
         return False
-    settings, pooling = read_json(folder / "sentence_bert_config.json"), model[1]
+    settings = read_json(folder / "sentence_bert_config.json")
+    pooling = model[1]
     maps = [module for module in model if type(module).__name__ == "Dense"]
     linear = all(type(one.activation_function) is nn.Identity and one.bias and not one.use_residual for one in maps)
     return linear and set(settings) <= set(USUAL) and pooling.pooling_mode in NAMES and pooling.include_prompt
@@ -200,7 +201,8 @@ def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | No
         "default_prompt_name": model.default_prompt_name,
         "similarity_fn_name": model.similarity_fn_name,
     }
-    width, longest = pooling.get_embedding_dimension(), model.max_seq_length
+    width = pooling.get_embedding_dimension()
+    longest = model.max_seq_length
     without = has_pooler(type(transformer.auto_model)) and transformer.auto_model.pooler is None
     files = sentence_transformers_files(settings | {"sentence_transformers": source}, width, longest, without)
     for name, values in files.items():

@@ -26,7 +26,8 @@ from informin.records import FITTED, TRAINING, RunRecord
 logger = logging.getLogger(__name__)
 
 CREATION = "initial commit"  # title of the commit that the Hub makes for whoever creates a repository
-MODEL, SPACE = "model", "space"  # kinds of repositories
+MODEL = "model"  # a kind of repository
+SPACE = "space"  # another kind
 SPACE_TAG = "informin-cl-search"  # in the metadata of the Spaces of this project
 TOKEN_HELP = "Create a token with write access in your Hub settings, then run `hf auth login` or set HF_TOKEN."
 OLD = ("report.json",)  # with sentences; earlier versions published it
@@ -195,7 +196,7 @@ def add_results(folder: str | Path, files: Sequence[str | Path], *, trust_remote
         trust_remote_code: Run the model's own code, if it needs it to be loaded.
 
     Raises:
-        UsageError: The folder is no output of training, or results belong to another model or were computed with other
+        UsageError: The folder is not an output of training, or results belong to another model or other
             settings.
     """
     folder = Path(folder)
@@ -204,7 +205,8 @@ def add_results(folder: str | Path, files: Sequence[str | Path], *, trust_remote
     if record is None:
         raise UsageError("is set, but only the card of a trained model has a table of scores", option="results")
     model = load_model(folder, device="cpu", trust_remote_code=trust_remote_code)
-    ours, base = weights_sha256(model), (record.base_model or {}).get("weights_sha256")
+    ours = weights_sha256(model)
+    base = (record.base_model or {}).get("weights_sha256")
     default = model.prompts.get(model.default_prompt_name or "", "")
     usual = {"max_seq_length": model.max_seq_length, "prompt": record.options.get("prompt", default) or None}
     usual["pooler"] = pooler_of(model)
@@ -212,11 +214,14 @@ def add_results(folder: str | Path, files: Sequence[str | Path], *, trust_remote
     for results in load_all_results(files):
         seed = _other_seed(results, record)
         if results.weights_sha256 == ours:
-            place, name = "model.json", "this model"
+            place = "model.json"
+            name = "this model"
         elif results.weights_sha256 == base:
-            place, name = f"base-{results.pooler}.json", "before training"
+            place = f"base-{results.pooler}.json"
+            name = "before training"
         elif seed is not None:
-            place, name = f"other_seeds/seed{seed}.json", f"seed {seed}"
+            place = f"other_seeds/seed{seed}.json"
+            name = f"seed {seed}"
         else:
             needed = f"the weights of {folder}, of its source model or of another seed of the run"
             raise UsageError(f"has results of another model ({results.model})", option="results", needed=needed)

@@ -32,7 +32,8 @@ class _AllModules(nn.Module):
 
     def __init__(self, model: SentenceTransformer, names: list[str]):
         super().__init__()
-        self.steps, self.names = nn.ModuleList(model), names
+        self.steps = nn.ModuleList(model)
+        self.names = names
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         features = dict(zip(self.names, inputs))
@@ -50,7 +51,7 @@ def export_onnx(folder: str | Path) -> Path:
         folder: An exported folder whose first module is a Transformer.
 
     Raises:
-        SaveError: The file gives other embeddings than the model.
+        SaveError: The embeddings of the file differ from those of the model.
     """
     import onnx
     from onnxruntime import InferenceSession
@@ -82,7 +83,7 @@ def export_onnx(folder: str | Path) -> Path:
         onnx.save(model_proto, new)
         embeddings = InferenceSession(new).run([OUTPUTS[1]], {name: x.numpy() for name, x in inputs.items()})[0]
         if not np.abs(embeddings - model.encode(TEXTS)).max() <= TOLERANCE:  # also true for NaN
-            raise SaveError("The ONNX file gives other embeddings than the model, and was deleted")
+            raise SaveError("The embeddings of the ONNX file differ from those of the model. The file was deleted")
         Path(folder, QUANTIZED).unlink(missing_ok=True)  # of other weights, maybe
     return path
 

@@ -85,7 +85,7 @@ def check_export(folder: str | Path) -> None:
     """Check that a folder can be published.
 
     Raises:
-        UsageError: It is no exported model or is a checkpoint, contains links, names a path of this machine, or has
+        UsageError: It is not an exported model or is a checkpoint, contains links, names a path of this machine, or has
             weights that are NaN or infinite.
     """
     folder = Path(folder)
@@ -94,7 +94,7 @@ def check_export(folder: str | Path) -> None:
         fix = f"Export it first: informin export --model_name {shlex.quote(str(folder))} --output_dir NEW_FOLDER"
         raise UsageError(f"{folder} is a checkpoint of a run", option="model_name", needed=EXPORTED, fix=fix)
     if not any((folder / name).is_file() for name in (TRAINING, FITTED)) or not (folder / "modules.json").is_file():
-        raise UsageError(f"{folder} is no exported model", option="model_name", needed=EXPORTED)
+        raise UsageError(f"{folder} is not an exported model", option="model_name", needed=EXPORTED)
     files = published_files(folder)
     for path in (path for path in files if path.suffix == ".safetensors"):
         raise_if_not_finite(load_file(folder / path), str(folder / path))

@@ -15,8 +15,8 @@ from informin.evaluation.measures import KINDS
 from informin.evaluation.results import Results
 from informin.evaluation.senteval import HUB_DATA, STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.table import render
-from informin.files import read_json
-from informin.outputs import save_text
+from informin.files import last_name, read_json
+from informin.outputs import PREFIX, save_text
 from informin.publishing.card import tables
 from informin.publishing.card.tables import escape, escaped, in_quotes, worse_after_training, worse_by_drift
 from informin.publishing.origin import is_hub_id
@@ -112,11 +112,9 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     if record is None:
         raise UsageError(f"{folder} has no record of a run or a fit, so it has no model card", option="model_name")
     base = record.base_model or {"name": "encoder"}
-    method = record.objective["name"] if isinstance(record, RunRecord) else record.task
-    start = re.sub(r"[^\w.-]", "-", base["name"].rpartition("/")[2])
     hub_id = base["hub_id"] if is_hub_id(base.get("hub_id")) else None
     shown = {
-        "name": escape(repo.rpartition("/")[2] if repo else f"{start}-{method}"),
+        "name": escape(repo.rpartition("/")[2] if repo else last_name(folder).removeprefix(PREFIX)),
         "base": f"[{hub_id}](https://huggingface.co/{hub_id})" if hub_id else f"`{escape(base['name'])}`",
         "repo": in_quotes(repo or UNPUBLISHED),
         "published": bool(repo),
@@ -131,7 +129,8 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
 
 def _fit_card(folder: Path, record: FitRecord, shown: dict[str, Any]) -> ModelCard:
     """Return the card of a model with a linear adapter, or of a static model."""
-    drift, is_static = record.drift, record.kind == STATIC
+    drift = record.drift
+    is_static = record.kind == STATIC
     label = "static" if is_static else "adapted"
     return ModelCard.from_template(
         card_data(record, ["informin-cl", "static-embeddings" if is_static else "linear-adapter"]),
@@ -145,9 +144,12 @@ def _fit_card(folder: Path, record: FitRecord, shown: dict[str, Any]) -> ModelCa
 
 def _run_card(folder: Path, record: RunRecord, shown: dict[str, Any]) -> ModelCard:
     """Return the card of a trained model."""
-    results, data, drift = tables.load_added_results(folder), record.data or {}, record.drift
+    results = tables.load_added_results(folder)
+    data = record.data or {}
+    drift = record.drift
     scores = eval_results(results.model) if results.model else None
-    title, name = record.objective["title"], record.objective["name"]
+    title = record.objective["title"]
+    name = record.objective["name"]
     metadata = card_data(
         record,
         [

@@ -24,7 +24,8 @@ from informin.records import RunRecord
 # Characters with a meaning in Markdown. An underscore within a word and brackets without a link target have none.
 MARKUP = re.compile(r"[\\`*<>|~$]|\](?=\()|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
 ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
-BEFORE, AFTER = "before training", "this model"
+BEFORE = "before training"
+AFTER = "this model"
 GROUP_TITLES = {"sts": "STS", "transfer": "transfer"}
 STSB_DEV = MEASURES["stsb_dev"]
 SECTION = "[Changes to the embeddings](#changes-to-the-embeddings)"
@@ -103,7 +104,8 @@ def pooling_name(pooler: str) -> str:
 def worse_after_training(record: RunRecord, results: AddedResults) -> Iterator[str]:
     """Yield the scores and measures by which training made the model worse, each as a sentence."""
     chosen = {entry["step"]: entry for entry in record.history}
-    old, new = chosen.get(0, {}), chosen.get(record.kept_step, {})
+    old = chosen.get(0, {})
+    new = chosen.get(record.kept_step, {})
     for data in record.development_sets:
         name, measure = next(iter(KINDS[data["kind"]].items()))
         yield from _lower(f"{measure.title} on {data['name']}", measure, old.get(name), new.get(name))

@@ -1,4 +1,4 @@
-"""Evaluation with a function of your own, with an evaluator of sentence-transformers, or of a set with a name."""
+"""Evaluation with a custom function, with an evaluator of sentence-transformers, or of a set with a name."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from informin.evaluation.measures import Measure
 
 
 @dataclass(frozen=True)
-class OwnEvaluation:
+class CustomEvaluation:
     """Scores that a function computes from embeddings.
 
     Attributes:
@@ -62,7 +62,7 @@ class OwnEvaluation:
         return {name: scores[name] for name in self.measures or scores}
 
 
-def own_evaluation(given: Any, name: str | None = None) -> OwnEvaluation | None:
+def custom_evaluation(given: Any, name: str | None = None) -> CustomEvaluation | None:
     """Return the evaluation by a function, an evaluator of sentence-transformers, or a set that is given with a name.
 
     Args:
@@ -75,12 +75,12 @@ def own_evaluation(given: Any, name: str | None = None) -> OwnEvaluation | None:
     prefix = f"{name}_" if name else ""
     if isinstance(given, BaseEvaluator):
         named = name or str(getattr(given, "name", "") or type(given).__name__)
-        return OwnEvaluation(named, lambda encode: given(EncodingModel(encode)), prefix, evaluator=given)
+        return CustomEvaluation(named, lambda encode: given(EncodingModel(encode)), prefix, evaluator=given)
     if hasattr(given, "score") and name:
         measures = {f"{prefix}{key}": measure for key, measure in given.measures.items()}
-        return OwnEvaluation(name, given.score, prefix, measures, given.sha256)
+        return CustomEvaluation(name, given.score, prefix, measures, given.sha256)
     if callable(given) and not isinstance(given, type):
-        return OwnEvaluation(name or str(getattr(given, "__name__", type(given).__name__)), given, prefix)
+        return CustomEvaluation(name or str(getattr(given, "__name__", type(given).__name__)), given, prefix)
     return None
 
 
