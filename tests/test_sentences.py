@@ -18,8 +18,8 @@ def test_sample_has_each_kind_in_turn():
 
 
 def test_sentences_are_split_and_headings_left_out():
-    text = "One sentence is here. Another one\nfollows it: `code` in it.\n\nShort heading\n\n* a point of a list"
-    assert split(text) == ["One sentence is here.", "Another one follows it:", "a point of a list"]
+    text = "One sentence is here. Another one\nfollows it: `code` in it.\n\nShort heading\n\n* a longer point of a list"
+    assert split(text) == ["One sentence is here.", "Another one follows it:", "a longer point of a list"]
 
 
 @pytest.mark.parametrize("text", ["A copy is no negative.", "other embeddings than these", "a function of your own"])

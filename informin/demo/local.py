@@ -37,7 +37,7 @@ def cards_of(index: Index, query: str, k: int) -> "list[Card]":
             text=hit.text,
             score=f"{hit.score:.2f}",
             shares=share,
-            parts=f"vectors {hit.vector_score:.3f}, words {hit.word_score:.2f}",
+            parts=parts_of(hit),
             marked=spans,
             title=str(fields.pop("title", "")),
             url=str(fields.pop("url", "")),
@@ -49,8 +49,22 @@ def cards_of(index: Index, query: str, k: int) -> "list[Card]":
     return cards
 
 
+def parts_of(hit: Hit) -> str:
+    """Return what a score consists of as text."""
+    parts = [f"vectors {hit.vector_score:.3f}", f"words {hit.word_score:.2f}"]
+    if hit.token_score is not None:
+        parts.append(f"tokens {hit.token_score:.3f}")
+    return ", ".join(parts)
+
+
 def shares_of(index: Index, query: str, hits: list[Hit]) -> list[dict[str, float]]:
-    """Return the parts of each score that come from vectors and from words, as shares of the best score."""
+    """Return the parts of each score that come from vectors and from words, as shares of the best score.
+
+    With a second look, which reorders the hits, the whole score is one part.
+    """
+    if hits[0].token_score is not None:
+        best = max(hit.score for hit in hits)
+        return [{"tokens": max(0.0, hit.score / best)} if best > 0 else {} for hit in hits]
     words = index.words.scores([query])
     scale = index.record.word_weight / float(spread(words)[0, 0])
     mean = float(words.mean())

@@ -55,6 +55,8 @@ class DataArguments:
     )
 
     def __post_init__(self):
+        if isinstance(self.train_file, str):  # one file in a recipe
+            self.train_file = [self.train_file]
         if self.train_file and self.dataset_name:
             raise UsageError("is given together with `dataset_name`", option="train_file", fix="Use one of them.")
 

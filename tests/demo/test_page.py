@@ -1,6 +1,7 @@
 """The page of an index, and its server."""
 
 import urllib.request
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,7 @@ gr = pytest.importorskip("gradio")
 
 from informin.cli import search
 from informin.demo import local
-from informin.demo.local import cards_of, index_page, shares_of
+from informin.demo.local import cards_of, index_page, parts_of, shares_of
 from informin.demo.page import EXCERPT, MOST, STEP, Card, build_page, card_html, cards_html, number_of_hits
 from informin.evaluation.words import z_scores
 from informin.search.index import Index
@@ -71,6 +72,13 @@ def test_bar_is_split_as_the_score_is(index):
         if (parts > 0).all():
             np.testing.assert_allclose([share["vectors"], share["words"]], parts / hits[0].score, atol=1e-5)
         assert 0 <= share["words"] <= share["vectors"] + share["words"] <= 1 + 1e-6
+
+
+def test_score_of_a_second_look_is_one_part(index):
+    hits = [replace(hit, token_score=0.5) for hit in index.search("two dogs", 3)]
+    assert [list(share) for share in shares_of(index, "two dogs", hits)] == [["tokens"]] * 3
+    assert shares_of(index, "two dogs", hits)[0]["tokens"] == 1
+    assert parts_of(hits[0]).endswith("tokens 0.500")
 
 
 def test_page_answers_queries(index):

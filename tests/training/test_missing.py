@@ -57,3 +57,7 @@ def test_run_may_download_if_the_hub_answers(monkeypatch):
 
 def test_path_that_does_not_exist_is_missing():
     assert named(DataArguments(train_file=["texts.txt"]), {"model_name": "./no/such/folder"}, False) == ["model_name"]
+
+
+def test_one_file_of_a_recipe_is_one_source():
+    assert DataArguments(train_file="texts.txt").train_file == ["texts.txt"]
