@@ -30,7 +30,7 @@ from informin.evaluation.tokens import (
     Projection,
     Tokens,
     TokenVectors,
-    length_free_z_scores,
+    length_corrected_z_scores,
 )
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.files import last_name
@@ -63,7 +63,7 @@ class Look:
 
     Attributes:
         power: Power of the inverse document frequency that weights the query's tokens; 0 for none.
-        without_trend: Whether the trend with the length is removed.
+        without_trend: Whether half of the trend with the length is removed.
         among: The texts of the z-scores: `all` or `candidates`.
         weight: Weight of the z-scores.
         candidates: Number of texts that are reordered.
@@ -159,7 +159,7 @@ class Cosines:
         scores = self.token_scores(look)
         lengths = self.lengths if look.without_trend else np.ones_like(self.lengths)
         if look.among == "all":
-            added = np.array([length_free_z_scores(*query, most) for query in zip(scores, lengths)])[:, kept]
+            added = np.array([length_corrected_z_scores(*query, most) for query in zip(scores, lengths)])[:, kept]
         else:
             added = z_scores(scores[:, kept])
         first = self.cell.first[:, kept]
@@ -281,7 +281,7 @@ def settings_of(cell: Cell) -> dict[str, np.ndarray]:
             for without_trend in (True, False):
                 look = Look(power, without_trend, among)
                 for weight in WEIGHTS:
-                    name = f"{among}, IDF^{power}, {'no trend' if without_trend else 'trend'}, {weight}"
+                    name = f"{among}, IDF^{power}, {'half of the trend' if without_trend else 'trend'}, {weight}"
                     rows[name] = cell.ndcg(ranking(replace(look, weight=weight)))
     return rows
 

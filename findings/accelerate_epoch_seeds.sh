@@ -6,9 +6,9 @@
 #   e. Runs of several epochs whose seeds are neighbors read the same batches, one epoch apart, so they are not
 #   independent repetitions. Seeds that are further apart than the number of epochs share nothing.
 # Output seen:
-#   seed 1, epoch 1: [0, 4, 7, 2, 6, 5, 1, 3]
-#   seed 1, epoch 2: [5, 1, 6, 4, 2, 7, 3, 0]
-#   seed 2, epoch 1: [5, 1, 6, 4, 2, 7, 3, 0]
+#   seed 1, epoch 1: [5, 4, 2, 6, 7, 3, 1, 0]
+#   seed 1, epoch 2: [0, 4, 7, 2, 6, 5, 1, 3]
+#   seed 2, epoch 1: [0, 4, 7, 2, 6, 5, 1, 3]
 # Exit code: 0 if the behavior is as stated, 1 if it changed, 2 if the installation failed.
 set -u
 folder=$(mktemp -d)

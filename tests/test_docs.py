@@ -22,6 +22,10 @@ OTHERS = {
     "no-deps",
     "require-hashes",
     "check",
+    "lines",
+    "numeric-suffixes",
+    "suffix-length",
+    "additional-suffix",
 }
 OTHERS |= {"help", "config", "recipe", "machine_rank", "main_process_ip", "rdzv_backend", "rdzv_endpoint", "import"}
 

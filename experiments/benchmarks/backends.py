@@ -1,4 +1,4 @@
-"""The adapt recipe with the native backend, as a SentenceTransformer, and with LoRA.
+"""The adapt recipe with all weights and with LoRA.
 
     python -m experiments.benchmarks.backends --model_name MODEL --data_dir ../shared/data --cache CACHE [--seeds 1 2 3]
     python -m experiments.benchmarks.backends ... --data stackoverflow --seeds 11 --rows LoRA --rates 5e-5 2e-4 5e-4
@@ -20,8 +20,7 @@ from experiments.benchmarks.report import in_process, report
 LORA_RATE = 2e-4
 ROWS = {
     "native": {},
-    "SentenceTransformer": {"backend": "st"},
-    "LoRA": {"backend": "st", "lora_r": 16},
+    "LoRA": {"lora_r": 16},
 }
 MEASURES = {
     "one_nn": "1-NN",

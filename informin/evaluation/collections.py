@@ -24,6 +24,7 @@ from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.geometry import unit
 from informin.evaluation.measures import SEARCH, Measure
 from informin.evaluation.ranking import per_query_scores
+from informin.evaluation.second_look import SecondLook
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.rows import top
 from informin.texts import as_sentence, read_rows
@@ -152,6 +153,7 @@ class Collection:
         depth: int = DEPTH,
         similarity: Similarity | None = None,
         words: Words | None = None,
+        second_look: SecondLook | None = None,
     ) -> np.ndarray:
         """Rank documents by their similarity to the query, and by their words. The query itself is left out.
 
@@ -164,6 +166,7 @@ class Collection:
             similarity: Function from embeddings (Q, d) and (D, d) to similarities (Q, D), such as the `similarity` of a
                 SentenceTransformer; None for the cosine.
             words: Words of the documents, whose scores are added as z-scores times `WORD_WEIGHT`; None for no words.
+            second_look: Token vectors that reorder the first documents, as in an index; needs `words`.
 
         Returns:
             (Q, K) indices, best first; K is the smaller of `depth` and D. -1 comes last where there are fewer.
@@ -180,11 +183,13 @@ class Collection:
                 scores = words.scores(self.queries[start : start + step])
                 block = z_scores(block) + WORD_WEIGHT * z_scores(scores)
             highest = np.abs(block).max(1, keepdims=True)
-            block = (block / np.where(highest == 0, 1, ROUNDING * highest)).round()
-            for row, values in enumerate(block, start=start):
+            rounded = (block / np.where(highest == 0, 1, ROUNDING * highest)).round()
+            for row, values in enumerate(rounded, start=start):
                 if self.same[row] >= 0:
                     values[self.same[row]] = -np.inf
                 ranking[row] = top(values, cut)
+                if second_look is not None:
+                    ranking[row] = second_look.reordered(row, ranking[row], block[row - start])
         return ranking
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling
 
-from informin.distributed import gather_objects, rank
+from informin.distributed import gather_objects, rank, world_size
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.collections import DEPTH, Collection, Similarity, load_retrieval
 from informin.evaluation.encode import EmbeddingCache, Encode, embed_once, whiten, whitened
@@ -21,13 +21,16 @@ from informin.evaluation.fusion import FUSION_DEPTH, bm25_search, fused_ranking
 from informin.evaluation.labels import LABEL_COLUMNS, LabeledSentences, load_labels
 from informin.evaluation.pairs import correlations, cosine
 from informin.evaluation.results import COSINE, Results, checksums, environment
+from informin.evaluation.second_look import SecondLook
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
+from informin.evaluation.tokens import embed_documents, embed_queries
 from informin.evaluation.transfer import score_transfer
 from informin.evaluation.words import Words, language_name
 from informin.models.checksums import weights_sha256
 from informin.models.embedding import embed, side_prompt, width_of
 from informin.models.opening import name_of, source_of
 from informin.models.pooling import NAMES
+from informin.models.token_vectors import has_token_vectors
 from informin.neighbors import smooth_rows
 from informin.rows import unit_rows
 
@@ -140,7 +143,8 @@ def score_model(
     """Score a model on every task, one after the other, and save each as soon as it is finished.
 
     STS and retrieval compare embeddings with the similarity of the model. Texts of an earlier task are not encoded
-    again. All processes must make the same call.
+    again, except for retrieval. Retrieval is also scored with a second look by token vectors, if the model has them,
+    nothing is whitened, and there is one process. All processes must make the same call.
 
     Args:
         model: The model.
@@ -179,13 +183,13 @@ def score_model(
     for name in pending:
         task = tasks.data[name]
         start = time.perf_counter()
+        searched = None
         if isinstance(task, Collection):
-            encode["query"](task.queries)
-            encode["document"](task.documents)
+            searched = _embed_collection(model, task, encode, chosen, results, batch_size)
         else:
             encode[None](task.texts())
         encoded = time.perf_counter()
-        entry = _score(model, task, encode, results, bm25, language)
+        entry = _score(model, task, encode, searched, results, bm25, language)
         if isinstance(task, Collection):
             entry |= sides
         entry["seconds"] = {"encode": encoded - start, "score": time.perf_counter() - encoded}
@@ -252,10 +256,36 @@ def _finished(results: Results, name: str, tasks: Tasks, sides: dict, bm25: bool
     return is_same and (not bm25 or "fused" in entry)
 
 
+@dataclass(frozen=True)
+class _Searched:
+    """Embeddings (Q, d) and (D, d) of a collection, and its tokens, if the model has token vectors."""
+
+    queries: np.ndarray
+    documents: np.ndarray
+    second_look: SecondLook | None = None
+
+
+def _embed_collection(
+    model: SentenceTransformer,
+    collection: Collection,
+    encode: dict[str | None, EmbeddingCache],
+    prompts: dict[str | None, str | None],
+    results: Results,
+    batch_size: int,
+) -> _Searched:
+    """Embed the queries and documents of a collection, and their tokens in the same forward pass."""
+    if results.whitening or world_size() > 1 or not has_token_vectors(model):
+        return _Searched(encode["query"](collection.queries), encode["document"](collection.documents))
+    documents, tokens = embed_documents(model, collection.documents, prompts["document"], batch_size)
+    queries, asked = embed_queries(model, collection.queries, tokens.projection, prompts["query"], batch_size)
+    return _Searched(queries, documents, SecondLook(tokens, asked))
+
+
 def _score(
     model: SentenceTransformer,
     task: Task,
     encode: dict[str | None, EmbeddingCache],
+    searched: _Searched | None,
     results: Results,
     bm25: bool,
     language: str,
@@ -272,31 +302,31 @@ def _score(
         if isinstance(task, LabeledSentences):
             measures = task.score(texts)
             return {"score": measures["v_measure"], **task.counts, "measures": measures}
-        queries = encode["query"](task.queries)
-        documents = encode["document"](task.documents)
+        assert searched is not None  # the task is a collection
         if whitening:
-            both = whiten(np.concatenate([queries, documents]), whitening["dimensions"])
-            queries, documents = np.split(both, [len(queries)])
-        return _score_search(task, queries, documents, None if is_cosine else model.similarity, bm25, language)
+            both = whiten(np.concatenate([searched.queries, searched.documents]), whitening["dimensions"])
+            searched = _Searched(*np.split(both, [len(searched.queries)]))
+        return _score_search(task, searched, None if is_cosine else model.similarity, bm25, language)
     except UndefinedScoreError as error:
         return {"score": None, **task.counts, "error": str(error)}
 
 
 def _score_search(
-    collection: Collection,
-    queries: np.ndarray,
-    documents: np.ndarray,
-    similarity: Similarity | None,
-    fuse: bool,
-    language: str,
+    collection: Collection, searched: _Searched, similarity: Similarity | None, fuse: bool, language: str
 ) -> dict:
-    """Return the scores of the vectors, and those of smoothed vectors, of vectors and words, and of words alone."""
+    """Return the scores of the vectors, and those of smoothed vectors, of vectors and words, and of words alone.
+
+    Vectors and words are scored without and with a second look.
+    """
     words = Words.build(collection.documents, language)
-    rank = partial(collection.rank, queries, similarity=similarity)
+    documents = searched.documents
+    rank = partial(collection.rank, searched.queries, similarity=similarity)
     ranking = rank(documents, depth=FUSION_DEPTH if fuse else DEPTH)
     by_words, ranks = bm25_search(collection, words, FUSION_DEPTH)
     smooth = smooth_rows(unit_rows(documents))
     found = {"smoothed": rank(smooth), "with_words": rank(documents, words=words), "bm25": by_words}
+    if searched.second_look:
+        found["second_look"] = rank(documents, words=words, second_look=searched.second_look)
     if fuse:
         found["fused"] = fused_ranking(ranking, by_words, len(collection.documents), ranks)
     entry = collection.counts | _measured(collection, ranking)

@@ -118,13 +118,22 @@ def _baseline(name: str, rows: Sequence[Results], others: Sequence[Results]) -> 
 
 
 def _word_search(name: str, rows: Sequence[Results], line: Callable[[Results], Row]) -> list[Row]:
-    """Return the rows of smoothed vectors, of vectors and words, of BM25, and of its rank fusion with each model."""
+    """Return the rows of smoothed vectors, of vectors and words, of BM25, and of its rank fusion with each model.
+
+    Vectors and words have a second row, with a second look by token vectors.
+    """
     lines: list[Row] = []
     for results in rows:
         entry = results.tasks.get(name, {})
         model = model_label(results)
-        labels = {"smoothed": f"smoothed: {model}", "with_words": f"with words: {model}", "bm25": "BM25"}
-        for key, label in (labels | {"fused": f"rank fusion: BM25 + {model}"}).items():
+        labels = {
+            "smoothed": f"smoothed: {model}",
+            "with_words": f"with words: {model}",
+            "second_look": f"with words and a second look: {model}",
+            "bm25": "BM25",
+            "fused": f"rank fusion: BM25 + {model}",
+        }
+        for key, label in labels.items():
             if key in entry and label not in [row.label for row in lines]:
                 lines.append(replace(line(replace(results, tasks={name: entry | entry[key]})), label=label))
     return lines

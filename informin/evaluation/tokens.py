@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 # Selected in experiments/second_look.py.
 CANDIDATES = 50  # texts that are reordered
-TOKEN_WEIGHT = 0.3  # of the token score, as a z-score among all texts
+TOKEN_WEIGHT = 0.25  # of the token score, as a z-score among all texts
+TREND = 0.5  # fraction of the trend with the length that is removed: relevant texts are often longer, too
 DIRECTIONS = 64
 BYTES = DIRECTIONS + 4  # of a token, with its id
 BACKGROUND = 100  # texts that stand for all texts
@@ -166,9 +167,9 @@ class TokenVectors:
     def second_look(self, query: Tokens, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the token scores (P,) of P texts, and what they add to the scores of the index (P,).
 
-        The maximum over tokens grows with the length of a text. So the trend with the logarithm of the length is
-        removed, and the rest is a z-score among all texts, as the two other parts of the index's score. Trend, mean and
-        standard deviation are those of `BACKGROUND` texts at equal distances.
+        The maximum over tokens grows with the length of a text. So half of the trend with the logarithm of the length
+        is removed, and the rest is a z-score among all texts, as the two other parts of the index's score. Trend, mean
+        and standard deviation are those of `BACKGROUND` texts at equal distances.
 
         Args:
             query: What `embed_queries` returns for the query.
@@ -176,7 +177,7 @@ class TokenVectors:
         """
         both = np.append(places, self.background())
         scores = self.scores(query, both)
-        standard = length_free_z_scores(scores, self.lengths(both), len(places))
+        standard = length_corrected_z_scores(scores, self.lengths(both), len(places))
         return scores[: len(places)], TOKEN_WEIGHT * standard
 
     def background(self) -> np.ndarray:
@@ -272,8 +273,8 @@ class TokenVectors:
         return cosines, np.append(0, self.lengths(places).cumsum()[:-1])
 
 
-def length_free_z_scores(scores: np.ndarray, lengths: np.ndarray, places: int) -> np.ndarray:
-    """Return z-scores (P,) of token scores, without their trend with the logarithm of the length.
+def length_corrected_z_scores(scores: np.ndarray, lengths: np.ndarray, places: int) -> np.ndarray:
+    """Return z-scores (P,) of token scores, without half of their trend with the logarithm of the length.
 
     Args:
         scores: (P + B,) token scores of a query and P texts, then those of B background texts, which trend, mean and
@@ -284,7 +285,7 @@ def length_free_z_scores(scores: np.ndarray, lengths: np.ndarray, places: int) -
     logs = np.log(np.maximum(lengths, 1))
     centered = logs[places:] - logs[places:].mean()
     slope = scores[places:] @ centered / max(centered @ centered, LEAST)
-    rest = scores - slope * logs
+    rest = scores - TREND * slope * logs
     mean = rest[places:].mean()
     deviation = rest[places:].std()
     return (rest[:places] - mean) / (deviation if deviation > LEAST else 1)

@@ -261,9 +261,27 @@ class Forward:
         return part.features | {"token_embeddings": self._graphs(packed)}
 
     def _through(self, features: dict[str, Any], part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
-        for module in modules:
+        """Return embeddings and hidden states of predicted tokens, from features before or after the encoder."""
+        after = modules
+        if "token_embeddings" not in features and not self.is_static:
+            features, after = modules[0](features), modules[1:]
+        tokens = None if part.targets is None else features["token_embeddings"].flatten(0, 1)[part.targets]
+        if "packed" in features and features["token_embeddings"].is_cuda:
+            features = padded_again(features)
+        for module in after:
             features = module(features)
         embeddings = features["sentence_embedding"][: part.number, : self.st.truncate_dim]
-        if part.targets is None:
-            return (embeddings,)
-        return embeddings, features["token_embeddings"].flatten(0, 1)[part.targets]
+        return (embeddings,) if tokens is None else (embeddings, tokens)
+
+
+def padded_again(features: dict[str, Any]) -> dict[str, Any]:
+    """Return the features of packed texts as those of padded ones, in the order of the row.
+
+    On a GPU, the pooling of packed texts adds in any order, so that a resumed run would differ by rounding.
+    """
+    packed = features["packed"]
+    places = packed.places[packed.rows]  # (N, L)
+    mask = places >= 0
+    states = features["token_embeddings"][0][places.clamp(min=0)] * mask[..., None]
+    kept = {name: features[name] for name in ("prompt_length",) if name in features}
+    return kept | {"token_embeddings": states, "attention_mask": mask.long()}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
+from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError, safe_open
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
@@ -154,7 +155,10 @@ def raise_if_not_found(name: str, revision: str | None = None) -> None:
 
 def raise_if_quantized_table(name: str, revision: str | None = None) -> None:
     """Raise UsageError if a model is a table of model2vec with whole numbers, which nothing else can open."""
-    path = file_of(name, "model.safetensors", revision)
+    try:
+        path = file_of(name, "model.safetensors", revision)
+    except HFValidationError:  # neither a folder nor a name on the Hub
+        return
     if path is None:
         return
     try:

@@ -64,7 +64,7 @@ class Packed:
 
     def to(self, device: torch.device) -> "Packed":
         """Return a copy on a device. Copies to a GPU do not wait."""
-        names = ("input_ids", "position_ids", "ends", "texts", "rows")
+        names = ("input_ids", "position_ids", "ends", "texts", "rows", "places")
         return replace(self, **{name: to_device(getattr(self, name), device) for name in names})
 
     def features(self) -> dict[str, Any]:
@@ -148,11 +148,7 @@ def packed_attention(
     is_causal: bool | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention within each text; transformers calls it with a row of queries (1, H, T, d/H).
-
-    Returns:
-        The output (1, T, H, d/H), and no attention map.
-    """
+    """Return attention within each text, (1, T, H, d/H); transformers calls it with queries (1, H, T, d/H) of a row."""
     causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
@@ -237,9 +233,10 @@ def _gives_equal_states(encoder: PreTrainedModel) -> bool:
     embeddings = table(row.pop("input_ids"))
     encoder.eval()
     try:
-        padded = encoder(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
-        with packed_attention_of(encoder):
-            states = encoder(inputs_embeds=embeddings, **row).last_hidden_state
+        with torch.autocast(device.type, enabled=False):  # its rounding is larger than the tolerance
+            padded = encoder(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
+            with packed_attention_of(encoder):
+                states = encoder(inputs_embeds=embeddings, **row).last_hidden_state
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
         return False  # whatever a stranger's code does with a row
     finally:

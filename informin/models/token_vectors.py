@@ -46,7 +46,7 @@ def encode_with_tokens(
         batch_size: Texts per forward pass.
 
     Raises:
-        UsageError: The model has no token vectors.
+        UsageError: The model has no token vectors, or an embedding is not finite.
     """
     check_token_vectors(model)
     prompt = side_prompt(model, side) if prompt is None else prompt
@@ -60,9 +60,12 @@ def encode_with_tokens(
             outputs = method(texts, output_value=None, **how)
             vectors = [output["sentence_embedding"].float().cpu().numpy() for output in outputs]
             tokens = [_hidden_states(output) for output in outputs]
+    vectors = np.asarray(vectors, np.float32)
+    if not np.isfinite(vectors).all():
+        raise UsageError(f"{name_of(model)} gives embeddings that are not finite", fix="Use another model.")
     first = _prompt_ids(model, prompt)
     special = _special_ids(model)
-    return np.asarray(vectors, np.float32), [_of_the_text(ids, rows, first, special) for ids, rows in tokens]
+    return vectors, [_of_the_text(ids, rows, first, special) for ids, rows in tokens]
 
 
 def _hidden_states(output: dict[str, torch.Tensor]) -> Tokens:

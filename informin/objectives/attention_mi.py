@@ -100,7 +100,8 @@ def attention_mi(
         >>> loss, positions
         (tensor(-0.2968), tensor(32.))
     """
-    tiles1, tiles2 = _tiles(maps1, form), _tiles(maps2, form)  # (B, K, P)
+    tiles1 = _tiles(maps1, form)  # (B, K, P)
+    tiles2 = _tiles(maps2, form)
     valid = (tiles1 > SMALLEST_PROBABILITY) & (tiles2 > SMALLEST_PROBABILITY)  # (B, K, P)
     if form == "paper":
         tokens = mask.bool()
@@ -171,8 +172,10 @@ def _draw(
 def _mutual_information(x: Tensor, y: Tensor, drawn: Tensor) -> Tensor:
     """Return -1/2 log(1 - rho^2), (B, K), for the logarithms of x and y, (B, K, samples), at the sampled positions."""
     n = drawn.sum(-1).clamp(min=1)  # (B, K)
-    a, b = _centered_logarithm(x, drawn), _centered_logarithm(y, drawn)  # (B, K, samples)
-    variance1, variance2 = a.square().sum(-1) / n, b.square().sum(-1) / n  # (B, K)
+    a = _centered_logarithm(x, drawn)  # (B, K, samples)
+    b = _centered_logarithm(y, drawn)
+    variance1 = a.square().sum(-1) / n  # (B, K)
+    variance2 = b.square().sum(-1) / n
     covariance = (a * b).sum(-1) / n
     defined = (n >= 3) & (variance1 > 1e-10) & (variance2 > 1e-10)  # smaller variances are rounding errors
     squared_rho = torch.where(defined, covariance.square() / torch.where(defined, variance1 * variance2, 1.0), 0.0)

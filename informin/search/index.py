@@ -23,7 +23,7 @@ from informin.files import last_name
 from informin.search.entries import Entries, new_entries
 from informin.search.files import read_state, write_state
 from informin.search.record import Hit, IndexRecord
-from informin.search.removal import places_to_remove
+from informin.search.rows import places_of, places_to_remove
 from informin.search.state import Queries, State
 from informin.search.table import QueryTable
 from informin.texts import as_texts
@@ -319,14 +319,14 @@ class Index:
             rows: P row numbers: the first 50 that the store found.
 
         Raises:
-            UsageError: The index has no token vectors.
+            UsageError: The index has no token vectors, or a row does not exist.
         """
         state = self._state
         if not state.tokens:
             raise UsageError("is not set in this index", option="second_look", fix="Build the index again with it.")
         embedded = self._embedded(state, as_texts([query], "queries"))
         _, deviation = state.compared.moments(embedded.vectors)
-        _, added = state.tokens.second_look(embedded.tokens[0], np.searchsorted(state.entries.rows, rows))
+        _, added = state.tokens.second_look(embedded.tokens[0], places_of(rows, state.entries.rows))
         return deviation[0] * added
 
     def _embedded(self, state: State, queries: list[str]) -> Queries:

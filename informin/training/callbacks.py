@@ -190,7 +190,7 @@ class Progress(TrainerCallback):
 
     def _is_line_wanted(self, control: TrainerControl) -> bool:
         """Whether a logged loss gets a line: not beside a bar, and not just before the line of an evaluation."""
-        return self._bar is not None and self._bar.disable and not control.should_evaluate
+        return self._bar is not None and bool(self._bar.disable) and not control.should_evaluate
 
     def _speed(self, state: TrainerState) -> str:
         """Return the speed since the first step and the time left, of this call of `train`, with evaluations."""

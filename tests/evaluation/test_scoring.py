@@ -16,9 +16,11 @@ from informin.evaluation.labels import score_labels
 from informin.evaluation.results import load_results
 from informin.evaluation.scoring import load_tasks, pooler_of, score_model, score_sts
 from informin.evaluation.senteval import load_task
+from informin.evaluation.tokens import CANDIDATES
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.models.opening import load_model
 from informin.neighbors import smooth_rows
+from informin.search.index import Index
 from tests.conftest import make_sentences, raises_usage, save_sentence_transformer
 from tests.senteval_data import small_counts, write_senteval
 
@@ -43,14 +45,25 @@ def model(folder) -> SentenceTransformer:
 
 @pytest.fixture
 def embedded(monkeypatch) -> list[tuple]:
-    """The side, prompt and texts of each call of `embed`."""
+    """The side, prompt and texts of each call of `embed`, `embed_documents` and `embed_queries`."""
     calls, embed = [], scoring.embed
+    embed_documents, embed_queries = scoring.embed_documents, scoring.embed_queries
+
+    def spied_documents(model, texts, prompt=None, *how):
+        calls.append(("document", prompt, list(texts)))
+        return embed_documents(model, texts, prompt, *how)
+
+    def spied_queries(model, texts, projection, prompt=None, *how):
+        calls.append(("query", prompt, list(texts)))
+        return embed_queries(model, texts, projection, prompt, *how)
 
     def spied(model, texts, *, side=None, prompt=None, **how):
         calls.append((side, prompt, list(texts)))
         return embed(model, texts, side=side, prompt=prompt, **how)
 
     monkeypatch.setattr(scoring, "embed", spied)
+    monkeypatch.setattr(scoring, "embed_documents", spied_documents)
+    monkeypatch.setattr(scoring, "embed_queries", spied_queries)
     return calls
 
 
@@ -127,12 +140,25 @@ def test_a_collection_is_scored_with_word_search(collection, model, tmp_path):
     assert len({again[key]["measures"]["ndcg_10"] for key in ("bm25", "fused")} | {scores["ndcg_10"]}) == 3
 
 
+def test_a_collection_is_scored_with_a_second_look(collection, model):
+    """As an index of its documents ranks."""
+    tasks = load_tasks(None, [], retrieval=[collection])
+    mine = tasks.data["mine"]
+    entry = score_model(model, tasks).tasks["mine"]
+    index = Index.build(model, mine.documents, second_look=True)
+    hits = np.array([[hit.row for hit in found] for found in index.search(mine.queries, CANDIDATES)])
+    expected = mine.scores(hits)["ndcg_10"]
+    np.testing.assert_allclose(entry["second_look"]["queries"]["ndcg_10"], expected, atol=1e-5)
+    assert entry["second_look"]["measures"] != entry["with_words"]["measures"]
+    assert "second_look" not in score_model(model, tasks, whitening=8).tasks["mine"]
+
+
 def test_queries_and_documents_have_their_prompts(collection, bert, tmp_path, embedded):
     prompts = {"query": "the dog ", "document": ""}
     model = load_model(save_sentence_transformer(tmp_path / "asks", bert, prompts=prompts), device="cpu")
     tasks = load_tasks(None, [], retrieval=[collection])
     stored = score_model(model, tasks, output=tmp_path / "a.json").tasks["mine"]
-    assert [call[:2] for call in embedded] == [("query", None), ("document", None)]
+    assert [call[:2] for call in embedded] == [("document", None), ("query", None)]
     assert stored["prompts"] == prompts
     named = score_model(model, tasks, query_prompt="a cat ", output=tmp_path / "a.json").tasks["mine"]
     assert named["prompts"] == {"query": "a cat ", "document": ""} and named["measures"] != stored["measures"]

@@ -229,13 +229,14 @@ def test_rows_of_word_search():
     words, fused = (
         {"measures": search(1.0, x)["measures"], "queries": {"ndcg_10": x}} for x in ([5.0] * 30, [9.0] * 30)
     )
-    rows = [searched(name, 1, bm25=words, with_words=fused, fused=fused) for name in "ab"]
+    rows = [searched(name, 1, bm25=words, with_words=fused, second_look=words, fused=fused) for name in "ab"]
     (table,) = score_tables(rows)
     fusions = [f"rank fusion: BM25 + {name}, cls" for name in "ab"]
-    added = ["with words: a, cls", "BM25", fusions[0], "with words: b, cls", fusions[1]]
+    looks = [f"with words and a second look: {name}, cls" for name in "ab"]
+    added = ["with words: a, cls", looks[0], "BM25", fusions[0], "with words: b, cls", looks[1], fusions[1]]
     assert [row.label for row in table.rows] == ["a, cls", "b, cls", *added]
-    assert [row.cell("nDCG@10") for row in table.rows[2:]] == ["9.00", "5.00", "9.00", "9.00", "9.00"]
-    assert [row.cell("p, nDCG@10") for row in table.rows[2:4]] == ["-", f"{1 / 10_001:.4f}"]
+    assert [row.cell("nDCG@10") for row in table.rows[2:]] == ["9.00", "5.00", "5.00", "9.00", "9.00", "5.00", "9.00"]
+    assert [row.cell("p, nDCG@10") for row in table.rows[2:5]] == ["-", f"{1 / 10_001:.4f}", f"{1 / 10_001:.4f}"]
     assert "against with words: a, cls" in footnotes(rows)[-1]
 
 

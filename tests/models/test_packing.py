@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from sentence_transformers.models import Pooling
 from transformers import AutoConfig, AutoModel
 
 from informin.models import packing
+from informin.models.forward import padded_again
 from informin.models.packing import (
     can_pack,
     pack,
@@ -206,6 +208,23 @@ def test_bf16_has_products_of_few_shapes_and_attention_in_float32(monkeypatch):
     assert 1e-5 < (found - exact).abs().max() < 0.3, "or this is no bf16"
     both = [torch.cat([x.flatten() for x in gradients_of(encoder, output).values()]) for output in (found, exact)]
     assert torch.cosine_similarity(*both, dim=0) > 0.99
+
+
+def test_autocast_does_not_change_whether_a_model_is_packed(bert):
+    with torch.autocast("cpu", torch.bfloat16):
+        assert can_pack(AutoModel.from_pretrained(bert))
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "lasttoken", "max"])
+def test_texts_that_are_padded_again_have_the_same_embeddings(pooling):
+    encoder = tiny("bert", SIZES)
+    packed, _ = states(encoder, *batch_of(), multiple=64)
+    features = packed.features()
+    with packed_attention_of(encoder):
+        features["token_embeddings"] = encoder(**features).last_hidden_state
+    pool = Pooling(SIZES["hidden_size"], pooling_mode=pooling)
+    found = pool(padded_again(features))["sentence_embedding"]
+    torch.testing.assert_close(found, pool(features)["sentence_embedding"][: len(LENGTHS)])
 
 
 # Training

@@ -1,6 +1,7 @@
 """The index: scores, and the model it belongs to."""
 
 import json
+import shutil
 from dataclasses import asdict
 
 import numpy as np
@@ -148,6 +149,66 @@ def test_options_of_loading_are_kept(bert, texts, tmp_path):
     Index.build(bert, texts, loading={"pooler": "last", "max_seq_length": 8, "device": "cpu"}).save(tmp_path)
     index = Index.load(tmp_path)
     assert index.model.max_seq_length == 8 and index.record.loading == {"pooler": "last", "max_seq_length": 8}
+
+
+LOADING = [{"pooler": "last"}, {"pooler": "mean", "max_seq_length": 5}, {"bf16": True}]
+
+
+@pytest.mark.parametrize("options", LOADING, ids=repr)
+def test_a_moved_model_is_opened_with_the_options_of_the_index(request, texts, tmp_path, capsys, options):
+    source = request.getfixturevalue("bert" if "pooler" in options else "st_mean")
+    shutil.copytree(source, tmp_path / "old")
+    before = Index.build(tmp_path / "old", texts, loading=options)
+    before.save(tmp_path / "index")
+    (tmp_path / "old").rename(tmp_path / "new")
+    after = Index.load(tmp_path / "index", tmp_path / "new")
+    assert after.search(QUERIES) == before.search(QUERIES)
+    moved = ["--index", str(tmp_path / "index"), "--model_name", str(tmp_path / "new")]
+    assert search_command.main(["the dog", *moved]) == 0
+
+
+def test_options_of_the_last_release_are_read(bert, texts, tmp_path):
+    """It called `max_seq_length` `max_length`."""
+    Index.build(bert, texts, loading={"pooler": "last", "max_seq_length": 8}).save(tmp_path)
+    path = tmp_path / "index.json"
+    path.write_text(path.read_text().replace("max_seq_length", "max_length"))
+    assert Index.load(tmp_path).model.max_seq_length == 8
+
+
+FLIP = """
+from torch import nn
+
+
+class Flip(nn.Module):
+    def forward(self, features, **kwargs):
+        features["sentence_embedding"] = -features["sentence_embedding"]
+        return features
+
+    def save(self, path, *args, **kwargs):
+        pass
+
+    @classmethod
+    def load(cls, *args, **kwargs):
+        return cls()
+"""
+
+
+def test_search_trusts_code_that_the_index_trusted(st_mean, texts, tmp_path, capsys):
+    model = tmp_path / "model"
+    shutil.copytree(st_mean, model)
+    (model / "flip.py").write_text(FLIP)
+    modules = json.loads((model / "modules.json").read_text())
+    (model / "9_Flip").mkdir()
+    added = {"idx": len(modules), "name": str(len(modules)), "path": "9_Flip", "type": "flip.Flip"}
+    (model / "modules.json").write_text(json.dumps([*modules, added]))
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    folder = str(tmp_path / "index")
+    options = ["--model_name", str(model), "--train_file", str(tmp_path / "texts.txt"), "--output_dir", folder]
+    assert index_command.main([*options, "--trust_remote_code"]) == 0
+    assert "--trust_remote_code" in capsys.readouterr().out  # of the command that it prints
+    assert search_command.main(["the dog", "--index", folder]) == 2
+    assert "trust_remote_code" in capsys.readouterr().err
+    assert search_command.main(["the dog", "--index", folder, "--trust_remote_code"]) == 0
 
 
 def test_smoothed(built, st_mean, texts, tmp_path):

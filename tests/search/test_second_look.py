@@ -36,6 +36,12 @@ def test_the_first_hits_are_reordered_by_their_tokens(looking, built):
     assert all(hit.token_score is None for hit in built.search("the dog"))
 
 
+@pytest.mark.parametrize("row", [-1, 150])
+def test_a_row_that_does_not_exist(looking, row):
+    with raises_usage("rows"):
+        looking.second_look("dog", [0, row])
+
+
 @pytest.mark.parametrize("k", [1, 10, CANDIDATES, CANDIDATES + 20, 1_000])
 def test_number_of_hits(looking, k):
     hits = looking.search("the old dog", k)
@@ -53,7 +59,7 @@ def test_saved(looking, tmp_path):
     looking.save(tmp_path)
     loaded = Index.load(tmp_path)
     assert loaded.record.second_look and loaded.search(QUERIES) == looking.search(QUERIES)
-    assert isinstance(loaded._state.tokens.rows, np.memmap) and loaded._state.tokens.rows.dtype == np.int8
+    assert isinstance(loaded._state.tokens.rows.base, np.memmap) and loaded._state.tokens.rows.dtype == np.int8
     (rows,) = tmp_path.glob(f"{DATA}*/tokens/rows.npy")
     rows.write_bytes(rows.read_bytes()[:-10])
     with raises_usage("index"):

@@ -1,12 +1,16 @@
-"""The index in other stores: Qdrant, the text form of pgvector, and words as a count sketch beside the vector."""
+"""The index in other stores: Qdrant, a count sketch of the words beside the vector, and docs/integrations.md."""
 
 import numpy as np
 import pytest
+import torch
 from scipy.sparse import csr_array
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from informin.search.index import Index
-from tests.conftest import raises_usage
+from tests.conftest import raises_usage, tokenizer_of
 from tests.search.test_index import QUERIES, rows_of
+from tools.integrations import read_snippets
 
 
 def test_dense_plus_sparse_ranks_as_search(built):
@@ -70,28 +74,6 @@ def test_qdrant(built):
         assert [point.id for point in found.points] == expected
 
 
-def sparsevec(row: csr_array) -> str:
-    """Return the text form of a row as pgvector's type sparsevec, whose indices begin with 1."""
-    return "{" + ",".join(f"{i + 1}:{x:.6g}" for i, x in zip(row.indices, row.data)) + f"}}/{row.shape[1]}"
-
-
-def test_pgvector(built):
-    """SELECT ... ORDER BY (dense <#> %s::halfvec) + (words <#> %s::sparsevec) LIMIT 10: negative dot products."""
-    words, asked = built.sparse_vectors(), built.sparse_queries(QUERIES)
-
-    def parsed(text: str) -> np.ndarray:
-        pairs, size = text.removeprefix("{").split("}/")
-        vector = np.zeros(int(size))
-        for pair in filter(None, pairs.split(",")):
-            vector[int(pair.split(":")[0]) - 1] = float(pair.split(":")[1])
-        return vector
-
-    stored = np.array([parsed(sparsevec(words[[i]])) for i in range(len(built))])
-    queries = np.array([parsed(sparsevec(asked[[i]])) for i in range(len(QUERIES))])
-    distances = -built.embed_queries(QUERIES) @ built.documents.astype(np.float32).T - queries @ stored.T
-    assert built.rows[np.argsort(distances, axis=1)[:, :10]].tolist() == rows_of(built)
-
-
 def sketch(matrix: csr_array, width: int = 2_048) -> np.ndarray:
     """Return a count sketch (n, width) of sparse rows (n, V), whose dot products are those of the rows on average."""
     draws = np.random.default_rng(0)
@@ -106,3 +88,24 @@ def test_count_sketch(built: Index):
     found = np.argsort(-(queries @ stored.T), axis=1)[:, :10]
     shared = [len(set(rows) & set(expected)) for rows, expected in zip(built.rows[found].tolist(), rows_of(built))]
     assert min(shared) >= 9  # 30 words in 2,048 numbers rarely collide
+
+
+@pytest.mark.parametrize(
+    "store, package",
+    [("faiss", "faiss"), ("duckdb", "duckdb"), ("qdrant", "qdrant_client"), ("chroma", "chromadb")],
+)
+def test_stores_get_unit_vectors_and_no_text_without_words(store, package, bert, tmp_path, monkeypatch, capsys):
+    pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    tokens = StaticEmbedding(tokenizer_of(bert), embedding_dim=8)
+    with torch.no_grad():
+        tokens.embedding.weight[tokens.tokenizer.token_to_id("[UNK]")] = 0
+    SentenceTransformer(modules=[tokens], device="cpu").save_pretrained("better", create_model_card=False)
+    sentences = ["the old dog runs", "zyzzyva", "a small house", "the cat sleeps"]
+    (tmp_path / "documents.txt").write_text("\n".join(sentences), encoding="utf-8")
+    names: dict = {}
+    exec(read_snippets()[store].code, names)
+    assert names["texts"] == [sentences[0], *sentences[2:]]
+    np.testing.assert_allclose(np.linalg.norm(names["vectors"], axis=1), 1, atol=1e-6)
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) == 3 and "zyzzyva" not in printed and "nan" not in printed

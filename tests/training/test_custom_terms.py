@@ -145,12 +145,10 @@ def test_a_weight_may_change_during_training(bert, tmp_path):
     assert logged(trainer, "loss") == pytest.approx([one + weight * other for one, other, weight in values], rel=1e-5)
 
 
-def test_a_model_without_attention_maps_is_refused(bert, tmp_path, monkeypatch):
+def test_a_model_without_attention_maps_is_refused(bert, tmp_path):
     """transformers returns an empty tuple if the attention function gives no maps."""
     objective = [Contrast(), AttentionMI()]
     trainer = InforMinTrainer(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=objective)
-    forward = trainer.model.forward
-    without = lambda **inputs: replace(forward(**inputs), attentions=())  # noqa: E731
-    monkeypatch.setattr(trainer.model, "forward", without)
+    trainer.model.register_forward_hook(lambda module, args, outputs: replace(outputs, attentions=()))
     with raises_usage(option="attention_mi_weight"):
         trainer.train()

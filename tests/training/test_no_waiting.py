@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-WAITING = ("_local_scalar_dense", "nonzero", "unique", "masked_select", "is_nonzero", "equal")
+WAITING = ("_local_scalar_dense", "nonzero", "unique", "_unique", "masked_select", "is_nonzero", "equal")
 OPTIONS = {
     "informin": dict(objective="informin", reconstruction_form="paper"),
     "scd": dict(objective="scd", projector_size=8),

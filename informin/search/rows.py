@@ -1,6 +1,6 @@
-"""Which rows `Index.remove` gets, in whatever form."""
+"""Row numbers that `Index` gets, in whatever form."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -28,8 +28,20 @@ def places_to_remove(chosen: int | Iterable[int], rows: np.ndarray) -> np.ndarra
     for item, is_boolean in zip(items, are_booleans):
         if is_boolean or np.ndim(item) or not np.issubdtype(np.asarray(item).dtype, np.integer):
             raise UsageError(f"contains {item!r:.60}", option="rows", needed=NEEDED)
-    numbers = np.array([int(item) for item in items], int)
+    numbers = [int(item) for item in items]
+    removed = np.zeros(len(rows), bool)
+    removed[places_of(numbers, rows)] = True
+    return removed
+
+
+def places_of(numbers: Sequence[int], rows: np.ndarray) -> np.ndarray:
+    """Return the places (n,) of row numbers among the rows of an index (N,), which ascend.
+
+    Raises:
+        UsageError: A row does not exist.
+    """
+    numbers = np.asarray(numbers, int)
     missing = np.setdiff1d(numbers, rows)
     if len(missing):
         raise UsageError(f"contains {missing[0]}, which is not in the index", option="rows")
-    return np.isin(rows, numbers)
+    return np.searchsorted(rows, numbers)
