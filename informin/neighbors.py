@@ -15,8 +15,15 @@ SMOOTH_WEIGHT = 0.5  # of a row in its own average
 
 
 def unit_tensor(x: Tensor) -> Tensor:
-    """Return rows (N, d) on the CPU scaled to unit length: see `unit_rows`."""
-    return torch.from_numpy(unit_rows(x.numpy()))
+    """Return rows (N, d) on the CPU scaled to unit length: see `unit_rows`.
+
+    Lengths are torch's, whose last bits differ from NumPy's, so that fitted maps stay bit-equal between versions.
+    """
+    length = x.norm(dim=-1, keepdim=True)
+    limits = torch.finfo(x.dtype)
+    if bool(((length < limits.tiny**0.5 / limits.eps) & (x != 0).any(-1, keepdim=True) | length.isinf()).any()):
+        return torch.from_numpy(unit_rows(x.numpy()))  # squares of some row underflow or overflow
+    return x / length.where(length > 0, 1.0)
 
 
 def nonzero(x: Tensor) -> Tensor:

@@ -133,7 +133,8 @@ def test_mistakes_are_errors(st_mean):
         ("rotation", {"embeddings": VECTORS, "rotation": "itq"}),
         ("embeddings", {"embeddings": "x.pkl"}),
     ):
+        loading = {"device": "cpu"} if "model" in wrong else {}
         with raises_usage(option=option):
-            fit(**({"task": "search", "device": "cpu"} | wrong))
+            fit(**({"task": "search"} | loading | wrong))
     with pytest.raises(TypeError, match="task"):
         fit(embeddings=VECTORS)
