@@ -140,10 +140,10 @@ class _Parts(torch.autograd.Function):
 
 def _sum(gradients: Sequence[Tensor | None]) -> Tensor | None:
     """Return the sum of the gradients of a weight by the parts; None if it is unused."""
-    first, *others = [gradient for gradient in gradients if gradient is not None] or [None]
-    for other in others:
-        first.add_(other)
-    return first
+    used = [gradient for gradient in gradients if gradient is not None]
+    for other in used[1:]:
+        used[0].add_(other)
+    return used[0] if used else None
 
 
 @contextmanager

@@ -130,10 +130,9 @@ class Forward:
 
     def collate(self, rows: dict[str, Any]) -> Batch:
         """Split the stacked views of a batch (N, L) into parts, on a CPU, and copy these to the device."""
-        ids, mask, labels = (
-            None if rows.get(name) is None else rows[name].cpu()
-            for name in ("input_ids", "attention_mask", "lm_labels")
-        )
+        ids = rows["input_ids"].cpu()
+        mask = rows["attention_mask"].cpu()
+        labels = rows["lm_labels"].cpu() if rows.get("lm_labels") is not None else None
         batch = self._batch_of(ids, mask, labels, len(rows["sentence_ids"]))
         if self.how.momentum:
             first = slice(len(rows["sentence_ids"]))
@@ -233,7 +232,7 @@ class Forward:
             return [checkpoint(self._compute, part, modules, use_reentrant=False) for part in parts]
         if chunked or len(parts) == 1:
             return [self._compute(part, modules) for part in parts]
-        encoder: Any = modules[0].auto_model  # type: ignore[union-attr]
+        encoder: Any = modules[0].auto_model
         table = encoder.get_input_embeddings()  # outside of the parts: its gradient is as large as the vocabulary
         sizes = [part.features["input_ids"].shape[1] for part in parts]
         vectors = table(torch.cat([part.features["input_ids"] for part in parts], dim=1)).split(sizes, dim=1)
@@ -250,8 +249,9 @@ class Forward:
         packed = part.features.get("packed")
         if packed is not None and packed.is_fixed and torch.is_grad_enabled():
             return self._through(self._graphed(part, packed), part, modules[1:])
-        attention = packed_attention_of(modules[0].auto_model) if "packed" in part.features else nullcontext()  # type: ignore[union-attr,arg-type]
-        with attention:
+        transformer: Any = modules[0]
+        is_packed = "packed" in part.features
+        with packed_attention_of(transformer.auto_model) if is_packed else nullcontext():
             return self._through(dict(part.features), part, modules)
 
     def _graphed(self, part: Part, packed: Packed) -> dict[str, Any]:

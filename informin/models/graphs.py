@@ -64,7 +64,11 @@ class GraphedEncoder:
         return _Replay.apply(self._graphs[size], *inputs, *self._weights)
 
     def _forward(self, row: Packed) -> Tensor:
-        how = {"dtype": self.dtype or torch.float32, "enabled": self.dtype is not None, "cache_enabled": False}
+        how: dict[str, Any] = {
+            "dtype": self.dtype or torch.float32,
+            "enabled": self.dtype is not None,
+            "cache_enabled": False,
+        }
         with torch.autocast("cuda", **how), packed_attention_of(self.encoder):
             return self.encoder(**row.features()).last_hidden_state
 

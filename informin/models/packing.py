@@ -65,7 +65,8 @@ class Packed:
     def to(self, device: torch.device) -> "Packed":
         """Return a copy on a device. Copies to a GPU do not wait."""
         names = ("input_ids", "position_ids", "ends", "texts", "rows", "places")
-        return replace(self, **{name: to_device(getattr(self, name), device) for name in names})
+        copies: dict[str, Any] = {name: to_device(getattr(self, name), device) for name in names}
+        return replace(self, **copies)
 
     def features(self) -> dict[str, Any]:
         """Return the row as the features that the modules of a SentenceTransformer read."""
@@ -223,12 +224,15 @@ def can_pack(encoder: nn.Module) -> bool:
 @torch.no_grad()
 def _gives_equal_states(encoder: PreTrainedModel) -> bool:
     """Compare the hidden states of a few packed tokens with those of the padded batch."""
-    lengths, table = torch.tensor(SAMPLE), encoder.get_input_embeddings()
+    lengths = torch.tensor(SAMPLE)
+    table: Any = encoder.get_input_embeddings()
     mask = (torch.arange(max(SAMPLE)) < lengths[:, None]).long()
     words = torch.arange(mask.numel()).view_as(mask) % min(table.num_embeddings, 100)
     index = padding_index_of(encoder)
     ids = torch.where(words == index, words + 1, words) if index is not None else words
-    packed, device, training = pack(ids, mask, index).to(table.weight.device), table.weight.device, encoder.training
+    device = table.weight.device
+    training = encoder.training
+    packed = pack(ids, mask, index).to(device)
     row = packed.features()
     embeddings = table(row.pop("input_ids"))
     encoder.eval()

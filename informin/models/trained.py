@@ -346,7 +346,7 @@ def open_to_train(
     return kind(st, source_of(st), None if wrapped else tokenizer)
 
 
-def _around(model: InforMinMixin, tokenizer: PreTrainedTokenizerBase | None) -> tuple[SentenceTransformer, Source]:
+def _around(model: Any, tokenizer: PreTrainedTokenizerBase | None) -> tuple[SentenceTransformer, Source]:
     """Return an object of `modeling_informin` as a SentenceTransformer with other weights, and where it comes from."""
     if tokenizer is None:
         raise UsageError("is missing", option="processing_class", fix="Pass the tokenizer of the model.")

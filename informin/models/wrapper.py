@@ -159,7 +159,7 @@ class WrappedModel(TrainedModel):
             if "modeling_informin" in str(getattr(getattr(module, "config", None), "auto_map", "")):
                 del module.config.auto_map, module.config.informin
         self.tokenizer = training_tokenizer(st)
-        shape = shape_of(None if self.is_static else st[0].config)
+        shape: dict[str, Any] = shape_of(None if self.is_static else st[0].config)
         self._config = WrapperConfig(width_of(st), pad_token_id=self.tokenizer.pad_token_id, **shape)
         self._lora = self._trusted = False
 

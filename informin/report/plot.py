@@ -88,7 +88,9 @@ def _plot(history: Sequence[Mapping], name: str, best_step: int | None) -> Plot 
     low, high = min(values), max(values)
     across = [round(_share(step, steps[0], steps[-1]) * WIDTH, 1) for step in steps]
     down = [round(HEIGHT - _share(value, low, high) * HEIGHT, 1) for value in values]
-    is_inside = best_step is not None and steps[0] <= best_step <= steps[-1]
+    best = None
+    if best_step is not None and steps[0] <= best_step <= steps[-1]:
+        best = round(_share(best_step, steps[0], steps[-1]) * WIDTH, 1)
     at_best = dict(points).get(best_step) if best_step is not None else None
     return Plot(
         title=measure.title if measure else short.replace("_", " "),
@@ -97,7 +99,7 @@ def _plot(history: Sequence[Mapping], name: str, best_step: int | None) -> Plot 
         low=shown(low),
         first=steps[0],
         last=steps[-1],
-        best=round(_share(best_step, steps[0], steps[-1]) * WIDTH, 1) if is_inside else None,
+        best=best,
         best_value="" if at_best is None else shown(at_best),
     )
 

@@ -109,6 +109,7 @@ def kept_maps(encoder: nn.Module) -> tuple[Tensor, ...]:
         UsageError: A layer kept none.
     """
     maps = []
+    module: Any
     for module in encoder.modules():
         if getattr(module, "keeps_map", False):
             if getattr(module, "kept_map", None) is None:
@@ -125,7 +126,7 @@ def attention_modules(encoder: PreTrainedModel) -> list[tuple[nn.Module, float]]
     """
     calls: dict[nn.Module, float] = {}
 
-    def record(module: nn.Module, *states: Tensor, **kwargs: Any) -> tuple[Tensor, None]:
+    def record(module: nn.Module, *states: Any, **kwargs: Any) -> tuple[Tensor, None]:
         calls.setdefault(module, float(kwargs.get("dropout") or 0.0))
         return sdpa_attention_forward(module, *states, **kwargs)[0], None
 
