@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import venv
 import zipfile
 from configparser import ConfigParser
@@ -38,7 +39,8 @@ def sources() -> list[Path]:
 
 def pip(*words: str) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *words, "--no-deps", "--no-index"]
-    subprocess.run(command, check=True, capture_output=True)
+    # In the checkout, pip would find the .egg-info of an editable installation, and install nothing.
+    subprocess.run(command, check=True, capture_output=True, cwd=tempfile.gettempdir())
 
 
 @pytest.fixture(scope="module")

@@ -254,7 +254,7 @@ class WrappedModel(TrainedModel):
     def _freeze_unused(self) -> None:
         """Freeze weights that no embedding depends on, such as BERT's pooler: processes would wait for gradients."""
         self.module.eval()
-        if not any(weight.requires_grad for weight in self.module.parameters()):
+        if not any(weight.requires_grad for weight in self.st.parameters()):
             raise UsageError(f"{self.name} has no weights to train: all are frozen", option="model_name")
         with self.precision():
             self.embeddings_in_training(SAMPLE).float().sum().backward()

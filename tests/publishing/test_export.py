@@ -33,8 +33,9 @@ def test_all_readers_compute_equal_embeddings(encoder, tmp_path, pooling, normal
     mask = tokens_of(folder)["attention_mask"][..., None]
     plain = plain[:, 0] if pooling == "cls" else (plain * mask).sum(1) / mask.sum(1)
     plain = torch.nn.functional.normalize(plain) if normalize else plain
+    size = max(1.0, np.abs(before).max())  # rounding is relative
     for embeddings in (read.encode(TEXTS), ours, plain):
-        assert largest_difference(before, embeddings) < 1e-6
+        assert largest_difference(before, embeddings) < 1e-6 * size
 
 
 def test_the_files_are_those_of_older_versions(exported):
@@ -110,8 +111,9 @@ def test_the_encoders_own_dropout_is_exported(exported, tmp_path):
 
 
 def test_an_export_of_an_export_is_equal(exported, tmp_path):
-    export_checkpoint(exported, tmp_path / "again")
-    assert contents(tmp_path / "again") == contents(exported)
+    again = tmp_path / "again" / exported.name  # which is the title of the card
+    export_checkpoint(exported, again)
+    assert contents(again) == contents(exported)
 
 
 def test_weights_in_half_precision(exported, tmp_path):

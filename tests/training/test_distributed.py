@@ -259,7 +259,7 @@ def train(folder, out, seed, resume=None, sentences=None, **options):
     options = usual | dict(objective="simcse", report_to=[], disable_tqdm=True, learning_rate=1e-3) | options
     witness = Witness()
     sentences = sentences or make_sentences(24)
-    trainer = InforMinTrainer(folder, InforMinTrainingArguments(**options), sentences, callbacks=[witness])
+    trainer = InforMinTrainer(folder, train_dataset=sentences, callbacks=[witness], **how_to_train(**options))
     batches = trainer.get_batch_samples
 
     def seen(*args, **kwargs):

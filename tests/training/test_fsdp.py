@@ -13,9 +13,16 @@ import yaml
 from safetensors.torch import load_file
 
 from informin.models.opening import load_model
-from informin.training.options import InforMinTrainingArguments
 from tests import forked
-from tests.conftest import FOUR_STEPS, ROOT, make_sentences, save_bert, save_pairs, save_sentence_transformer
+from tests.conftest import (
+    FOUR_STEPS,
+    ROOT,
+    how_to_train,
+    make_sentences,
+    save_bert,
+    save_pairs,
+    save_sentence_transformer,
+)
 from trainer_informin import InforMinTrainer
 
 HOW = FOUR_STEPS | dict(objective="guided", guided_weight=1.0, guided_neighbors=0, max_seq_length=16)
@@ -95,13 +102,11 @@ def test_sharded_run_equals_one_process(kind, model, tmp_path):
             shutil.rmtree(killed / "checkpoint-4", ignore_errors=True)
     one, other = (load_file(folder / "model.safetensors") for folder in (whole, killed))
     assert one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+    unscored = dict(eval_strategy="no", save_strategy="no")
     alone = InforMinTrainer(
         str(model),
-        InforMinTrainingArguments(
-            str(tmp_path / "alone"),
-            **HOW | dict(eval_strategy="no", save_strategy="no", save_steps=None) | BACKENDS[kind],
-        ),
-        make_sentences(96),
+        train_dataset=make_sentences(96),
+        **how_to_train(str(tmp_path / "alone"), **HOW | unscored | BACKENDS[kind]),
     )
     before = alone.encode(make_sentences(8))
     alone.train()

@@ -1,0 +1,71 @@
+"""InforMin-CL: unsupervised sentence embeddings as an extension of the Hugging Face Trainer.
+
+The names in `__all__` are imported on first use, so `import informin` does not import torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from informin.adapters.linear import LinearAdapter as LinearAdapter
+    from informin.cli.train import recipe as recipe
+    from informin.jobs.distill import distill as distill
+    from informin.jobs.embed import embed as embed
+    from informin.jobs.evaluate import evaluate as evaluate
+    from informin.jobs.fit import fit as fit
+    from informin.models.opening import load_model as load_model
+    from informin.models.speed import speed_up as speed_up
+    from informin.objectives import AttentionMI as AttentionMI
+    from informin.objectives import Contrast as Contrast
+    from informin.objectives import Decorrelation as Decorrelation
+    from informin.objectives import Distillation as Distillation
+    from informin.objectives import GuidedSimilarity as GuidedSimilarity
+    from informin.objectives import MaskedLM as MaskedLM
+    from informin.objectives import Reconstruction as Reconstruction
+    from informin.objectives import Replay as Replay
+    from informin.objectives import SelfContrast as SelfContrast
+    from informin.objectives import Term as Term
+    from informin.search.index import Index as Index
+    from modeling_informin import BertForInforMinCL as BertForInforMinCL
+    from modeling_informin import RobertaForInforMinCL as RobertaForInforMinCL
+    from trainer_informin import InforMinTrainer as InforMinTrainer
+    from trainer_informin import InforMinTrainingArguments as InforMinTrainingArguments
+
+
+__version__ = "0.3.0"
+_MODULES = {
+    "AttentionMI": "informin.objectives",
+    "BertForInforMinCL": "modeling_informin",
+    "Contrast": "informin.objectives",
+    "Decorrelation": "informin.objectives",
+    "Distillation": "informin.objectives",
+    "GuidedSimilarity": "informin.objectives",
+    "Index": "informin.search.index",
+    "InforMinTrainer": "trainer_informin",
+    "InforMinTrainingArguments": "trainer_informin",
+    "LinearAdapter": "informin.adapters.linear",
+    "MaskedLM": "informin.objectives",
+    "Reconstruction": "informin.objectives",
+    "Replay": "informin.objectives",
+    "RobertaForInforMinCL": "modeling_informin",
+    "SelfContrast": "informin.objectives",
+    "Term": "informin.objectives",
+    "distill": "informin.jobs.distill",
+    "embed": "informin.jobs.embed",
+    "evaluate": "informin.jobs.evaluate",
+    "fit": "informin.jobs.fit",
+    "load_model": "informin.models.opening",
+    "recipe": "informin.cli.train",
+    "speed_up": "informin.models.speed",
+}
+__all__ = list(_MODULES)
+
+
+def __getattr__(name: str):
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -1,0 +1,143 @@
+"""Read embeddings from a file or an array, wherever they come from, and check that they belong to a model's texts."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import ArrayLike
+from safetensors import safe_open
+
+from informin.errors import UsageError
+from informin.rows import CHUNK, native, raise_if_not_finite, read_rows, unit_rows
+
+SUFFIXES = (".npy", ".parquet", ".safetensors")
+CHECKED = 5  # texts that are embedded again
+SPREAD_OF = 500  # rows that measure how far apart texts are
+# Largest distance to the model's embedding, as a fraction of the spread of the rows, which is 1.4 for another text.
+# The rounding of float16 and int8 stays below 0.1. A prompt, another model or another order exceed it.
+FARTHEST = 0.2
+ROUNDING = 1e-3  # distance that is always allowed, for texts that are all alike
+
+
+def load_vectors(source: str | Path | ArrayLike) -> np.ndarray:
+    """Read embeddings (n, d).
+
+    Args:
+        source: An array or tensor, or a file:
+
+            * `.npy`: a two-dimensional array, which is memory-mapped.
+            * `.parquet`: the only column of lists of floating-point numbers, of equal length and without nulls.
+            * `.safetensors`: the only two-dimensional tensor. bfloat16 and float8 become float32.
+
+    Returns:
+        (n, d) float16, float32 or float64.
+
+    Raises:
+        UsageError: Its suffix is not supported, it does not hold one matrix of floating-point numbers, or it contains a
+            null, NaN or infinity.
+    """
+    if not isinstance(source, str | Path):
+        array = _numpy(source) if isinstance(source, torch.Tensor) else np.asarray(source)
+        return _validated(array, "the array")
+    path = Path(source)
+    if path.suffix not in SUFFIXES:
+        raise UsageError(f"is {path}", option="embeddings", needed=f"a file ending in {', '.join(SUFFIXES)}")
+    if path.suffix == ".npy":
+        array = np.load(path, mmap_mode="r")
+    else:
+        array = _parquet(path) if path.suffix == ".parquet" else _safetensors(path)
+    return _validated(array, str(path))
+
+
+def check_vectors(
+    vectors: np.ndarray, texts: Sequence[str], encode: Callable[[Sequence[str]], np.ndarray], name: str
+) -> None:
+    """Embed five texts again, and compare them with their rows by direction.
+
+    Args:
+        vectors: (N, d) embeddings.
+        texts: N texts.
+        encode: Function from M texts to the model's embeddings (M, d).
+        name: Name of the model, for messages.
+
+    Raises:
+        UsageError: There is not one row per text, the widths differ, or a row is not the embedding of its text.
+    """
+    check_rows(vectors, texts)
+    fix = "Give the embeddings of this model with the same prompt and maximum length, in the order of the texts."
+    drawn = np.random.default_rng(0).permutation(len(vectors))
+    again = _units(encode([texts[row] for row in drawn[:CHECKED]]))
+    rows = _units(read_rows(vectors, drawn[:SPREAD_OF]))
+    if rows.shape[1] != again.shape[1]:
+        different = f"has {rows.shape[1]} dimensions, and {name} has {again.shape[1]}"
+        raise UsageError(different, option="embeddings", fix=fix)
+    spread = float(np.sqrt(((rows - rows.mean(0)) ** 2).sum(-1).mean()))
+    distances = np.linalg.norm(again - rows[: len(again)], axis=-1)
+    worst = int(distances.argmax())
+    if distances[worst] > FARTHEST * spread + ROUNDING:
+        raise UsageError(
+            f"has embeddings that differ from those of {name}: in row {drawn[worst]}, counted from 0, the cosine "
+            f"between both is {float(again[worst] @ rows[worst]):.3f}",
+            option="embeddings",
+            fix=fix,
+        )
+
+
+def check_rows(vectors: np.ndarray, texts: Sequence[str]) -> None:
+    """Raise UsageError if there is not one row per text."""
+    if len(vectors) != len(texts):
+        raise UsageError(f"has {len(vectors):,} rows, and there are {len(texts):,} texts", option="embeddings")
+
+
+def _validated(array: np.ndarray, name: str) -> np.ndarray:
+    """Return an array that adapters can use. Raise UsageError if it is not a matrix of finite numbers."""
+    if array.ndim != 2 or array.dtype.kind != "f" or len(array) < 1 or array.shape[1] < 2:
+        raise UsageError(
+            f"{name} holds an array of shape {array.shape} and type {array.dtype}",
+            option="embeddings",
+            needed="a matrix (n, d) of floating-point numbers with two columns or more",
+        )
+    array = array.astype(np.float64) if array.dtype.itemsize > 8 else native(array)
+    for start in range(0, len(array), CHUNK):
+        raise_if_not_finite(read_rows(array, slice(start, start + CHUNK)), start, name)
+    return array
+
+
+def _parquet(path: Path) -> np.ndarray:
+    table = pq.read_table(path, columns=[_column(pq.read_schema(path), path)])
+    lists = table.column(0).combine_chunks()
+    values = lists.flatten()  # without the null lists
+    widths = set(lists.value_lengths().to_pylist())
+    if lists.null_count or values.null_count or len(widths) != 1:
+        problem = "a null row or number" if lists.null_count or values.null_count else f"lists of lengths {widths}"
+        raise UsageError(f"{path} has {problem}", option="embeddings", fix="Remove or recompute these rows.")
+    return values.to_numpy(zero_copy_only=False).reshape(len(lists), widths.pop())
+
+
+def _column(schema: pa.Schema, path: Path) -> str:
+    names = [field.name for field in schema if pa.types.is_floating(getattr(field.type, "value_type", pa.null()))]
+    if len(names) != 1:
+        raise UsageError(
+            f"{path} has {len(names)} columns of lists of floating-point numbers", option="embeddings", needed="one"
+        )
+    return names[0]
+
+
+def _safetensors(path: Path) -> np.ndarray:
+    with safe_open(path, "pt") as file:
+        names = [name for name in file.keys() if len(file.get_slice(name).get_shape()) == 2]
+        if len(names) != 1:
+            raise UsageError(f"{path} has {len(names)} matrices", option="embeddings", needed="one")
+        return _numpy(file.get_tensor(names[0]))
+
+
+def _numpy(tensor: torch.Tensor) -> np.ndarray:
+    exact = tensor.dtype in (torch.float16, torch.float32, torch.float64) or not tensor.is_floating_point()
+    return (tensor if exact else tensor.float()).detach().cpu().numpy()
+
+
+def _units(vectors: np.ndarray) -> np.ndarray:
+    return unit_rows(vectors.astype(np.float64))

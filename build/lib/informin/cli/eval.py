@@ -1,0 +1,163 @@
+"""Score models on STS and transfer tasks, labeled texts and retrieval."""
+
+import argparse
+
+from informin import program
+from informin.cli.options import add_model_options, model_options
+from informin.program import processes
+
+TASK_OPTIONS = (
+    "tasks",
+    "labels",
+    "text_column",
+    "label_column",
+    "retrieval",
+    "bm25",
+    "language",
+    "query_prompt",
+    "document_prompt",
+    "senteval_dir",
+    "split",
+    "whitening",
+    "output",
+    "compare",
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Score the models. Returns the exit code: 0, 1 (a score is undefined), 2 (usage), 130 (interrupted)."""
+    options = parser()
+    args = options.parse_args(argv)
+    finished = f"Finished tasks are in {args.output}. Run the same command again to resume."
+    kept = finished if args.output else "Nothing was saved."
+    return program.exit_code(lambda: work(args), options.option_names(), kept)
+
+
+def parser() -> program.Parser:
+    """Return the parser."""
+    parser = program.Parser(prog="informin eval", description=__doc__)
+    add = parser.add_argument
+    scored = parser.add_mutually_exclusive_group(required=True)
+    scored.add_argument("--model_name", nargs="+", metavar="MODEL", help="Hub ids or folders, one row each.")
+    scored.add_argument(
+        "--report",
+        nargs="+",
+        metavar="RESULTS",
+        help="Print the tables of these results files or folders without scoring. --output FOLDER also writes them to "
+        "FOLDER/table.md, with the results.",
+    )
+    add(
+        "--tasks",
+        nargs="+",
+        default=[],
+        metavar="TASK",
+        help="all (default if no files are given), sts, transfer, or names such as STS12, STSB, MR, TREC.",
+    )
+    add(
+        "--labels",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="Labeled files, one task each: TSV, CSV or JSONL with columns text and label. Rows without either are "
+        "skipped. Reports V-measure, nearest neighbors and 8-shot accuracy.",
+    )
+    add(
+        "--text_column",
+        metavar="NAME[,NAME...]",
+        help="Column of --labels with the texts, or several to join, such as subject,body. Default: text.",
+    )
+    add("--label_column", metavar="NAME", help="Column of --labels with the labels. Default: label.")
+    add(
+        "--retrieval",
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="Test collections: folders in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/test.tsv) or with "
+        "corpus.tsv, queries.tsv and qrels.tsv. Or files (TSV, CSV, JSONL) with columns query, document and optionally "
+        "relevance (or score) and negative, one task each.",
+    )
+    add(
+        "--bm25",
+        action="store_true",
+        help="With --retrieval: also the rank fusion of BM25 and each model.",
+    )
+    add(
+        "--language",
+        default="english",
+        help="Language of the words in --retrieval: english or en, german or de, ...; `other` for neither stems nor "
+        "stop words. Default: %(default)s.",
+    )
+    add(
+        "--query_prompt",
+        metavar="TEXT",
+        help="Prompt for queries of --retrieval. Default: --prompt, or the model's prompt for queries.",
+    )
+    add(
+        "--document_prompt",
+        metavar="TEXT",
+        help="Prompt for documents. Default: --prompt, or the model's prompt for documents.",
+    )
+    add(
+        "--senteval_dir",
+        metavar="FOLDER",
+        help="SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.",
+    )
+    add("--split", choices=["test", "dev"], default="test", help="dev: STS-B, SICK-R, transfer validation accuracy.")
+    add(
+        "--whitening",
+        nargs="?",
+        type=int,
+        const=float("inf"),
+        metavar="K",
+        help="Whiten the embeddings of each task and keep K dimensions. Default without K: all.",
+    )
+    add(
+        "--pooler",
+        nargs="+",
+        default=["auto"],
+        metavar="POOLER",
+        help="auto (as the model specifies), cls, mean, last, first_last, embeddings_last, last2 or mlp; one row each.",
+    )
+    add_model_options(parser)
+    add(
+        "--output",
+        metavar="PATH",
+        help="Save results here and resume from them: FILE.json for one row, a folder for several.",
+    )
+    add("--format", choices=["text", "markdown", "latex", "json"], default="text", help="Format of the printed tables.")
+    add(
+        "--compare",
+        nargs="+",
+        default=[],
+        metavar="OTHER",
+        help="Results files or folders to subtract: one for all rows, or one per row.",
+    )
+    add("--seeds", action="store_true", help="Treat the models as seeds of one recipe: adds mean ± sd.")
+    return parser
+
+
+def work(args: argparse.Namespace) -> int:
+    """Score every model and print the tables, or print those of saved results. Returns 1 if a score is undefined."""
+    if args.report:
+        report(args)
+        return 0
+    from informin.jobs.evaluate import evaluate
+
+    with processes():
+        chosen = {name: getattr(args, name) for name in TASK_OPTIONS}
+        result = evaluate(args.model_name, **chosen, **model_options(args))
+        print(result.table(args.format, seeds=args.seeds))
+    return int(any(score is None for row in result.scores.values() for score in row.values()))
+
+
+def report(args: argparse.Namespace) -> None:
+    """Print the tables of saved results, and save them in a folder."""
+    from informin.evaluation.results import load_all_results
+    from informin.evaluation.table import load_others
+    from informin.jobs.evaluate import Evaluation
+
+    rows = load_all_results(args.report)
+    saved = Evaluation(rows, load_others(args.compare, len(rows), args.split))
+    print(saved.table(args.format, seeds=args.seeds))
+    if args.output:
+        saved.save(args.output, seeds=args.seeds)

@@ -1,0 +1,46 @@
+"""Export a checkpoint as a folder to use or publish."""
+
+import argparse
+
+from informin import program
+from informin.cli.options import add_output_dir
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Export a checkpoint. Returns the exit code: 0, 1 (failure), 2 (usage), 130 (interrupted)."""
+    parser = program.Parser(prog="informin export", description=__doc__)
+    add = parser.add_argument
+    add("--model_name", required=True, metavar="CHECKPOINT", help="Folder checkpoint-N, or an exported folder.")
+    add_output_dir(parser, "an exported folder")
+    add(
+        "--dtype",
+        choices=["float32", "float16", "bfloat16"],
+        default="float32",
+        help="Data type of the weights. Default: %(default)s.",
+    )
+    add("--onnx", action="store_true", help="Also write onnx/model.onnx, in float32.")
+    add("--int8", action="store_true", help="With --onnx: also write onnx/model_quantized.onnx.")
+    args = parser.parse_args(argv)
+    if args.int8 and not args.onnx:
+        parser.error("--int8 needs --onnx")
+    return program.exit_code(lambda: work(args), parser.option_names(), "Nothing was written.")
+
+
+def work(args: argparse.Namespace) -> None:
+    """Export the folder, add the ONNX files, and print the list of files."""
+    from informin.outputs import new_folder, raise_if_used
+
+    replaces = "modules.json" if args.overwrite_output_dir else None
+    raise_if_used(args.output_dir, "output_dir", replaces=replaces)
+    from informin.publishing.export import export_checkpoint
+    from informin.publishing.onnx import export_onnx, quantize_onnx
+    from informin.publishing.published import published_files
+
+    with new_folder(args.output_dir, "output_dir", replaces=replaces) as folder:
+        export_checkpoint(args.model_name, folder, args.dtype)
+        if args.onnx:
+            export_onnx(folder)
+        if args.int8:
+            quantize_onnx(folder)
+    for path in published_files(args.output_dir):
+        print(path.as_posix())

@@ -1,0 +1,103 @@
+"""Build an index of your texts for `informin search`."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from informin import program
+from informin.cli.options import add_model_options, add_output_dir, add_pooler, add_text_options, model_options
+
+if TYPE_CHECKING:
+    from informin.search.index import Index
+
+BUILD_OPTIONS = ("language", "word_weight", "smooth", "query_prompt", "queries", "second_look")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Build the index. Returns the exit code: 0, 1 (failure), 2 (usage), 130 (interrupted)."""
+    parser = program.Parser(prog="informin index", description=__doc__)
+    add = parser.add_argument
+    add("--model_name", required=True, metavar="MODEL", help="Hub id or local folder, such as an output of fit.")
+    add_text_options(parser)
+    add("--id_column", metavar="NAME", help="Column of your ids of the texts, which hits show.")
+    add("--keep", metavar="NAME[,NAME...]", help="Further columns that hits show, such as title,url.")
+    add_output_dir(parser, "an index")
+    add(
+        "--language",
+        default="english",
+        help="Language of the texts, for stop words and stems: german or de, french or fr, ...; `other` for neither. "
+        "Default: %(default)s.",
+    )
+    add(
+        "--word_weight",
+        type=float,
+        default=0.25,
+        metavar="W",
+        help="Weight of the words beside the vectors. Default: %(default)s.",
+    )
+    add("--smooth", action="store_true", help="Average each document vector with its nearest neighbors.")
+    add(
+        "--queries",
+        choices=["model", "table"],
+        default="model",
+        help="What embeds queries. table: token vectors fitted to the texts, so that search starts without the model "
+        "and torch. Default: %(default)s.",
+    )
+    add("--query_prompt", metavar="TEXT", help="Prompt prepended to every query. Default: the model's query prompt.")
+    add(
+        "--second_look",
+        action="store_true",
+        help="Keep the token vectors of the texts, to reorder the first 50 hits of a search.",
+    )
+    add_pooler(parser)
+    add_model_options(parser)
+    args = parser.parse_args(argv)
+    return program.exit_code(lambda: work(args), parser.option_names())
+
+
+def work(args: argparse.Namespace) -> None:
+    """Read the texts, build the index, save it, and print its size."""
+    from informin.errors import counted
+    from informin.outputs import only_writer
+    from informin.search.files import raise_if_not_index
+    from informin.search.index import Index
+
+    with only_writer(args.output_dir, "output_dir"):
+        raise_if_not_index(args.output_dir, args.overwrite_output_dir)
+        loading = model_options(args)
+        how = {name: loading.pop(name) for name in ("prompt", "batch_size")}
+        how |= {name: getattr(args, name) for name in BUILD_OPTIONS}
+        index = Index.build(args.model_name, loading=loading, **how, **read(args))
+        index.save(args.output_dir)
+    print(f"{args.output_dir}: {counted(len(index), 'text')}, {index.vectors.shape[1]} dimensions")
+    if index.threshold is not None:
+        print(f"Above a cosine of {index.threshold:.3f}, expect at most about one unrelated text per query.")
+    if not args.second_look and index.table is None:
+        print(second_look_cost(index))
+    code = " --trust_remote_code" if args.trust_remote_code else ""
+    print(f'Search it: informin search --index {args.output_dir}{code} "your words"')
+
+
+def second_look_cost(index: "Index") -> str:
+    """Return a sentence with the bytes that a second look would add."""
+    from informin.search.derived import second_look_bytes
+
+    size = second_look_bytes(index.model, index.texts)
+    if size is None:
+        return "The model has no token vectors for a second look."
+    return f"A second look at the first 50 hits (--second_look) would add {size / 1e6:,.1f} MB to the index."
+
+
+def read(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the texts, and their ids and fields if there are columns of them."""
+    from informin.texts import read_documents, read_texts
+
+    kept = [name.strip() for name in args.keep.split(",")] if args.keep else []
+    columns = list(dict.fromkeys([args.id_column, *kept] if args.id_column else kept))
+    if not columns:
+        return {"texts": list(read_texts(args.train_file, args.text_column))}
+    found = list(read_documents(args.train_file, args.text_column, columns))
+    return {
+        "texts": [text for text, _ in found],
+        "ids": [values.get(args.id_column) for _, values in found],
+        "fields": [{name: values[name] for name in kept} for _, values in found],
+    }

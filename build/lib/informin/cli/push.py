@@ -1,0 +1,90 @@
+"""Publish an exported folder on the Hub."""
+
+import argparse
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from informin import program
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Push a folder. Returns the exit code: 0, 1 (the upload failed), 2 (usage), 130 (interrupted)."""
+    parser = program.Parser(prog="informin push", description=__doc__)
+    add = parser.add_argument
+    add(
+        "--model_name",
+        required=True,
+        metavar="FOLDER",
+        help="Exported folder: the output of train, fit or export.",
+    )
+    add(
+        "--hub_model_id",
+        required=True,
+        metavar="USER/REPO",
+        help="Repository, or its name alone for your own. Created if it does not exist.",
+    )
+    add("--private", action="store_true", help="Create a private repository; an existing public one is rejected.")
+    add("--branch", metavar="NAME", help="Push to this existing branch instead of main.")
+    add(
+        "--results",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="Results of `informin eval` to add to the model card: files or folders, of this model, of its source "
+        "model, and of the same run with other seeds.",
+    )
+    add("--trust_remote_code", action="store_true", help="With --results: run the model's own code to load it.")
+    add(
+        "--space",
+        metavar="USER/REPO",
+        help="Also publish a page as this Space, on which visitors compare sentences by the model. Needs gradio.",
+    )
+    add("--dry_run", action="store_true", help="Write the model card and list the files, without uploading them.")
+    add("--overwrite", action="store_true", help="Overwrite files that you did not upload with InforMin-CL.")
+    args = parser.parse_args(argv)
+    return program.exit_code(lambda: work(args), parser.option_names())
+
+
+def work(args: argparse.Namespace) -> None:
+    """Add results to the folder, check the repository, list the files and upload them."""
+    from informin.publishing.card import write_card
+    from informin.publishing.hub import add_results, prepare, push_folder
+    from informin.publishing.published import check_export
+
+    folder = args.model_name
+    repo = args.hub_model_id
+    check_export(folder)
+    if args.results:
+        add_results(folder, args.results, trust_remote_code=args.trust_remote_code)
+    if args.dry_run:
+        write_card(folder, repo)
+        print_files(folder)
+        print(f"Nothing was uploaded to {repo}.")
+        return
+    to = prepare(repo, args.private or None, branch=args.branch, overwrite=args.overwrite, folder=folder)
+    print_files(folder)
+    print(f"The model is at {push_folder(folder, to)}")
+    if args.space:
+        publish_space(args.space, to.repo, args.private, args.overwrite)
+
+
+def publish_space(space: str, model: str, private: bool, overwrite: bool) -> None:
+    """Upload the page of a model on the Hub."""
+    from informin.demo.space import write_space
+    from informin.publishing.hub import push_space
+
+    with TemporaryDirectory() as folder:
+        write_space(folder, model)
+        print(f"The page is at {push_space(folder, space, private or None, overwrite)}")
+
+
+def print_files(folder: str) -> None:
+    """Print the files to upload with their sizes, and the names of files that are not uploaded."""
+    from informin.publishing.published import published_files
+
+    files = published_files(folder)
+    for path in files:
+        print(f"{Path(folder, path).stat().st_size:>13,}  {path.as_posix()}")
+    uploaded = {path.parts[0] for path in files}
+    if others := sorted(path.name for path in Path(folder).iterdir() if path.name not in uploaded):
+        print(f"Not uploaded: {', '.join(others)}")

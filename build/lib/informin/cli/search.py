@@ -1,0 +1,57 @@
+"""Search an index that `informin index` wrote: print the hits of a query, or open a page in the browser."""
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from informin import program
+
+if TYPE_CHECKING:
+    from informin.search.record import Hit
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Search. Returns the exit code: 0, 1 (failure), 2 (usage), 130 (interrupted)."""
+    parser = program.Parser(prog="informin search", description=__doc__)
+    add = parser.add_argument
+    add("query", nargs="?", help="What to search for. Default: open the search page.")
+    add("--index", required=True, metavar="FOLDER", help="Folder of the index.")
+    add("--model_name", metavar="MODEL", help="The model of the index, if it is no longer where it was.")
+    add("--trust_remote_code", action="store_true", help="Run code from the model's repository, if it needs any.")
+    add("--k", type=int, default=10, metavar="N", help="Number of hits. Default: %(default)s.")
+    add("--format", choices=["text", "json"], default="text", help="Format of the hits. Default: %(default)s.")
+    add("--host", default="127.0.0.1", help="Address of the page. 0.0.0.0 lets other machines reach it.")
+    add("--port", type=int, help="Port of the page. Default: the first free one from 7860.")
+    args = parser.parse_args(argv)
+    return program.exit_code(lambda: work(args), parser.option_names())
+
+
+def work(args: argparse.Namespace) -> None:
+    """Open the index, and print the hits or serve the page until a signal."""
+    from informin.search.index import Index
+
+    index = Index.load(args.index, args.model_name, trust_remote_code=args.trust_remote_code)
+    if args.query is None:
+        from informin.demo.local import serve
+
+        serve(index, args.host, args.port)
+        return
+    hits = index.search(args.query, args.k)
+    if args.format == "json":
+        print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False, indent=1))
+        return
+    for rank, hit in enumerate(hits, start=1):
+        print(shown(rank, hit))
+
+
+def shown(rank: int, hit: "Hit") -> str:
+    """Return the lines that show a hit."""
+    unrelated = "  (may be unrelated)" if hit.relevant is False else ""
+    tokens = "" if hit.token_score is None else f"  tokens {hit.token_score:.3f}"
+    parts = f"vectors {hit.vector_score:.3f}  words {hit.word_score:5.2f}{tokens}"
+    scores = f"{rank:>3}  {hit.score:6.2f}  {parts}{unrelated}"
+    name = f"row {hit.row}" if hit.id is None else f"row {hit.row}, id {hit.id}"
+    lines = [scores, f"     {' '.join(hit.text.split())}  [{name}]"]
+    lines += [f"     {field}: {value}" for field, value in hit.fields.items() if value is not None]
+    return "\n".join(lines)

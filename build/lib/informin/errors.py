@@ -1,0 +1,88 @@
+"""Errors that a user can fix. The commands print them in one line, with options in backticks as flags."""
+
+LONGEST = 2_000  # characters of an error
+
+
+class InforMinError(Exception):
+    """Base class of this project's errors. A message is always one line, whatever values it contains.
+
+    Attributes:
+        exit_code: Exit code of the command that the error ends.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str):
+        super().__init__(one_line(message))
+
+
+class UsageError(InforMinError, ValueError):
+    """An option, a file or a model cannot be used. The message is one line, built from the fields.
+
+    Args:
+        found: What is wrong, with the value. Follows the option's name, as in "is -1".
+        option: Name of the option concerned. The command line prints it as a flag.
+        needed: What is expected instead.
+        fix: What to do, as a full sentence.
+
+    Example:
+        >>> raise UsageError("is -1", option="temperature", needed="a number above 0")
+        Traceback (most recent call last):
+        ...
+        informin.errors.UsageError: `temperature` is -1; expected a number above 0.
+    """
+
+    exit_code = 2
+
+    def __init__(self, found: str, *, option: str | None = None, needed: str | None = None, fix: str | None = None):
+        self.found = found
+        self.option = option
+        self.needed = needed
+        self.fix = fix
+        problem = f"`{option}` {found}" if option else found
+        if needed:
+            problem += f"; expected {needed}"
+        if option or needed or fix:
+            problem = f"{problem.rstrip('.')}."
+        super().__init__(f"{problem} {fix}" if fix else problem)
+
+
+class NonFiniteLossError(InforMinError, RuntimeError):
+    """The loss became NaN or infinite. The last checkpoint is not affected."""
+
+
+class SaveError(InforMinError, RuntimeError):
+    """A checkpoint or a model could not be written. Files that were complete before are unchanged."""
+
+
+class UndefinedScoreError(InforMinError, ValueError):
+    """A task has no score: its embeddings are not finite, or all cosines are equal."""
+
+
+class PushError(InforMinError, RuntimeError):
+    """An upload failed. The model is saved on disk.
+
+    Attributes:
+        finish: Options of `informin push` that finish the upload, such as model_name and hub_model_id.
+    """
+
+    def __init__(self, message: str, finish: dict[str, str | bool]):
+        super().__init__(message)
+        self.finish = finish
+
+
+def one_line(text: str) -> str:
+    r"""Return a text with control characters escaped, such as `\n`, and shortened in the middle if it is too long."""
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def error_line(error: BaseException) -> str:
+    """Return the message of another library's error in one line."""
+    return " ".join(str(error).split())
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 sentence" or "1,024 sentences". The plural must end in s."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""Scores of sentence embeddings, from an encode() function. Does not import models."""

@@ -1,0 +1,146 @@
+"""Development sets that training is scored on: pairs, labeled sentences, retrieval, and custom evaluations."""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+
+from informin.errors import UndefinedScoreError, UsageError
+from informin.evaluation.collections import Collection
+from informin.evaluation.custom import CustomEvaluation, custom_evaluation
+from informin.evaluation.encode import EmbeddingCache, Encode
+from informin.evaluation.labels import LabeledSentences
+from informin.evaluation.measures import KINDS, Measure
+from informin.evaluation.pairs import GradedPairs, load_pairs
+
+NEEDED = (
+    "GradedPairs, LabeledSentences, Collection, a data set with sentence1, sentence2 and score, with text and label or "
+    "with query and document, the path of a file of pairs, a function from `encode` to scores, an evaluator of "
+    "sentence-transformers, or a list or a dictionary of these"
+)
+DevelopmentSet = GradedPairs | LabeledSentences | Collection  # all with kind, name, sha256, measures, texts, score
+
+
+@dataclass(frozen=True)
+class Development:
+    """One or more development sets, at most one of each kind, in the order of `measures.KINDS`.
+
+    Attributes:
+        sets: The sets with measures of this project.
+        own: Custom evaluations; see `informin.evaluation.custom`. Their scores are logged and can select a checkpoint.
+    """
+
+    sets: tuple[DevelopmentSet, ...]
+    own: tuple[CustomEvaluation, ...] = ()
+
+    def __post_init__(self):
+        for kind in KINDS:
+            same = [one.name for one in self.sets if one.kind == kind]
+            if len(same) > 1:
+                raise UsageError(
+                    f"has two sets of the kind {kind}: {' and '.join(same)}",
+                    option="eval_dataset",
+                    needed="at most one of each kind, or a dictionary that gives each a name",
+                )
+        order = list(KINDS)
+        object.__setattr__(self, "sets", tuple(sorted(self.sets, key=lambda one: order.index(one.kind))))
+
+    @property
+    def name(self) -> str:
+        """Names of all sets."""
+        return ", ".join(one.name for one in (*self.sets, *self.own))
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the set, or of the checksums of several sets and the names of custom evaluations."""
+        sums = [*(one.sha256 for one in self.sets), *(f"own {one.name} {one.sha256}" for one in self.own)]
+        return sums[0] if len(sums) == len(self.sets) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
+
+    @property
+    def measures(self) -> dict[str, Measure]:
+        """Scores by key, as far as they are known before they are computed. The first selects the best checkpoint."""
+        return {key: measure for one in (*self.sets, *self.own) for key, measure in one.measures.items()}
+
+    def score(self, encode: Encode) -> tuple[dict[str, float], dict[str, str]]:
+        """Return all scores, NaN if undefined, and the reasons for undefined scores by name of the set.
+
+        Args:
+            encode: Function from N sentences to embeddings (N, d); called once for the sets, with all their sentences.
+
+        Raises:
+            UsageError: Two scores have the same name, or an evaluation returned no scores.
+        """
+        once = EmbeddingCache(encode)
+        if texts := [text for one in self.sets for text in one.texts()]:
+            once(texts)
+        scores: dict[str, float] = {}
+        problems: dict[str, str] = {}
+        for one in self.sets:
+            scores |= dict.fromkeys(one.measures, math.nan)
+            try:
+                results = one.score(once)
+                scores |= {key: results[key] for key in one.measures}
+            except UndefinedScoreError as error:
+                problems[one.name] = str(error)
+        for evaluation in self.own:
+            results = evaluation.score(encode)
+            if same := [name for name in results if name in scores]:
+                raise UsageError(
+                    f"has two scores with the name {same[0]}",
+                    option="eval_dataset",
+                    fix="Give the evaluations in a dictionary, whose keys then begin the names.",
+                )
+            scores |= results
+        return scores, problems
+
+
+def as_development(given: object) -> Development | None:
+    """Convert the `eval_dataset` of a trainer; None for None.
+
+    Args:
+        given: A set; a data set with the columns of one; the path of a file of pairs; a function from `encode` to
+            scores; an evaluator of sentence-transformers; a list of these; or a dictionary of these by name, whose
+            scores are logged as eval_NAME_MEASURE.
+
+    Raises:
+        UsageError: It is something else, an empty list, or has two sets of one kind.
+    """
+    if given is None or isinstance(given, Development):
+        return given
+    named = list(given.items()) if isinstance(given, Mapping) else []
+    several = list(given) if isinstance(given, list | tuple) else [given]
+    sets: list[DevelopmentSet] = []
+    evaluations: list[CustomEvaluation] = []
+    for name, one in named or [(None, one) for one in several]:
+        one = _as_set(one, str(name or "eval_dataset"))
+        if isinstance(one, DevelopmentSet) and name is None:
+            sets.append(one)
+        elif evaluation := custom_evaluation(one, name and str(name)):
+            evaluations.append(evaluation)
+        else:
+            raise UsageError(f"has a {type(one).__name__}", option="eval_dataset", needed=NEEDED)
+    if not sets and not evaluations:
+        raise UsageError("is empty", option="eval_dataset", needed=NEEDED)
+    return Development(tuple(sets), tuple(evaluations))
+
+
+def _as_set(one: Any, name: str) -> Any:
+    """Return the set of a path or of a data set with its columns; anything else as it is."""
+    if isinstance(one, str | PathLike):
+        return load_pairs(Path(one))
+    if not isinstance(one, datasets.Dataset):
+        return one
+    columns = {column: list(one[column]) for column in one.column_names}
+    if {"sentence1", "sentence2", "score"} <= columns.keys():
+        return GradedPairs(name, columns["sentence1"], columns["sentence2"], np.array(columns["score"]))
+    if {"text", "label"} <= columns.keys():
+        return LabeledSentences(name, columns["text"], columns["label"])
+    if {"query", "document"} <= columns.keys():
+        return Collection.of_pairs(name, columns["query"], columns["document"], columns.get("negative"))
+    raise UsageError(f"has the columns {', '.join(columns)}", option="eval_dataset", needed=NEEDED)

@@ -1,0 +1,159 @@
+"""Results of one model on tasks, stored in a JSON file."""
+
+import platform
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from informin.errors import UsageError
+from informin.evaluation.measures import KINDS
+from informin.evaluation.senteval import GROUPS
+from informin.files import read_json, sha256, write_json
+
+CLASSIFIER = "L2 logistic regression, one class against the rest; C = 2^t by SentEval's scikit-learn grids"
+COSINE = "cosine"
+# What must be equal to resume results.
+IDENTITY = (
+    *("weights_sha256", "pooler", "normalized", "prompt", "whitening", "max_seq_length", "precision", "split"),
+    "similarity",
+)
+
+
+@dataclass
+class Results:
+    """Scores of a model, with what they depend on.
+
+    Attributes:
+        model: Hub id or folder, as it was given.
+        weights_sha256: SHA-256 of the names and float32 values of all weights.
+        pooler: cls, mean, ...
+        normalized: Whether the model normalizes its embeddings to unit length.
+        max_seq_length: Maximum number of tokens of a text; None for no limit.
+        precision: fp32 or bf16.
+        split: test or dev.
+        prompt: Prompt prepended to each text; None for none.
+        whitening: None, or `dimensions` (None for all) and `fitted_on`.
+        similarity: What compares embeddings in STS and retrieval.
+        classifier: Classifier of the transfer tasks.
+        tasks: For each task `score` (None if it is undefined; `error` has the reason), `n`, and:
+
+            * STS: `mean`, `wmean`, `pearson`, and `subsets` with `score` and `n` of each;  Spearman x 100.
+            * Transfer: `dev`, the accuracy that selected C;  accuracy x 100.
+            * Own files: `kind` (labels or retrieval); `measures`, all scores (see `informin.evaluation.measures`);
+              `classes` or `documents`, their number. The score is V-measure or MRR@10. Retrieval also has `queries`,
+              the scores of each query for a paired test; `prompts`, those of queries and documents if they differ from
+              `prompt`; and `smoothed`, `with_words`, `second_look`, `bm25` and, if asked for, `fused`, with `measures`
+              and `queries`.
+            * `data`: SHA-256 of each file. `seconds`: `encode` and `score`. A text is encoded only in the first task
+              that contains it.
+        average: `sts` and `transfer`: mean of seven scores, None unless all seven are known.
+        environment: Versions, device and number of threads.
+        seconds: Time of encoding and scoring, over all tasks.
+    """
+
+    model: str
+    weights_sha256: str
+    pooler: str
+    normalized: bool
+    max_seq_length: int | None
+    precision: str
+    split: str
+    prompt: str | None = None
+    whitening: dict | None = None
+    similarity: str = COSINE
+    classifier: str = CLASSIFIER
+    tasks: dict[str, dict] = field(default_factory=dict)
+    average: dict[str, float | None] = field(default_factory=lambda: dict.fromkeys(GROUPS))
+    environment: dict = field(default_factory=dict)
+    seconds: float = 0.0
+    schema: int = 1
+
+    def save(self, path: str | Path) -> None:
+        """Write a results file."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, asdict(self))
+
+    def add(self, name: str, task: dict) -> None:
+        """Add the entry of a task, and update averages and seconds."""
+        self.tasks[name] = task
+        for group, names in GROUPS.items():
+            scores = [task["score"] for name, task in self.tasks.items() if name in names and task["score"] is not None]
+            self.average[group] = float(np.mean(scores)) if len(scores) == len(names) else None
+        self.seconds = sum(sum(task["seconds"].values()) for task in self.tasks.values())
+
+    def samples(self) -> dict[str, dict]:
+        """Return the entries of the user's own files by name."""
+        return {name: task for name, task in self.tasks.items() if "kind" in task}
+
+    def resumed(self, path: str | Path) -> "Results":
+        """Return these results with the tasks in a file, if it exists.
+
+        Raises:
+            UsageError: The results in the file are of another model or other settings.
+        """
+        if not Path(path).exists():
+            return self
+        saved = load_results(path)
+        different = [name for name in IDENTITY if getattr(saved, name) != getattr(self, name)]
+        if different:
+            changes = "; ".join(f"{name} {getattr(saved, name)!r}, now {getattr(self, name)!r}" for name in different)
+            raise UsageError(f"{path} contains other results ({changes})", option="output", fix="Choose another one.")
+        return replace(saved, model=self.model, environment=self.environment)
+
+
+def load_results(path: str | Path) -> Results:
+    """Read a results file. Raises UsageError if it is not one."""
+    values = read_json(path)
+    if "max_length" in values:  # its name until version 0.3
+        values["max_seq_length"] = values.pop("max_length")
+    try:
+        results = Results(**values)
+    except TypeError as error:
+        raise UsageError(f"{path} is not a results file of `informin eval`: {error}") from None
+    for name, task in list(results.tasks.items()):
+        if "measures" in task and not KINDS[task["kind"]].keys() <= task["measures"].keys():
+            del results.tasks[name]  # of an older version, whose measures have other meanings
+    return results
+
+
+def load_all_results(paths: Iterable[str | Path]) -> list[Results]:
+    """Load all results from files and folders, seed2 before seed10. Raises UsageError as `load_results`."""
+    return [load_results(file) for path in paths for file in results_files(path)]
+
+
+def results_files(path: str | Path) -> list[Path]:
+    """Return the file, or the .json files of a folder, seed2 before seed10. Raises UsageError if there are none."""
+    path = Path(path)
+    files = sorted(path.glob("*.json"), key=_natural) if path.is_dir() else [path]
+    if not files:
+        raise UsageError(f"{path} contains no .json file", needed="a folder with results of `informin eval`")
+    return files
+
+
+def _natural(path: Path) -> list:
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
+
+
+def environment(device) -> dict[str, str | int]:
+    """Return versions of packages, the name of the device (a torch.device) and the number of threads."""
+    import torch  # imported here, so that results can be read without it
+
+    from informin import __version__
+
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {
+        "informin": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")},
+        "device": gpu or f"{device.type} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+    }
+
+
+def checksums(files: list[Path], folder: str | Path) -> dict[str, str]:
+    """Return the SHA-256 of each file by its path in the folder."""
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in map(Path, files)}

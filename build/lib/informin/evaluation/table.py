@@ -1,0 +1,276 @@
+"""Format results as tables like those in papers, in text, Markdown or LaTeX."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from informin.errors import UsageError, counted, one_line
+from informin.evaluation.measures import KINDS
+from informin.evaluation.ranking import TRIALS, randomization_test
+from informin.evaluation.results import COSINE, Results, load_all_results
+from informin.evaluation.senteval import GROUPS
+
+TITLES = {"sts": "STS, Spearman x 100", "transfer": "Transfer, accuracy x 100"}
+AVERAGE = "Avg"
+SIMILARITIES = {
+    "dot": "dot product",
+    "euclidean": "negative Euclidean distance",
+    "manhattan": "negative Manhattan distance",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Row of a table."""
+
+    label: str
+    values: Mapping[str, float | str | None]  # by column; text is printed unchanged
+    spread: Mapping[str, float] | None = None  # standard deviations by column, for the mean of several seeds
+    signed: bool = False  # print the sign of positive numbers, for differences
+    digits: int = 2  # decimals
+
+    def cell(self, column: str, plus_minus: str = "±") -> str:
+        value = self.values.get(column)
+        if isinstance(value, str):
+            return value.replace("±", plus_minus)
+        if value is None or math.isnan(value):
+            return "-"
+        text = f"{value:{'+' if self.signed else ''}.{self.digits}f}"
+        return f"{text} {plus_minus} {self.spread[column]:.{self.digits}f}" if self.spread else text
+
+
+@dataclass(frozen=True)
+class Table:
+    """Table with a title. The first column holds the labels of the rows and has no name."""
+
+    title: str
+    columns: list[str]
+    rows: list[Row]
+
+
+def model_label(results: Results, whole: bool = False) -> str:
+    """Return the name of a model, or its whole path, with its pooling, such as `all-MiniLM-L6-v2, cls`."""
+    whitening = results.whitening
+    size = f" {whitening['dimensions']}" if whitening and whitening["dimensions"] else ""
+    prompt = f", prompt {results.prompt!r}" if results.prompt else ""
+    name = results.model if whole else Path(results.model).name
+    return f"{name}, {results.pooler}{prompt}{f', whitening{size}' if whitening else ''}"
+
+
+def score_tables(rows: Sequence[Results], others: Sequence[Results] = (), seeds: bool = False) -> list[Table]:
+    """Return the tables of scores: STS and transfer if there are such tasks, then one table per file or collection.
+
+    Args:
+        rows: Results.
+        others: Results to compare with: one for all rows, or one per row. The table shows them first, and the
+            differences (row minus other) last.
+        seeds: Rows are seeds of one recipe. Adds mean ± standard deviation (n - 1), also of the differences.
+    """
+    tables = []
+    for group, tasks in GROUPS.items():
+        columns = [task for task in tasks if any(task in results.tasks for results in rows)]
+        if not columns:
+            continue
+        # The average is shown only together with all of its seven scores.
+        line = partial(_group_line, columns=columns, group=group if columns == list(tasks) else None)
+        tables.append(Table(TITLES[group], [*columns, AVERAGE], _compared(rows, others, line, seeds)))
+    for name, entry in {name: entry for results in rows for name, entry in results.samples().items()}.items():
+        line = partial(_sample_line, name=name, baseline=_baseline(name, rows, others))
+        lines = _compared(rows, others, line, seeds) + _word_search(name, rows, line)
+        columns = list(dict.fromkeys(column for row in lines for column in row.values)) or [*KINDS[entry["kind"]]]
+        tables.append(Table(_sample_title(name, entry), columns, lines))
+    return tables
+
+
+def _group_line(results: Results, columns: Sequence[str], group: str | None) -> Row:
+    scores = {task: results.tasks.get(task, {}).get("score") for task in columns}
+    return Row(model_label(results), scores | {AVERAGE: results.average[group] if group else None})
+
+
+def _sample_line(results: Results, name: str, baseline: dict) -> Row:
+    """Return the scores on a file or collection, and of retrieval the p-values against another entry."""
+    entry = results.tasks.get(name, {})
+    scores = entry.get("measures", {})
+    measures = KINDS[baseline["kind"]]
+    values: dict[str, Any] = {measure.title: scores.get(key) for key, measure in measures.items()}
+    if (
+        entry.get("queries") != baseline.get("queries")
+        and "queries" in entry
+        and "queries" in baseline
+        and entry["data"] == baseline["data"]
+    ):
+        for key in entry["queries"]:
+            p = randomization_test(np.array(entry["queries"][key]), np.array(baseline["queries"][key]))
+            values[f"p, {measures[key].title}"] = f"{p:.4f}"
+    return Row(model_label(results), values)
+
+
+def _baseline(name: str, rows: Sequence[Results], others: Sequence[Results]) -> dict:
+    """Return the entry of a task that others are tested against: the first one, for retrieval with its words."""
+    first = next(results.tasks[name] for results in (*others, *rows) if name in results.tasks)
+    return first | first.get("with_words", {})
+
+
+def _word_search(name: str, rows: Sequence[Results], line: Callable[[Results], Row]) -> list[Row]:
+    """Return the rows of smoothed vectors, of vectors and words, of BM25, and of its rank fusion with each model.
+
+    Vectors and words have a second row, with a second look by token vectors.
+    """
+    lines: list[Row] = []
+    for results in rows:
+        entry = results.tasks.get(name, {})
+        model = model_label(results)
+        labels = {
+            "smoothed": f"smoothed: {model}",
+            "with_words": f"with words: {model}",
+            "second_look": f"with words and a second look: {model}",
+            "bm25": "BM25",
+            "fused": f"rank fusion: BM25 + {model}",
+        }
+        for key, label in labels.items():
+            if key in entry and label not in [row.label for row in lines]:
+                lines.append(replace(line(replace(results, tasks={name: entry | entry[key]})), label=label))
+    return lines
+
+
+def _sample_title(name: str, entry: dict) -> str:
+    if entry["kind"] == "labels":
+        return f"{name}: {counted(entry['n'], 'sentence')} of {entry['classes']:,} classes, x 100"
+    return f"{name}: {entry['n']:,} queries, {counted(entry['documents'], 'document')}, x 100"
+
+
+def _compared(
+    rows: Sequence[Results], others: Sequence[Results], line: Callable[[Results], Row], seeds: bool
+) -> list[Row]:
+    """Return rows to compare with, rows, and their differences; with the mean of each block if they are seeds."""
+    before = list(map(line, others))
+    after = list(map(line, rows))
+    gains = [difference(row, other) for row, other in zip(after, before * len(after))]  # one for all, or one per row
+    return [row for block in (before, after, gains) for row in (_with_mean(block) if seeds else block)]
+
+
+def footnotes(rows: Sequence[Results], others: Sequence[Results] = ()) -> list[str]:
+    """Return notes about undefined scores, prompts of queries and documents, similarities and p-values."""
+    notes = []
+    for results in rows:
+        label = model_label(results)
+        for name, task in results.tasks.items():
+            if task["score"] is None:
+                notes.append(f"{label}: {name} has no score: {task['error']}.")
+            if prompts := task.get("prompts"):
+                query, document = (repr(prompts[side]) if prompts[side] else "none" for side in ("query", "document"))
+                notes.append(f"{label}: {name}, prompt of queries: {query}; of documents: {document}.")
+        if results.similarity != COSINE:
+            what = SIMILARITIES.get(results.similarity, results.similarity)
+            notes.append(f"Similarity in STS and retrieval: {what}, as declared by {label}.")
+    tested = [results for results in (*others, *rows) if any("queries" in task for task in results.tasks.values())]
+    if len(tested) > 1 or any("bm25" in task for results in tested for task in results.tasks.values()):
+        words = "with words: " if any("with_words" in task for task in tested[0].tasks.values()) else ""
+        against = f"against {words}{model_label(tested[0])}, two-sided, {TRIALS:,} sign flips over queries"
+        notes.append(f"p: paired randomization test {against}.")
+    return notes
+
+
+def render(table: Table, form: str) -> str:
+    """Format a table as `text`, `markdown` or `latex` (booktabs)."""
+    if form == "latex":
+        return _latex(table)
+    lines = [["", *table.columns], *([row.label, *map(row.cell, table.columns)] for row in table.rows)]
+    cells = [[one_line(text) for text in line] for line in lines]  # names from files can contain line breaks
+    if form == "markdown":
+        cells = [[text.replace("|", "\\|") for text in line] for line in cells]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
+    lines = [[text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(c, widths))] for c in cells]
+    if form == "text":
+        return "\n".join([one_line(table.title), *("  ".join(line).rstrip() for line in lines)])
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join(
+        [f"**{one_line(table.title)}**", "", *(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])]
+    )
+
+
+def _latex(table: Table) -> str:
+    def escaped(text: str) -> str:
+        return "".join(f"\\{c}" if c in "_&%#$" else c for c in one_line(text))
+
+    cells = [
+        [escaped(row.label), *(one_line(row.cell(column, "$\\pm$")) for column in table.columns)] for row in table.rows
+    ]
+    header, *lines = (" & ".join(line) + " \\\\" for line in [["", *map(escaped, table.columns)], *cells])
+    begin = f"% {one_line(table.title)}\n\\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
+    return "\n".join([begin, "\\toprule", header, "\\midrule", *lines, "\\bottomrule", "\\end{tabular}"])
+
+
+def difference(row: Row, other: Row) -> Row:
+    """Return a row minus another, in the columns where both have a number."""
+    values: dict[str, float | None] = {}
+    for name, value in row.values.items():
+        subtracted = other.values.get(name)
+        if isinstance(value, float | int) and isinstance(subtracted, float | int):
+            values[name] = value - subtracted
+        else:
+            values[name] = None
+    return Row(f"{row.label} - {other.label}", values, signed=True, digits=row.digits)
+
+
+def _with_mean(rows: list[Row]) -> list[Row]:
+    """Append the mean and standard deviation of several rows, in the columns where each row has a number."""
+    if len(rows) < 2:
+        return rows
+    complete: dict[str, list[float]] = {}
+    for name in rows[0].values:
+        values = [value for row in rows if isinstance(value := row.values.get(name), float | int)]
+        if len(values) == len(rows):
+            complete[name] = values
+    means = {name: float(np.mean(values)) for name, values in complete.items()}
+    spread = {name: float(np.std(values, ddof=1)) for name, values in complete.items()}
+    return [*rows, Row(f"mean ± sd of these {len(rows)}", means, spread, rows[0].signed, rows[0].digits)]
+
+
+def load_others(paths: Iterable[str | Path], rows: int, split: str) -> list[Results]:
+    """Load the results to compare with.
+
+    Args:
+        paths: Files or folders.
+        rows: Number of results that are compared with them.
+        split: Split of these results, test or dev.
+
+    Raises:
+        UsageError: Their number is neither 1 nor `rows`, or they have another split.
+    """
+    others = load_all_results(paths)
+    if len(others) not in (0, 1, rows):
+        raise UsageError(f"has {len(others)} results", option="compare", needed=f"1, or one for each row ({rows})")
+    for other in others:
+        if other.split != split:
+            raise UsageError(f"{other.model} was scored on the {other.split} split", option="compare", needed=split)
+    return others
+
+
+def check_same_files(others: Sequence[Results], sums: dict[str, dict[str, str]]) -> None:
+    """Raise UsageError if results to compare with were computed on another file of the same name.
+
+    Args:
+        sums: SHA-256 of the files of each task; see `informin.evaluation.scoring.Tasks`.
+    """
+    for other in others:
+        for name, entry in other.samples().items():
+            if name in sums and [*entry["data"].values()] != [*sums[name].values()]:
+                raise UsageError(f"{other.model} was scored on another {name}", option="compare")
+
+
+def tables_text(
+    rows: Sequence[Results], others: Sequence[Results] = (), seeds: bool = False, form: str = "text"
+) -> str:
+    """Return tables and notes as text, Markdown or LaTeX, or the results as JSON."""
+    if form == "json":
+        return json.dumps([asdict(results) for results in rows], indent=1, ensure_ascii=False)
+    tables = [render(table, form) for table in score_tables(rows, others, seeds)]
+    notes = map(one_line, footnotes(rows, others))
+    return "\n\n".join([*tables, *(f"% {note}" if form == "latex" else note for note in notes)])

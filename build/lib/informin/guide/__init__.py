@@ -1,0 +1,1 @@
+"""A frozen encoder that guides training: its cached embeddings, nearest neighbors, neighborhood means and replay."""

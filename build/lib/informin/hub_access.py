@@ -1,0 +1,29 @@
+"""Whether the Hub can be reached, asked once. Without it, only cached files are used, and nothing is tried again."""
+
+import logging
+from functools import cache
+
+import httpx2
+from huggingface_hub import constants
+from huggingface_hub.utils import get_session
+
+logger = logging.getLogger(__name__)
+
+SECONDS = 5  # for an answer
+
+
+@cache
+def hub_is_reachable() -> bool:
+    """Return whether the Hub answers. If it does not, libraries use only cached files from now on.
+
+    Without this question, each missing file of a model costs a minute of retries.
+    """
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        get_session().head(constants.ENDPOINT, timeout=SECONDS)
+    except (httpx2.HTTPError, OSError):
+        logger.warning(f"Could not reach the Hub at {constants.ENDPOINT}: only cached models and data can be used.")
+        constants.HF_HUB_OFFLINE = True
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The functions behind `informin fit`, `embed` and `eval`, such as `informin.fit`."""

@@ -1,0 +1,252 @@
+"""Adapt a model or its embeddings to texts in closed form, without training or labels."""
+
+import time
+from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sentence_transformers import SentenceTransformer
+from typing_extensions import Unpack
+
+from informin.adapters.linear import TASKS, LinearAdapter
+from informin.adapters.vectors import check_rows, check_vectors, load_vectors
+from informin.distributed import first_only, rank
+from informin.errors import UsageError
+from informin.evaluation.drift import FEWEST, SAMPLE, SEED, drift_warnings, measure_drift, neighbor_examples
+from informin.files import last_name
+from informin.models.embedding import embed
+from informin.models.opening import Loading, load_model, name_of
+from informin.outputs import new_folder, only_writer
+from informin.publishing.adapted import save_adapted
+from informin.records import ADAPTER, FITTED
+from informin.report.html import values_html
+from informin.report.page import write_fit_report
+from informin.rows import read_rows
+from informin.texts import as_texts
+
+DOCUMENTS = "documents.npy"
+SEARCH = (
+    "helps where queries resemble the texts (titles, abstracts, similar documents), can hurt where they are questions; "
+    "`informin eval --retrieval` with 50 judged queries decides"
+)
+
+
+@dataclass(repr=False)
+class FitResult:
+    """A fitted adapter, and what it changes.
+
+    Attributes:
+        adapter: The fitted adapter.
+        task: `clustering` or `search`.
+        vectors: (N, d) embeddings of the texts, before the adapter.
+        seconds: Time that the fit took, without the embedding.
+        drift: What the adapter changes on a sample of the texts, as in `informin.evaluation.drift`; None for fewer than
+            30 different texts.
+        model: The model; None for embeddings without one.
+        examples: Texts with neighbors that they lost and gained, for report.html.
+        folder: Where the result was saved.
+    """
+
+    adapter: LinearAdapter
+    task: str
+    vectors: np.ndarray
+    seconds: float
+    drift: dict | None = None
+    model: SentenceTransformer | None = None
+    examples: list[dict] = field(default_factory=list)
+    folder: Path | None = None
+
+    @property
+    def threshold(self) -> float | None:
+        """Cosine above which a query finds at most about one unrelated text; None for fewer than 100 texts."""
+        return self.adapter.threshold() if self.adapter.scores_ else None
+
+    def save(self, output_dir: str | Path, *, overwrite_output_dir: bool = False) -> None:
+        """Write the model with the adapter or, for embeddings alone, adapter.safetensors and the adapted documents.npy.
+
+        report.html shows examples of the texts; it is never published. In a distributed run, all processes call this
+        function, and the first writes.
+
+        Args:
+            output_dir: Missing or empty folder. It appears once it is complete.
+            overwrite_output_dir: Whether to replace an older output of `save` in the folder.
+
+        Raises:
+            UsageError: The folder is in use, or another process writes it.
+        """
+        kind = FITTED if self.model else ADAPTER
+        with first_only(only_writer(output_dir, "output_dir")):
+            if rank() == 0:
+                with new_folder(output_dir, "output_dir", kind if overwrite_output_dir else None) as folder:
+                    self._write(folder)
+        self.folder = Path(output_dir)
+
+    def _write(self, folder: Path) -> None:
+        if self.model:
+            save_adapted(self.model, self.adapter, folder, texts=len(self.vectors), task=self.task, drift=self.drift)
+        else:
+            self.adapter.save(folder / ADAPTER)
+            np.save(folder / DOCUMENTS, self.adapter.transform(self.vectors))
+        write_fit_report(folder, self.title, self.summary(), self.drift, self.examples)
+
+    @property
+    def title(self) -> str:
+        return f"Adapter for {last_name(name_of(self.model)) if self.model else 'embeddings'}"
+
+    def summary(self) -> dict[str, str]:
+        """Return the main figures by name."""
+        rows, width = self.vectors.shape
+        distinct = self.adapter.n_samples_
+        copies = f", {distinct:,} of them different" if distinct < rows else ""
+        values = {
+            "task": self.task,
+            "texts": f"{rows:,}{copies}; {width} dimensions to {len(self.adapter.coef_)}",
+            "seconds": f"{self.seconds:.1f}",
+        }
+        if self.drift:
+            new = self.drift["new"]
+            values["drift"] = (
+                f"{new['neighbors_kept']:.0f}% of the 10 nearest texts kept, cosine to the old embedding "
+                f"{new['rotated_cosine']:.2f}"
+            )
+        if self.threshold is not None:
+            values["scores"] = f"above a cosine of {self.threshold:.3f}, at most about one unrelated text per query"
+        if self.task == "search":
+            values["search"] = SEARCH
+        return values
+
+    def __repr__(self) -> str:
+        folder = self.folder or "FOLDER"
+        adapted = f'embeddings @ safetensors.numpy.load_file("{folder}/{ADAPTER}")["coef"].T'
+        load = f'SentenceTransformer("{folder}")' if self.model else adapted
+        values = self.summary() | {"load": load if self.folder else f'result.save("{folder}"); {load}'}
+        return "\n".join([self.title, *(f"  {name}: {value}" for name, value in values.items())])
+
+    def _repr_html_(self) -> str:
+        return values_html(self.title, self.summary())
+
+
+def fit(
+    model: str | Path | SentenceTransformer | None = None,
+    texts: Iterable[str] | None = None,
+    *,
+    task: str,
+    embeddings: str | Path | ArrayLike | None = None,
+    dimension: int | None = None,
+    rotation: str = "principal",
+    seed: int = 0,
+    prompt: str | None = None,
+    batch_size: int = 64,
+    pooler: str = "auto",
+    **loading: Unpack[Loading],
+) -> FitResult:
+    """Adapt a model, or embeddings from any source, to your texts in closed form, without training or labels.
+
+    Args:
+        model: Hub id, folder, or SentenceTransformer. The options about loading concern a name or folder.
+        texts: N texts: a list, or another iterable of strings. A model needs them. Use 300 or more for search,
+            and 500 or more for clustering.
+        task: `clustering`, also for labels and near-duplicates; or `search`, for queries that resemble the texts.
+        embeddings: (N, d) embeddings of the texts, or a file of them (.npy, .parquet or .safetensors). Without a model,
+            they can be from any source. With one, they must be this model's, and save the time to embed.
+        dimension: Number of dimensions of the adapted vectors. Default: all.
+        rotation: `principal`: the first numbers of a vector approximate it best, for vectors that are cut later.
+            `bits`: for binary quantization, one bit per number.
+        seed: Seed of the sample of texts if there are more than 50,000.
+        prompt: Prompt prepended to each text, instead of the stored prompt. The saved model embeds documents with it,
+            too.
+        batch_size: Texts per forward pass.
+        pooler, loading: Options of `informin.load_model`.
+
+    Returns:
+        The adapter, what it changes, and `save`, which writes the adapted model.
+
+    Raises:
+        UsageError: An option, the model, the texts or the embeddings cannot be used.
+
+    Example:
+        >>> import informin, numpy as np
+        >>> result = informin.fit(task="search", embeddings=np.random.default_rng(0).normal(size=(500, 16)))
+        >>> result.adapter.transform(result.vectors).shape
+        (500, 16)
+    """
+    if task not in TASKS:
+        raise UsageError(f"is {task}", option="task", needed=f"one of: {', '.join(TASKS)}")
+    texts = None if texts is None else as_texts(texts)
+    vectors = None if embeddings is None else load_vectors(embeddings)
+    st = None
+    if model is None:
+        if vectors is None:
+            raise UsageError("is missing", option="model_name", fix="Give a model with texts, or `embeddings`.")
+        for option in loading:
+            raise UsageError("is set without a model", option=option, fix="Give the model, or leave the option out.")
+        if texts is not None:
+            check_rows(vectors, texts)
+    elif not texts:
+        raise UsageError("is missing or empty", option="train_file", fix="A model needs the texts.")
+    else:
+        st = open_with_prompt(model, prompt, pooler, loading)
+        vectors = vectors_of(st, texts, vectors, side_of(task), batch_size)
+    if dimension is not None and not 1 <= dimension <= vectors.shape[1]:
+        raise UsageError(f"is {dimension}", option="dimension", needed=f"1 to {vectors.shape[1]}")
+    start = time.monotonic()
+    adapter = LinearAdapter(**TASKS[task], n_components=dimension, rotation=rotation, random_state=seed).fit(vectors)
+    seconds = time.monotonic() - start
+    adapter.measure_scores(vectors)
+    drift, examples = _changes(adapter, vectors, texts) if rank() == 0 else (None, [])
+    return FitResult(adapter, task, vectors, seconds, drift, st, examples)
+
+
+def side_of(task: str) -> str | None:
+    """Return the side of search whose prompt the texts of a task get."""
+    return "document" if task == "search" else None
+
+
+def open_with_prompt(
+    model: str | Path | SentenceTransformer, prompt: str | None, pooler: str, loading: Loading
+) -> SentenceTransformer:
+    """Open a model that prepends a prompt to texts and documents, unless it is None; queries keep their prompt."""
+    opened = load_model(model, pooler=pooler, **loading)
+    if prompt is None:
+        return opened
+    prompted = copy(opened)
+    prompted.prompts = opened.prompts | {"document": prompt, "text": prompt}
+    prompted.default_prompt_name = "text"
+    return prompted
+
+
+def vectors_of(
+    model: SentenceTransformer, texts: list[str], vectors: np.ndarray | None, side: str | None, batch_size: int
+) -> np.ndarray:
+    """Embed the texts, or check that the vectors are their embeddings."""
+
+    def encode(some: Sequence[str]) -> np.ndarray:
+        return embed(model, some, side=side, batch_size=batch_size)
+
+    if vectors is None:
+        return encode(texts)
+    check_vectors(vectors, texts, encode, name_of(model))
+    return vectors
+
+
+def _changes(adapter: LinearAdapter, vectors: np.ndarray, texts: list[str] | None) -> tuple[dict | None, list[dict]]:
+    """Measure the drift on a sample of the texts, and collect examples."""
+    rows = np.random.default_rng(SEED).permutation(len(vectors))[:SAMPLE]
+    names = [" ".join(texts[row].split()) if texts else f"row {row:,}" for row in rows]
+    before = dict(zip(names, read_rows(vectors, rows)))
+    sample = list(before)
+    if len(sample) < FEWEST:
+        return None, []
+
+    def old(some: Sequence[str]) -> np.ndarray:
+        return np.stack([before[text] for text in some])
+
+    def new(some: Sequence[str]) -> np.ndarray:
+        return adapter.transform(old(some))
+
+    drift = measure_drift(old, new, sample).record()
+    drift["warnings"] = drift_warnings(drift["old"], drift["new"], trained=False)
+    return drift, neighbor_examples(sample, old, new)

@@ -1,0 +1,1 @@
+"""Encoders: architectures, loading, sentences to embeddings."""

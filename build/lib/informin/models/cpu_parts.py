@@ -1,0 +1,226 @@
+"""Workers on a CPU that process separate batches, or, in training, separate parts of a packed batch.
+
+By default, PyTorch splits each operation across threads and synchronizes them afterward. Workers that
+process separate batches do not synchronize, and the activations of a batch stay in the cache of one core. In training,
+workers synchronize twice per step: after the forward pass of the layers, and after their backward pass.
+Each part has a gradient of its own for every weight, so there are at most `MOST_PARTS`, and a worker can have several
+threads.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import dropout, scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+
+Batch = TypeVar("Batch")
+# With fewer batches per core, some cores would be idle for too long at the end.
+BATCHES_PER_CORE = 4
+Result = TypeVar("Result")
+MOST_PARTS = 4
+
+
+@contextmanager
+def parallel_map(number: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """Provide a parallel `map` with one worker thread per PyTorch thread.
+
+    Workers run in inference mode and use the caller's autocast settings. When the context exits, batches that have not
+    started are canceled.
+
+    Args:
+        number: Number of batches. With fewer than `BATCHES_PER_CORE` batches per core, the built-in `map` is used.
+    """
+    cores = torch.get_num_threads()
+    if cores == 1 or number < BATCHES_PER_CORE * cores:
+        yield map
+        return
+    dtype, enabled = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
+
+    def run_all(function: Callable[[Batch], Result], batches: Iterable[Batch]) -> Iterable[Result]:
+        def run(batch: Batch) -> Result:
+            with torch.inference_mode(), torch.autocast("cpu", dtype, enabled):  # thread-local
+                return function(batch)
+
+        return pool.map(run, batches)
+
+    pool = ThreadPoolExecutor(cores, initializer=use_threads, initargs=(1,))
+    try:
+        yield run_all
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(cores)  # workers changed the default for new threads
+
+
+def use_threads(number: int) -> None:
+    """Set how many threads an operation in this thread uses."""
+    torch.get_num_threads()  # the first call in a thread resets the thread's setting to the default
+    torch.set_num_threads(number)
+
+
+def run_in_threads(
+    call: Callable[[int, Tensor], tuple[Tensor, ...]], inputs: Sequence[Tensor], module: nn.Module, without: nn.Module
+) -> list[tuple[Tensor, ...]]:
+    """Return what a function returns for each part, computed in threads, each with its share of PyTorch's threads.
+
+    Args:
+        call: Called with the number of a part and its input, in a thread. It may use the weights of `module`.
+        inputs: Input of each part.
+        module: Module with the weights that the results depend on, beside the inputs.
+        without: Part of the module that computed the inputs.
+    """
+    known = set(without.parameters())
+    weights = [weight for weight in module.parameters() if weight.requires_grad and weight not in known]
+    recorded = torch.is_grad_enabled() and (bool(weights) or any(x.requires_grad for x in inputs))
+    outputs = _Parts.apply(call, len(inputs), recorded, module.training, *inputs, *weights)
+    size = len(outputs) // len(inputs)
+    return [outputs[start : start + size] for start in range(0, len(outputs), size)]
+
+
+def parts_in_training(args: Any) -> int:
+    """Return the number of parts that a packed batch is trained in, which the dropout masks depend on.
+
+    The parts keep their activations until the backward pass, and gradient caching discards them.
+
+    Args:
+        args: InforMinTrainingArguments.
+    """
+    is_split = args.device.type == "cpu" and not args.gradient_cache_chunk_size and args.mixed_precision != "fp16"
+    return number_of_parts(torch.get_num_threads()) if is_split else 1
+
+
+def number_of_parts(cores: int) -> int:
+    """Return the largest number of parts that divides the number of cores."""
+    return max(number for number in range(1, MOST_PARTS + 1) if cores % number == 0)
+
+
+class _Parts(torch.autograd.Function):
+    """A function of each part, in a thread. Each part has its own graph, from detached inputs."""
+
+    retained = False  # the graphs, after a backward pass
+
+    @staticmethod
+    def forward(ctx: Any, call, number: int, recorded: bool, training: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
+        dtype, autocast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
+        seed = int(torch.randint(2**62, ())) if training else 0
+
+        def run(part: int, x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+            x = x.detach().requires_grad_(recorded)
+            generator = torch.Generator().manual_seed(seed + part)
+            with torch.set_grad_enabled(recorded), torch.autocast("cpu", dtype, autocast), OwnDropout(generator):
+                return x, call(part, x)
+
+        graphs = _in_threads(run, range(number), tensors[:number])
+        if recorded:
+            ctx.graphs, ctx.weights = graphs, tensors[number:]
+        return tuple(output.detach() for _, outputs in graphs for output in outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        graphs, retained = ctx.graphs, _Parts.retained
+        ctx.graphs = graphs if retained else None
+        size = len(gradients) // len(graphs)
+
+        def run(part: int, graph: tuple[Tensor, tuple[Tensor, ...]]) -> tuple[Tensor | None, ...]:
+            x, outputs = graph
+            own = gradients[part * size : (part + 1) * size]
+            how = {"retain_graph": retained, "allow_unused": True}
+            return torch.autograd.grad(outputs, [x, *ctx.weights], own, **how)
+
+        found = _in_threads(run, range(len(graphs)), graphs)
+        sums = [_sum(column) for column in zip(*(weights for _, *weights in found))]
+        return None, None, None, None, *(inputs for inputs, *_ in found), *sums
+
+
+def _sum(gradients: Sequence[Tensor | None]) -> Tensor | None:
+    """Return the sum of the gradients of a weight by the parts; None if it is unused."""
+    used = [gradient for gradient in gradients if gradient is not None]
+    for other in used[1:]:
+        used[0].add_(other)
+    return used[0] if used else None
+
+
+@contextmanager
+def retained_graphs() -> Iterator[None]:
+    """Let backward passes keep the graphs of the parts, which `retain_graph` does not reach."""
+    _Parts.retained = True
+    try:
+        yield
+    finally:
+        _Parts.retained = False
+
+
+class OwnDropout(TorchFunctionMode):
+    """Draw the dropout masks of this thread from a generator of its own; threads share PyTorch's default generator."""
+
+    def __init__(self, generator: torch.Generator):
+        super().__init__()
+        self.generator = generator
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is dropout:
+            return self._dropout(*args, **kwargs)
+        if func is scaled_dot_product_attention and kwargs.get("dropout_p"):
+            return self._attention(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    def _dropout(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if not training or p == 0:
+            return x
+        return x * keep_mask(x, p, self.generator)
+
+    def _attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+    ) -> Tensor:
+        scores = query * (query.shape[-1] ** -0.5 if scale is None else scale) @ key.transpose(-2, -1)
+        if is_causal:
+            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        if attn_mask is not None:
+            scores = scores.masked_fill(~attn_mask, float("-inf"))
+        return self._dropout(scores.softmax(-1), dropout_p) @ value
+
+
+def keep_mask(x: Tensor, rate: float, generator: torch.Generator) -> Tensor:
+    """Return a random mask like x, 0 with probability `rate`, rounded to 1/65,536, and else what keeps the mean.
+
+    With 16 random bits per number, this is three times as fast as `bernoulli_`.
+    """
+    kept = round((1 - rate) * 2**16)
+    bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    chosen = bits.view(torch.int16)[: x.numel()].view(x.shape) < kept - 2**15
+    return chosen.to(x.dtype).mul_(2**16 / max(kept, 1))
+
+
+@cache
+def _worker(part: int, threads: int) -> ThreadPoolExecutor:
+    """Return the thread of a part.
+
+    It stays the same, because libraries below PyTorch keep buffers for each thread, and memory that a thread frees is
+    reused by the same thread.
+    """
+    return ThreadPoolExecutor(1, f"part {part}", initializer=use_threads, initargs=(threads,))
+
+
+def _in_threads(function: Callable[..., Result], *columns: Sequence) -> list[Result]:
+    """Call a function for each row of columns, each in its own thread, and return the results in order."""
+    cores = torch.get_num_threads()
+    threads = cores // number_of_parts(cores)
+    try:
+        calls = [_worker(part, threads).submit(function, *row) for part, row in enumerate(zip(*columns, strict=True))]
+        return [call.result() for call in calls]
+    finally:
+        torch.set_num_threads(cores)  # threads that have just started changed the default for new ones

@@ -1,0 +1,136 @@
+"""Embed texts with a SentenceTransformer: in chunks, with a progress bar, by all processes together."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerBase
+
+from informin.distributed import gather_shares, rank, world_size
+from informin.errors import UsageError, counted
+from informin.models.opening import name_of, source_of
+from informin.program import hidden
+from informin.texts import as_texts
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 8_192  # texts in one call of the model's `encode`, which sorts them by length
+
+
+def embed(
+    model: SentenceTransformer,
+    texts: Sequence[str],
+    *,
+    side: str | None = None,
+    prompt: str | None = None,
+    batch_size: int = 64,
+    title: str | None = "embed",
+    progress: Callable[[int], object] | None = None,
+) -> np.ndarray:
+    """Return the embeddings (N, d) float32 of N texts.
+
+    With several processes, each embeds a share, and all of them get all embeddings.
+
+    Args:
+        model: The model.
+        texts: N texts.
+        side: `query` or `document`, for prompts and routes of search; None for `encode` of the model.
+        prompt: Prompt prepended to each text, instead of the stored prompt; an empty string for none.
+        batch_size: Texts per forward pass.
+        title: Title of the progress bar; None for no bar.
+        progress: Called after each chunk with its number of texts.
+
+    Raises:
+        UsageError: An embedding is not finite.
+    """
+    texts = as_texts(texts)
+    note_truncated(model, texts, prompt)
+    local = texts[rank() :: world_size()]
+    blocks: list[np.ndarray] = []
+    with bar_of_texts(model, len(local), title):
+        for start in range(0, max(1, len(local)), CHUNK):
+            blocks.append(encode(model, local[start : start + CHUNK], side, prompt, batch_size))
+            if progress:
+                progress(len(blocks[-1]))
+    return gather_shares(np.concatenate(blocks), len(texts))
+
+
+@contextmanager
+def bar_of_texts(model: SentenceTransformer, total: int, title: str | None = "embed") -> Iterator[None]:
+    """Show a progress bar of the texts that a model embeds in a `with` block, updated after each forward pass.
+
+    Args:
+        model: The model.
+        total: Number of texts.
+        title: Title of the bar; None for no bar.
+    """
+    with tqdm(total=total, desc=title, unit=" texts", leave=False, disable=title is None or hidden()) as bar:
+
+        def count(module: Any, inputs: Any, features: dict[str, Any]) -> None:
+            rows = len(features["sentence_embedding"])  # some of them may pad the batch
+            bar.update(min(rows, total - bar.n))
+
+        hook = model[-1].register_forward_hook(count)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+
+def encode(
+    model: SentenceTransformer,
+    texts: list[str],
+    side: str | None = None,
+    prompt: str | None = None,
+    batch_size: int = 64,
+) -> np.ndarray:
+    """Return the embeddings (N, d) float32 of N texts in this process; see `embed`."""
+    method = {"query": model.encode_query, "document": model.encode_document, None: model.encode}[side]
+    bf16 = torch.autocast(model.device.type, torch.bfloat16) if source_of(model).bf16 else nullcontext()
+    prompt = side_prompt(model, side) if prompt is None else prompt
+    with bf16:
+        vectors = method(texts, prompt=prompt, batch_size=batch_size, show_progress_bar=False)
+    vectors = np.asarray(vectors, np.float32).reshape(len(texts), -1 if texts else width_of(model))
+    if not np.isfinite(vectors).all():
+        raise UsageError(f"{name_of(model)} gives embeddings that are not finite", fix="Use another model.")
+    return vectors
+
+
+def side_prompt(model: SentenceTransformer, side: str | None) -> str | None:
+    """Return the stored prompt of one side of search; None if there is none.
+
+    sentence-transformers adds empty prompts `query` and `document`, and `encode_document` would prefer the empty one to
+    a stored `passage`.
+    """
+    names = {"query": ("query",), "document": ("document", "passage", "corpus"), None: ()}[side]
+    return next((model.prompts[name] for name in names if model.prompts.get(name)), None)
+
+
+def width_of(model: SentenceTransformer) -> int:
+    """Return the number of dimensions of an embedding."""
+    return model.get_embedding_dimension() or model.encode_document(["a"], show_progress_bar=False).shape[-1]
+
+
+def count_truncated(model: SentenceTransformer, texts: Sequence[str], prompt: str | None = None) -> int:
+    """Return how many texts a model truncates; 0 for a model without a maximum length."""
+    tokenizer, length = getattr(model, "tokenizer", None), model.max_seq_length
+    if not isinstance(tokenizer, PreTrainedTokenizerBase) or not length or length > 10**6:
+        return 0
+    # Only long texts need counting: a token has at least one byte, and two tokens are special.
+    long = [text for text in ((prompt or "") + text for text in texts) if len(text.encode()) > length - 2]
+    tokens = tokenizer(long, verbose=False, truncation=False)["input_ids"] if long else []
+    return sum(len(ids) > length for ids in tokens)
+
+
+def note_truncated(model: SentenceTransformer, texts: Sequence[str], prompt: str | None = None) -> None:
+    """Log how many texts are truncated, if any are."""
+    if number := count_truncated(model, texts, prompt):
+        logger.info(
+            f"{counted(number, 'text')} of {len(texts):,} {'is' if number == 1 else 'are'} truncated to "
+            f"{model.max_seq_length} tokens."
+        )

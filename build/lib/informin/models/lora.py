@@ -1,0 +1,73 @@
+"""Low-rank adaptation (LoRA): train small matrices next to the frozen linear layers of a SentenceTransformer.
+
+Hu et al. (2022), "LoRA: Low-Rank Adaptation of Large Language Models". The layers are those of the package peft.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+ALPHA = 32  # the update is multiplied by 32 / r: by 2 with the usual rank of 16
+
+
+def add_lora(model: SentenceTransformer, args: Any) -> None:
+    """Add low-rank matrices to the transformer of a model, and freeze the transformer's own weights.
+
+    Args:
+        model: The model, which is changed.
+        args: Training arguments with `lora_r` and `lora_dropout`.
+    """
+    from peft import LoraConfig  # an optional package
+
+    transformer: Any = model[0].auto_model
+    linear = (name for name, module in transformer.named_modules() if isinstance(module, nn.Linear))
+    names = sorted({name.rpartition(".")[2] for name in linear})
+    config = LoraConfig(r=args.lora_r, lora_alpha=ALPHA, lora_dropout=args.lora_dropout, target_modules=names)
+    model.add_adapter(config)
+    for settings in transformer.peft_config.values():
+        settings.target_modules = sorted(settings.target_modules)  # a set is saved in any order
+    for weight in transformer.parameters():
+        if weight.requires_grad:  # peft gives them the data type of the frozen weights
+            weight.data = weight.data.float()
+
+
+@contextmanager
+def without_lora(model: nn.Module) -> Iterator[None]:
+    """Disable the low-rank matrices, which gives the model before training without a copy of its weights."""
+    layers: list[Any] = [module for module in model.modules() if hasattr(module, "lora_A")]
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
+
+
+@contextmanager
+def merged(model: SentenceTransformer) -> Iterator[None]:
+    """Replace each adapted layer by a linear layer with the sum of its weights, in float32.
+
+    At the end of the block the model is bit-equal to the one before, which adding and subtracting would not give.
+    """
+    transformer: Any = model[0].auto_model
+    layers: dict[str, Any] = {name: part for name, part in transformer.named_modules() if hasattr(part, "lora_A")}
+    before = {weight: weight.data for weight in model.parameters()}
+    try:
+        for weight in before:
+            weight.data = weight.data.float()
+        for name, layer in layers.items():
+            base = layer.get_base_layer()
+            base.weight.data = base.weight.data + layer.get_delta_weight("default")
+            transformer.set_submodule(name, base)
+        transformer._hf_peft_config_loaded = False
+        yield
+    finally:
+        transformer._hf_peft_config_loaded = True
+        for name, layer in layers.items():
+            transformer.set_submodule(name, layer)
+        for weight, data in before.items():
+            weight.data = data

@@ -1,0 +1,270 @@
+"""Open finished models as SentenceTransformers, such that no code in a model's files runs unless it is trusted."""
+
+import copy
+import json
+import logging
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+import torch
+from safetensors import SafetensorError, safe_open
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Pooling, Transformer
+from transformers import MODEL_FOR_MASKED_LM_MAPPING
+from transformers.utils import cached_file
+
+from informin.errors import UsageError, counted, error_line
+from informin.hub_access import hub_is_reachable
+from informin.models.pooling import MODES, POOLERS, layer_pooling
+from informin.models.positions import has_position_table, padding_index_of
+from informin.models.speed import speed_up
+
+# First in priority, before the arguments in a model's own files. The last three choose code from the Hub.
+SAFE: dict[str, Any] = {
+    "use_safetensors": True,
+    "weights_only": True,
+    "attn_implementation": None,
+    "use_kernels": False,
+    "allow_all_kernels": False,
+}
+MODULES = "modules.json"
+
+
+class Loading(TypedDict, total=False):
+    """Options of `load_model` besides the pooling, which other functions take as keyword arguments and pass on."""
+
+    max_seq_length: int | None
+    device: str | None
+    revision: str | None
+    trust_remote_code: bool
+    bf16: bool
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a finished model comes from.
+
+    Attributes:
+        name: Name or folder, as it was given.
+        folder: The folder; None for a model on the Hub or in memory.
+        revision: Commit on the Hub; None for a folder or a model in memory.
+        bf16: Embed under bfloat16 autocast.
+    """
+
+    name: str
+    folder: Path | None = None
+    revision: str | None = None
+    bf16: bool = False
+
+
+def source_of(model: SentenceTransformer) -> Source:
+    """Return where a model comes from. A model that `load_model` did not open is in memory."""
+    source = getattr(model, "informin_source", None)
+    return source or Source(str(getattr(model.model_card_data, "base_model", None) or "SentenceTransformer"))
+
+
+def name_of(model: str | Path | SentenceTransformer) -> str:
+    """Return the name or folder of a model."""
+    return source_of(model).name if isinstance(model, SentenceTransformer) else str(model)
+
+
+def load_model(
+    model: str | Path | SentenceTransformer,
+    *,
+    pooler: str = "auto",
+    max_seq_length: int | None = None,
+    device: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    bf16: bool = False,
+) -> SentenceTransformer:
+    """Open an embedding model in float32 and evaluation mode, and speed it up.
+
+    Args:
+        model: Hub id or folder. A model that this function opened is returned as it is; of another
+            SentenceTransformer, which stays as it is, a view that shares its modules.
+        pooler: `auto` for the pooling that the model stores, or one of `informin.models.pooling.POOLERS` in its place,
+            without normalization.
+        max_seq_length: Maximum number of tokens of a text; None for the model's own.
+        device: Device; None for a GPU if there is one.
+        revision: Branch, tag or commit on the Hub.
+        trust_remote_code: Allow code from the model's repository to run.
+        bf16: Embed under bfloat16 autocast.
+
+    Raises:
+        UsageError: The model cannot be loaded, its weights are incomplete, or it stores no pooling for `pooler` auto.
+    """
+    if isinstance(model, SentenceTransformer):
+        return model if "informin_source" in vars(model) else speed_up(copy.copy(model))
+    name, how = str(model), {"revision": revision, "trust_remote_code": trust_remote_code}
+    try:
+        raise_if_not_found(name, revision)
+        raise_if_code_in_adapter(name, revision)
+        has_modules = file_of(name, MODULES, revision) is not None
+        if pooler == "auto" and not has_modules:
+            raise UsageError(
+                f"is auto, but {name} has no {MODULES} and so stores no pooling",
+                option="pooler",
+                needed=f"one of: {', '.join(POOLERS)}",
+            )
+        with weights_checked(name):
+            if has_modules:
+                opened = SentenceTransformer(name, device="cpu", model_kwargs=dict(SAFE), **how)
+            else:
+                hub = {name: dict(how) for name in ("processor_kwargs", "config_kwargs")}
+                transformer = Transformer(name, model_kwargs=SAFE | how, **hub)
+                opened = SentenceTransformer(modules=[transformer], device="cpu")
+    except UsageError:
+        raise
+    except Exception as error:  # of any type, depending on what is wrong with the files
+        raise_if_quantized_table(name, revision)
+        raise UsageError(f"{name} cannot be loaded: {error_line(error)}", option="model_name") from error
+    opened = opened.float().eval()
+    for module in opened.modules():
+        if isinstance(module, Transformer):  # sdpa gives no maps, and transformers would not save such a configuration
+            module.config.output_attentions = False
+    fit_to_positions(opened)
+    if pooler != "auto":
+        opened = with_pooling(opened, pooler, name, revision)
+    if max_seq_length is not None:
+        limit_length(opened, max_seq_length)
+    folder = Path(name) if Path(name).is_dir() else None
+    cached = file_of(name, MODULES if has_modules else "config.json", revision)
+    commit = Path(cached).parent.name if cached and folder is None else None  # snapshots/COMMIT/FILE
+    opened.informin_source = Source(name, folder, commit, bf16)
+    return speed_up(opened.to(device or ("cuda" if torch.cuda.is_available() else "cpu")))
+
+
+def raise_if_not_found(name: str, revision: str | None = None) -> None:
+    """Raise UsageError for a name that is neither a folder nor cached while the Hub cannot be reached."""
+    if Path(name).is_dir() or hub_is_reachable():
+        return
+    if not any(file_of(name, file, revision) for file in (MODULES, "config.json", "adapter_config.json")):
+        raise UsageError(
+            f"is {name}, which was not found: it is not a folder or in the cache, and the Hub cannot be reached",
+            option="model_name",
+            fix="Check the name, or the connection to the Hub.",
+        )
+
+
+def raise_if_quantized_table(name: str, revision: str | None = None) -> None:
+    """Raise UsageError if a model is a table of model2vec with whole numbers, which nothing else can open."""
+    try:
+        path = file_of(name, "model.safetensors", revision)
+    except OSError:  # neither a folder nor a name on the Hub
+        return
+    if path is None:
+        return
+    try:
+        with safe_open(path, "pt") as file:
+            kind = file.get_slice("embeddings").get_dtype() if "embeddings" in file.keys() else ""
+    except SafetensorError:  # damaged
+        return
+    if kind.startswith(("I", "U")):
+        raise UsageError(
+            f"{name} is a model2vec model with vectors in {kind}, which sentence-transformers cannot open",
+            option="model_name",
+            needed="vectors in float32 or float16",
+            fix='Convert it with model2vec: StaticModel.from_pretrained(FOLDER, quantize_to="float32").save_pretrained('
+            "NEW_FOLDER).",
+        )
+
+
+def file_of(name: str, file: str, revision: str | None = None) -> str | None:
+    """Return the path of a file of a model, downloaded if needed; None if there is none."""
+    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    return cached_file(name, file, revision=revision, _raise_exceptions_for_gated_repo=False, **quiet)
+
+
+def with_pooling(
+    model: SentenceTransformer, pooler: str, name: str = "", revision: str | None = None
+) -> SentenceTransformer:
+    """Return a model with another pooling of its transformer's tokens, without its other modules.
+
+    Args:
+        model: A model whose first module is a Transformer.
+        pooler: One of `POOLERS`.
+        name: Name or folder, which has the projection head that `mlp` needs.
+        revision: Branch, tag or commit on the Hub.
+    """
+    transformer = model[0]
+    width = transformer.get_embedding_dimension()
+    if pooler in MODES:
+        modules = [Pooling(width, pooling_mode=MODES[pooler])]
+    else:
+        modules = layer_pooling(transformer, pooler, lambda file: file_of(name, file, revision))
+    settings = {key: getattr(model, key) for key in ("prompts", "default_prompt_name")}
+    return SentenceTransformer(modules=[transformer, *modules], device=str(model.device), **settings).eval()
+
+
+def limit_length(model: SentenceTransformer, length: float | None) -> None:
+    """Truncate texts to a number of tokens; None, or infinity for static embeddings, for no limit."""
+    if type(model[0]).__name__ != "StaticEmbedding":
+        model.max_seq_length = length
+    elif length is None or math.isinf(length):
+        model[0].tokenizer.no_truncation()
+    else:
+        model[0].tokenizer.enable_truncation(int(length))
+
+
+def fit_to_positions(model: SentenceTransformer) -> None:
+    """Pad on the right where an embedding would depend on the padding, and truncate texts to the positions there are.
+
+    Position embeddings are looked up by a token's place in its row, and [CLS] pooling reads the first token.
+    """
+    for module in model.modules():
+        if not isinstance(module, Transformer) or module.tokenizer is None:
+            continue
+        config, tokenizer = module.config, module.tokenizer
+        has_table = has_position_table(module.auto_model)
+        is_encoder = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
+        if has_table or is_encoder:
+            tokenizer.padding_side = "right"
+        if has_table and isinstance(most := getattr(config, "max_position_embeddings", None), int):
+            index = padding_index_of(module.auto_model)
+            positions = most if index is None else most - index - 1
+            tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+
+
+def raise_if_code_in_adapter(name: str, revision: str | None = None) -> None:
+    """Raise UsageError if peft would import a module that adapter_config.json names, in any folder of a model."""
+    path = file_of(name, MODULES, revision)
+    listed = json.loads(Path(path).read_text(encoding="utf-8")) if path else []
+    for folder in {"", *(str(module.get("path", "")) for module in listed)}:
+        path = file_of(name, f"{folder}/adapter_config.json".lstrip("/"), revision)
+        mapping = json.loads(Path(path).read_text(encoding="utf-8")).get("auto_mapping") if path else None
+        library = str((mapping or {}).get("parent_library", "transformers")).partition(".")[0]
+        if library not in ("transformers", "sentence_transformers"):
+            raise UsageError(f"{name} would import {library}, named in adapter_config.json", option="model_name")
+
+
+@contextmanager
+def weights_checked(name: str) -> Iterator[None]:
+    """Raise UsageError if weights were missing or had another shape, which transformers only reports.
+
+    BERT's own pooler may be missing: no embedding depends on it.
+    """
+    log = logging.getLogger("transformers.modeling_utils")
+    level, shown, reports = log.level, log.getEffectiveLevel(), []
+
+    def keep(record: logging.LogRecord) -> bool:
+        message = re.sub(r"\x1b\[[0-9;]*m", "", record.getMessage())
+        reports.extend([message] if "LOAD REPORT" in message else [])
+        return "LOAD REPORT" not in message and record.levelno >= shown
+
+    log.setLevel(logging.WARNING - 1)  # at WARNING, transformers also reports layers without a tensor-parallel plan
+    log.addFilter(keep)
+    try:
+        yield
+    finally:
+        log.removeFilter(keep)
+        log.setLevel(level)
+    wrong = re.findall(r"^(\S.*?) *\| *(?:MISSING|MISMATCH)", "\n".join(reports), re.MULTILINE)
+    if wrong := [weight for weight in wrong if not weight.startswith("pooler.")]:
+        what = f"{name}: {counted(len(wrong), 'weight')} missing or of another shape, such as {wrong[0]}"
+        raise UsageError(what, option="model_name", fix="Copy the model again from its source.")

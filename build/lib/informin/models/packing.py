@@ -1,0 +1,250 @@
+"""Run an encoder without padding: an attention function for texts that follow each other in one row.
+
+In a batch of sentences of up to 32 tokens, more than a quarter of the positions are padding. Here the tokens of all
+texts form one row, the longest text first, and every module of the encoder runs on this row. Only attention must know
+where a text ends: position ids that start again do not separate texts in bidirectional models.
+
+* On a CPU, neighboring texts of equal length are one call of `scaled_dot_product_attention`, without a mask.
+* On a GPU in fp16 or bf16, one FlashAttention kernel for sequences of different lengths computes all texts.
+
+The layout is made on a CPU, so that nothing waits for a GPU. Results differ from padded ones by rounding only.
+"""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad, scaled_dot_product_attention
+from transformers import AttentionInterface, PreTrainedModel
+
+from informin.models.positions import padding_index_of, position_ids
+from informin.views.attention import takes_attention_functions
+from informin.views.stacking import to_device
+
+NAME = "informin_packed"
+HALF = (torch.float16, torch.bfloat16)
+BF16_ROWS = 128  # in bf16 on a CPU, oneDNN keeps code and buffers for each shape of a matrix product
+SAMPLE = (12, 5, 5)  # lengths of the texts that `can_pack` compares
+TOLERANCE, HALF_TOLERANCE = 1e-4, 0.05  # of the largest hidden state
+_packs: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+
+
+@dataclass
+class Packed:
+    """N texts in a row of T tokens, the longest first. Texts of filler may follow them.
+
+    Attributes:
+        input_ids: (1, T).
+        position_ids: (1, T), as the encoder numbers them.
+        ends: (S + 1,) int32, places where the S texts and filler texts start, and where the last one ends. With a CUDA
+            graph, empty texts follow.
+        texts: (1, T) int32, index of each token's text.
+        runs: For neighbors of equal length, their number and their length.
+        longest: No text is longer.
+        is_fixed: Whether the shapes are those of a CUDA graph.
+        rows: (N,), row in the batch of each text.
+        places: (N, L), place of each token of the batch in the row; -1 for padding.
+    """
+
+    input_ids: Tensor
+    position_ids: Tensor
+    ends: Tensor
+    texts: Tensor
+    runs: list[tuple[int, int]]
+    longest: int
+    is_fixed: bool
+    rows: Tensor
+    places: Tensor
+
+    def to(self, device: torch.device) -> "Packed":
+        """Return a copy on a device. Copies to a GPU do not wait."""
+        names = ("input_ids", "position_ids", "ends", "texts", "rows", "places")
+        copies: dict[str, Any] = {name: to_device(getattr(self, name), device) for name in names}
+        return replace(self, **copies)
+
+    def features(self) -> dict[str, Any]:
+        """Return the row as the features that the modules of a SentenceTransformer read."""
+        ends = self.ends[: 1 + sum(number for number, _ in self.runs)]  # without empty texts
+        return {
+            "input_ids": self.input_ids,
+            "position_ids": self.position_ids,
+            "cu_seq_lens_q": ends,
+            "cu_seq_lens_k": ends,
+            "max_length_q": self.longest,
+            "max_length_k": self.longest,
+            "seq_idx": self.texts,
+            "packed": self,
+        }
+
+
+def pack(
+    ids: Tensor, mask: Tensor, padding_index: int | None = None, multiple: int = 1, longest: int | None = None
+) -> Packed:
+    """Pack texts of at least one token, on a CPU.
+
+    Args:
+        ids: (N, L), padded on either side.
+        mask: (N, L), 1 for tokens, 0 for padding.
+        padding_index: See `padding_index_of`.
+        multiple: Filler extends the row to a multiple of this number of tokens.
+        longest: With a CUDA graph, the most tokens of a text in any batch; the number of ends is then that of the most
+            filler texts. None for that of this batch.
+    """
+    lengths, order = mask.sum(1).sort(descending=True, stable=True)
+    chosen = mask[order].bool()
+    tokens = ids[order][chosen]
+    fixed, longest, extra = longest is not None, longest or int(lengths[0]), -len(tokens) % multiple
+    filler = [longest] * (extra // longest) + [extra % longest] * (extra % longest > 0)
+    sizes = [*lengths.tolist(), *filler]
+    counts = torch.tensor(sizes)
+    ends = pad(counts.cumsum(0), (1, 0))
+    missing = -(-multiple // longest) - len(filler) if fixed else 0  # empty texts at the end
+    places = torch.full_like(ids, -1)
+    places[order] = torch.full_like(ids, -1).masked_scatter(chosen, torch.arange(len(tokens)))
+    tokens = torch.cat([tokens, tokens[:1].expand(extra)])
+    return Packed(
+        input_ids=tokens[None],
+        position_ids=position_ids(tokens, counts, ends, padding_index)[None],
+        ends=pad(ends, (0, missing), value=int(ends[-1])).int(),
+        texts=torch.arange(len(sizes), dtype=torch.int32).repeat_interleave(counts)[None],
+        runs=[(len(list(same)), length) for length, same in groupby(sizes)],
+        longest=longest,
+        is_fixed=fixed,
+        rows=order,
+        places=places,
+    )
+
+
+@contextmanager
+def packed_attention_of(encoder: nn.Module) -> Iterator[None]:
+    """Let an encoder use `packed_attention`. Inside, it must be called with packed rows only."""
+    models = [module for module in encoder.modules() if isinstance(module, PreTrainedModel)]
+    configs = {id(model.config): model.config for model in models}.values()
+    before = [config._attn_implementation for config in configs]
+    try:
+        for config in configs:
+            config._attn_implementation = NAME
+        yield
+    finally:
+        for config, implementation in zip(configs, before):
+            config._attn_implementation = implementation
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    packed: Packed,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    is_causal: bool | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Return attention within each text, (1, T, H, d/H); transformers calls it with queries (1, H, T, d/H) of a row."""
+    causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))  # (T, H, d/H)
+    dropout = dropout if module.training else 0.0
+    attend = _attend_at_once if query.is_cuda and value.dtype in HALF else _attend_by_runs
+    return attend(query, key, value, packed, dropout, scaling, sliding_window, causal)[None], None
+
+
+def _attend_by_runs(query, key, value, packed: Packed, dropout, scaling, window, causal) -> Tensor:
+    """Return attention (T, H, d/H); one call for neighbors of equal length.
+
+    With autocast on a CPU, attention is computed in float32, because of oneDNN.
+    """
+    sizes = [number * length for number, length in packed.runs]
+    on_cpu = query.device.type == "cpu"
+    if on_cpu and torch.is_autocast_enabled("cpu"):
+        query, key, value = query.float(), key.float(), value.float()
+    outputs = []
+    with torch.autocast("cpu", enabled=False):
+        # split instead of slices, whose gradients would each be as long as the row.
+        for (number, length), *run in zip(packed.runs, query.split(sizes), key.split(sizes), value.split(sizes)):
+            q, k, v = (x.unflatten(0, (number, length)).transpose(1, 2) for x in run)  # (number, H, length, d/H)
+            mask = _window_mask(length, window, causal, query.device)
+            how = {"attn_mask": mask, "dropout_p": dropout, "is_causal": causal and mask is None, "scale": scaling}
+            outputs.append(scaled_dot_product_attention(q, k, v, **how).transpose(1, 2).flatten(0, 1))
+    return torch.cat(outputs)
+
+
+def _window_mask(length: int, window: int | None, causal: bool, device: torch.device) -> Tensor | None:
+    """Return which keys a query sees, (length, length) bool; None if a text is shorter than the sliding window."""
+    if window is None or length <= window:
+        return None
+    place = torch.arange(length, device=device)
+    distance = place[:, None] - place
+    return (distance.abs() < window) & (distance >= 0 if causal else True)
+
+
+def _attend_at_once(query, key, value, packed: Packed, dropout, scaling, window, causal) -> Tensor:
+    """Return attention (T, H, d/H) by one FlashAttention kernel, in fp16 or bf16 on a GPU."""
+    size, longest = query.shape[-1], packed.longest
+    query, key, value = (pad(x.to(value.dtype), (0, -size % 8)).contiguous() for x in (query, key, value))
+    scaling = size**-0.5 if scaling is None else scaling
+    how: dict[str, Any] = {"scale": scaling}
+    if window is not None and longest > window:
+        how |= {"window_size_left": window - 1, "window_size_right": 0 if causal else window - 1}
+    ends = packed.ends
+    kernel = torch.ops.aten._flash_attention_forward
+    return kernel(query, key, value, ends, ends, longest, longest, dropout, causal, False, **how)[0][..., :size]
+
+
+AttentionInterface.register(NAME, packed_attention)  # without a mask function: transformers then builds no mask
+
+
+def can_pack(encoder: nn.Module) -> bool:
+    """Return whether an encoder takes attention functions, and gives the same hidden states for packed texts.
+
+    An encoder with a state beside attention, or with code of its own, may take such functions and mix the texts.
+    """
+    if not isinstance(encoder, PreTrainedModel) or not takes_attention_functions(encoder):
+        return False
+    parameters = inspect.signature(encoder.forward).parameters.values()
+    kinds = {one.kind for one in parameters}
+    if inspect.Parameter.VAR_KEYWORD not in kinds or "position_ids" not in {one.name for one in parameters}:
+        return False
+    if encoder not in _packs:
+        _packs[encoder] = _gives_equal_states(encoder)
+    return _packs[encoder]
+
+
+@torch.no_grad()
+def _gives_equal_states(encoder: PreTrainedModel) -> bool:
+    """Compare the hidden states of a few packed tokens with those of the padded batch."""
+    lengths = torch.tensor(SAMPLE)
+    table: Any = encoder.get_input_embeddings()
+    mask = (torch.arange(max(SAMPLE)) < lengths[:, None]).long()
+    words = torch.arange(mask.numel()).view_as(mask) % min(table.num_embeddings, 100)
+    index = padding_index_of(encoder)
+    ids = torch.where(words == index, words + 1, words) if index is not None else words
+    device = table.weight.device
+    training = encoder.training
+    packed = pack(ids, mask, index).to(device)
+    row = packed.features()
+    embeddings = table(row.pop("input_ids"))
+    encoder.eval()
+    try:
+        with torch.autocast(device.type, enabled=False):  # its rounding is larger than the tolerance
+            padded = encoder(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
+            with packed_attention_of(encoder):
+                states = encoder(inputs_embeds=embeddings, **row).last_hidden_state
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+        return False  # whatever a stranger's code does with a row
+    finally:
+        encoder.train(training)
+    expected = padded[packed.rows][mask[packed.rows.cpu()].bool()]
+    tolerance = HALF_TOLERANCE if states.dtype in HALF else TOLERANCE
+    return bool((states[0] - expected).abs().max() <= tolerance * expected.abs().max())

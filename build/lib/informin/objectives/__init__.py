@@ -1,0 +1,41 @@
+"""Training objectives. Each file defines one term; an objective is a weighted sum of terms."""
+
+from informin.objectives.attention_mi import AttentionMI
+from informin.objectives.contrast import Contrast
+from informin.objectives.decorrelation import Decorrelation, SelfContrast
+from informin.objectives.distillation import Distillation, Replay
+from informin.objectives.guided_similarity import GuidedSimilarity
+from informin.objectives.masked_lm import MaskedLM
+from informin.objectives.presets import PRESETS
+from informin.objectives.reconstruction import Reconstruction
+from informin.objectives.terms import Head, Term, Views
+
+# In the order in which the command line adds terms to an objective.
+TERMS: list[type[Term]] = [
+    Contrast,
+    Reconstruction,
+    AttentionMI,
+    SelfContrast,
+    Decorrelation,
+    GuidedSimilarity,
+    Distillation,
+    Replay,
+    MaskedLM,
+]
+
+__all__ = [
+    "PRESETS",
+    "TERMS",
+    "AttentionMI",
+    "Contrast",
+    "Decorrelation",
+    "Distillation",
+    "GuidedSimilarity",
+    "Head",
+    "MaskedLM",
+    "Reconstruction",
+    "Replay",
+    "SelfContrast",
+    "Term",
+    "Views",
+]

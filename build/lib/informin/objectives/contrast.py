@@ -1,0 +1,207 @@
+"""Contrastive loss with in-batch negatives."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from informin.distributed import gather_with_gradient, rank
+from informin.errors import UsageError
+from informin.objectives.false_negatives import SIMILARITIES, batch_threshold, copies, false_negative_mask
+from informin.objectives.numerics import in_float32, mean_over_anchors
+from informin.objectives.queue import MomentumQueue
+from informin.objectives.terms import Guide, GuideNeeds, Term, Views, check_value, needed, option
+
+
+@in_float32
+def contrast(
+    z1: Tensor,
+    z2: Tensor,
+    temperature: float = 0.05,
+    queue: Tensor | None = None,
+    queue_false_negatives: Tensor | None = None,
+    negative_weights: Tensor | None = None,
+) -> Tensor:
+    r"""Contrastive loss: pull together two views of a sentence and push it away from the other sentences in the batch.
+
+    Use it to train on unlabeled sentences, with two dropout views of each sentence. It is the base of SimCSE, miCSE and
+    InforMin-CL. Use large batches, or a queue, for more negatives. If many sentences of a batch have the same meaning,
+    give these false negatives a lower weight (see `Contrast`).
+
+    Also known as InfoNCE, NT-Xent, MultipleNegativesRankingLoss, or softmax loss with in-batch negatives. With `queue`
+    it is the loss of MoCo; with weights of 0 and 1, that of GISTEmbed.
+
+        loss = mean_i -log( exp(s_ii) / (exp(s_ii) + sum_{k != i} w_ik exp(s_ik)) )
+        s_ik = cos(z1_i, z2_k) / temperature
+
+    The weights w are 1 by default.
+
+    With several processes, each uses its own anchors and the candidates of all processes, gathered with gradient. The
+    mean over processes then equals a single process on the joined batch, in value and gradient.
+
+    Args:
+        z1: First views (the anchors), (N, d). Any floating-point type; computed in float32, even under autocast.
+        z2: Second views (the candidates), (N, d).
+        temperature: Divides the cosines; above 0.
+        queue: Further negatives without gradient, (Q, d), the same in every process. Rows of zeros are empty slots and
+            are ignored.
+        queue_false_negatives: True where a queue entry must not be an anchor's negative, such as an earlier embedding
+            of the same sentence, (N, Q) bool.
+        negative_weights: Weight w_ik of each candidate of the W processes as a negative of each anchor, 0 or more,
+            (N, W*N), or bool for weights of 0 and 1. 0 leaves a candidate out. Does not affect the anchor's own second
+            view and the queue.
+
+    Returns:
+        The mean loss over the local anchors, a scalar.
+
+    Raises:
+        UsageError: The batch has only one sentence, so there are no negatives.
+
+    Source:
+        Gao et al. (2021), SimCSE, eq. 4; Chen et al. (2022), InforMin-CL, eq. 4 (printed without the minus and with a
+        constant factor 1/N in the logarithm). Queue: He et al. (2020), MoCo, section 3.2; Klein and Nabi (2023), miCSE.
+
+    Example:
+        >>> import torch
+        >>> z1 = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> z2 = torch.tensor([[0.8, 0.6], [0.6, 0.8]])
+        >>> contrast(z1, z2, temperature=0.1)
+        tensor(0.1269)
+    """
+    anchors = normalize(z1.float(), dim=-1)  # (N, d)
+    candidates = gather_with_gradient(normalize(z2.float(), dim=-1))  # (W*N, d)
+    if len(candidates) < 2:
+        raise UsageError(
+            "The batch has 1 sentence, so the contrastive loss has no negatives",
+            fix="Use a `per_device_train_batch_size` of 2 or more.",
+        )
+    targets = rank() * len(anchors) + torch.arange(len(anchors), device=anchors.device)
+    if queue is not None:
+        queue = normalize(queue.detach().float(), dim=-1)
+        empty = ~queue.any(-1)  # (Q,)
+
+    def loss_of(anchors: Tensor, targets: Tensor, weights: Tensor | None, excluded: Tensor | None) -> Tensor:
+        logits = anchors @ candidates.T / temperature  # (n, W*N)
+        if weights is not None:
+            positive = torch.arange(len(candidates), device=logits.device) == targets[:, None]  # (n, W*N)
+            logits = logits + weights.masked_fill(positive, 1).log()  # w exp(s) = exp(s + log w)
+        if queue is not None:
+            ignored = empty if excluded is None else excluded | empty  # (Q,) or (n, Q)
+            further = (anchors @ queue.T / temperature).masked_fill(ignored, -torch.inf)
+            logits = torch.cat([logits, further], dim=-1)  # (n, W*N + Q)
+        return cross_entropy(logits, targets)
+
+    return mean_over_anchors(loss_of, anchors, targets, negative_weights, queue_false_negatives)
+
+
+QUEUE_FIELDS = ("queue_size", "momentum_decay", "momentum_dropout")
+FALSE_NEGATIVE_FIELDS = ("false_negative_fraction", "false_negative_weight", "false_negative_similarity")
+
+
+@dataclass
+class Contrast(Term):
+    """Contrastive loss, optionally with a queue of further negatives and with lower weights for false negatives.
+
+    The queue (a momentum queue, or memory bank) holds embeddings of earlier batches. Use it if memory limits the batch
+    size. An anchor's own sentence in the queue does not count as its negative.
+
+    False negatives are the most similar pairs of different sentences in a batch. By default they are left out.
+    Similarity is that of the guide, or of the trained model's own projections in this step, without gradient. The
+    queue's embeddings all keep weight 1. See `contrast` and `false_negative_mask`.
+
+    Source:
+        Queue: He et al. (2020), MoCo, section 3.2; Klein and Nabi (2023), miCSE. Weights of false negatives: Chen et
+        al. (2022), InforMin-CL, limitations.
+    """
+
+    paper = "simcse"
+    head_name = "queue"
+    smallest_batch = 2  # one negative
+
+    weight: float = option(1.0, "Weight of the contrastive loss.")
+    temperature: float = option(0.05, "Temperature of the contrastive loss.")
+    queue_size: int = option(
+        0, "Number of embeddings from earlier batches to use as further negatives in the contrastive loss."
+    )
+    momentum_decay: float = option(0.995, "Decay of the moving average of the momentum encoder, which fills the queue.")
+    momentum_dropout: float = option(0.3, "Dropout rate of the momentum encoder.")
+    false_negative_fraction: float = option(
+        0.0, "Fraction of all sentence pairs to treat as false negatives: the most similar ones."
+    )
+    false_negative_weight: float = option(
+        0.0, "Weight of false negatives in the denominator of the contrastive loss; 0 leaves them out."
+    )
+    false_negative_similarity: str = option(
+        "guide",
+        "Whose similarities find false negatives: those of the `guide`, or of the trained `model` in each batch.",
+        choices=SIMILARITIES,
+    )
+
+    def check(self) -> None:
+        fits = 0 < self.temperature < math.inf
+        check_value(fits, "temperature", self.temperature, "a number above 0 (the papers use 0.05)")
+        check_value(self.queue_size >= 0, "queue_size", self.queue_size, "0 (no queue) or more")
+        check_value(0 < self.momentum_decay < 1, "momentum_decay", self.momentum_decay, "a fraction between 0 and 1")
+        for name in ("momentum_dropout", "false_negative_fraction", "false_negative_weight"):
+            value = getattr(self, name)
+            check_value(0 <= value < 1, name, value, "0 or more, and below 1")
+
+    def options(self) -> dict[str, Any]:
+        unused = ["contrast_weight"] if self.weight == 1 else []  # which is implied
+        unused += [] if self.queue_size else QUEUE_FIELDS
+        unused += [] if self.false_negative_fraction else FALSE_NEGATIVE_FIELDS
+        return {name: value for name, value in super().options().items() if name not in unused}
+
+    @property
+    def keeps_average(self) -> bool:
+        return self.queue_size > 0
+
+    @property
+    def guide_needs(self) -> GuideNeeds | None:
+        is_asked = self.false_negative_fraction > 0 and self.false_negative_similarity == "guide"
+        return GuideNeeds() if is_asked else None
+
+    def prepare(self, guide: Guide) -> None:
+        self._guide = guide
+        self._threshold = guide.quantile(self.false_negative_fraction)
+
+    def head(self, model) -> MomentumQueue | None:
+        if not self.queue_size:
+            return None
+        return MomentumQueue(model, self.queue_size, self.momentum_decay, self.momentum_dropout)
+
+    def check_sentences(self, number: float) -> None:
+        if self.queue_size > number:
+            raise UsageError(
+                f"is {self.queue_size}, but the run uses only {number} sentences",
+                option="queue_size",
+                needed=f"at most {number}",
+                fix="Reduce it, or add sentences or steps.",
+            )
+
+    def loss(self, views: Views) -> Tensor:
+        earlier, ids = views.heads.get("queue", (None, None))
+        excluded = None if ids is None else copies(needed(views.sentence_ids), ids)
+        return contrast(views.z1, views.z2, self.temperature, earlier, excluded, self._negative_weights(views))
+
+    def _negative_weights(self, views: Views) -> Tensor | None:
+        """Return the weight of each candidate as a negative, (B, W*B); 0 for copies of the sentence."""
+        if not self.false_negative_fraction:
+            return views.negatives
+        are_false = self._false_by_guide(views) if self.guide_needs else self._false_by_model(views)
+        weights = torch.where(are_false, self.false_negative_weight, 1.0)
+        return weights if views.negatives is None else weights * views.negatives
+
+    def _false_by_guide(self, views: Views) -> Tensor:
+        guide = self._guide.lookup(needed(views.row), views.z1.device)
+        return false_negative_mask(guide, guide, self._threshold)
+
+    def _false_by_model(self, views: Views) -> Tensor:
+        z1 = normalize(views.z1.detach().float(), dim=-1)
+        z2 = normalize(views.z2.detach().float(), dim=-1)
+        left_out = None if views.negatives is None else ~views.negatives
+        threshold = batch_threshold(z1, z2, self.false_negative_fraction, left_out)
+        return false_negative_mask(z1, z2, threshold)

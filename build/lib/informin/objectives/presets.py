@@ -1,0 +1,142 @@
+"""The published objectives: their terms and their hyperparameters for an encoder."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from informin.objectives.attention_mi import AttentionMI
+from informin.objectives.contrast import Contrast
+from informin.objectives.decorrelation import Decorrelation, SelfContrast
+from informin.objectives.guided_similarity import GuidedSimilarity
+from informin.objectives.reconstruction import Reconstruction
+from informin.objectives.terms import Term
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """The encoder for which values are chosen.
+
+    Attributes:
+        model_type: Architecture, as `model_type` in the configuration.
+        width: Hidden size.
+    """
+
+    model_type: str = "bert"
+    width: int = 768
+
+
+BERT_BASE = Encoder()
+
+
+def informin(encoder: Encoder) -> list[Term]:
+    """InforMin-CL: contrast and reconstruction (Chen et al., 2022, table 3)."""
+    weight = 4.0 if encoder.model_type == "roberta" else 0.4
+    return [Contrast(), Reconstruction(weight=weight)]
+
+
+def simcse(encoder: Encoder) -> list[Term]:
+    """Unsupervised SimCSE: contrast (Gao et al., 2021)."""
+    return [Contrast()]
+
+
+def scd(encoder: Encoder) -> list[Term]:
+    """SCD: self-contrast and decorrelation, without negatives (Klein and Nabi, 2022, section 3.1)."""
+    if encoder.model_type == "roberta":
+        return [SelfContrast(), Decorrelation(weight=0.0033, off_diagonal_weight=0.028)]
+    return [SelfContrast(), Decorrelation(weight=0.005, off_diagonal_weight=0.013)]
+
+
+def micse(encoder: Encoder) -> list[Term]:
+    """Contrast with a queue, and attention mutual information: miCSE (Klein and Nabi, 2023, section 3.1)."""
+    return [Contrast(queue_size=384), AttentionMI(weight=2.5e-3)]
+
+
+def guided(encoder: Encoder) -> list[Term]:
+    """Guided similarity: the similarities within a batch follow those of a guide."""
+    return [GuidedSimilarity()]
+
+
+def noncontrastive(encoder: Encoder) -> list[Term]:
+    """No terms. On the command line, add some by their weights."""
+    return []
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Hyperparameters of a paper for one encoder, beside its terms.
+
+    Attributes:
+        source: Where the paper reports them.
+        batch_size: Batch size over all processes.
+        learning_rate: Peak learning rate.
+        warmup_steps: Steps of warmup.
+        view_dropout: Dropout rate of each view; None for the encoder's own.
+    """
+
+    source: str = ""
+    batch_size: int = 128
+    learning_rate: float = 3e-5
+    warmup_steps: int = 0
+    view_dropout: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named objective.
+
+    Attributes:
+        name: Name of the option `objective`.
+        title: Name on model cards.
+        terms: Returns the terms, in the order of summation, with the values for an encoder.
+        papers: Published hyperparameters by architecture and hidden size. Encoders without an entry use the one of
+            their architecture at size 768, else BERT-base's.
+        projection_head: Projection head, `mlp` or `none`.
+        max_seq_length: Maximum number of tokens, 32 in the papers. None chooses a length that fits the sentences.
+        added: Names of terms that the published objective does not have.
+    """
+
+    name: str
+    title: str
+    terms: Callable[[Encoder], list[Term]]
+    papers: dict[tuple[str, int], Paper] = field(default_factory=dict)
+    projection_head: str = "mlp"
+    max_seq_length: int | None = 32
+    added: tuple[str, ...] = ()
+
+    def paper(self, encoder: Encoder) -> Paper:
+        """Return the hyperparameters for an encoder; the defaults of `Paper` if nothing is published."""
+        keys = [(encoder.model_type, encoder.width), (encoder.model_type, 768), ("bert", 768)]
+        return next((self.papers[key] for key in keys if key in self.papers), Paper())
+
+
+INFORMIN_PAPERS = {  # Chen et al. (2022), table 3
+    ("bert", 768): Paper(source="InforMin-CL, table 3, bert-base", batch_size=128, learning_rate=3e-5),
+    ("roberta", 768): Paper(source="InforMin-CL, table 3, roberta-base", batch_size=128, learning_rate=1e-5),
+    ("roberta", 1024): Paper(source="InforMin-CL, table 3, roberta-large", batch_size=128, learning_rate=3e-5),
+}
+SIMCSE_PAPERS = {  # Gao et al. (2021), appendix A
+    ("bert", 768): Paper(source="SimCSE, appendix A, bert-base", batch_size=64, learning_rate=3e-5),
+    ("bert", 1024): Paper(source="SimCSE, appendix A, bert-large", batch_size=64, learning_rate=1e-5),
+    ("roberta", 768): Paper(source="SimCSE, appendix A, roberta-base", batch_size=512, learning_rate=1e-5),
+    ("roberta", 1024): Paper(source="SimCSE, appendix A, roberta-large", batch_size=512, learning_rate=3e-5),
+}
+SCD_PAPERS = {  # Klein and Nabi (2022), section 3.1
+    ("bert", 768): Paper(
+        source="SCD, section 3.1, bert-base", batch_size=192, learning_rate=3e-5, view_dropout=(0.05, 0.15)
+    ),
+    ("roberta", 768): Paper(
+        source="SCD, section 3.1, roberta-base", batch_size=192, learning_rate=3e-5, view_dropout=(0.065, 0.24)
+    ),
+}
+MICSE_PAPERS = {  # Klein and Nabi (2023), section 3.1
+    ("bert", 768): Paper(source="miCSE, section 3.1, bert-base", batch_size=50, learning_rate=3e-5, warmup_steps=250),
+}
+
+# Values of the option `objective`.
+PRESETS = {
+    "informin": Preset(name="informin", title="InforMin-CL", terms=informin, papers=INFORMIN_PAPERS),
+    "simcse": Preset(name="simcse", title="unsupervised SimCSE", terms=simcse, papers=SIMCSE_PAPERS),
+    "scd": Preset(name="scd", title="SCD", terms=scd, papers=SCD_PAPERS, projection_head="none"),
+    "micse": Preset(name="micse", title="miCSE", terms=micse, papers=MICSE_PAPERS),
+    "noncontrastive": Preset(name="noncontrastive", title="training without negatives", terms=noncontrastive),
+    "guided": Preset(name="guided", title="guided training", terms=guided, projection_head="none", max_seq_length=None),
+}

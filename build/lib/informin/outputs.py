@@ -1,0 +1,153 @@
+"""Output files and folders that appear when they are complete, and that only one process writes at a time.
+
+with only_writer("outputs/better"):                   # before the long work: is it free and writable?
+    ...
+    with new_folder("outputs/better") as folder: ...  # the folder appears when the block ends
+    with new_files("outputs/better") as folder: ...   # its files replace those in an existing folder
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from informin.errors import UsageError
+
+PREFIX = ".informin-"  # of temporary files and folders
+
+
+@contextmanager
+def only_writer(path: str | Path, option: str | None = None) -> Iterator[None]:
+    """Lock an output file or folder within the `with` block. Blocks of one process can be nested.
+
+    Args:
+        path: The output, which need not exist. Its parent folder is created.
+        option: Option to name in the error.
+
+    Raises:
+        UsageError: Another process writes it.
+        OSError: Its folder cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # A mounted folder can be writable although its parent is not.
+    folder = target.parent if os.access(target.parent, os.W_OK) or not target.is_dir() else target
+    lock = FileLock(folder / f"{PREFIX}{target.name}.lock", timeout=1, is_singleton=True)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UsageError(f"{path} is being written by another process", option=option, fix="Wait for it.") from None
+    try:
+        yield
+    finally:
+        if lock.lock_counter == 1:
+            Path(lock.lock_file).unlink(missing_ok=True)  # before the release; a waiting process sees that it is gone
+        lock.release()
+
+
+@contextmanager
+def new_folder(folder: str | Path, option: str | None = None, replaces: str | None = None) -> Iterator[Path]:
+    """Yield an empty folder to fill. It becomes `folder` when the block ends, but not after an error.
+
+    An existing folder stays, because it may be mounted, and gets the content.
+
+    Args:
+        folder: Missing or empty, or with a file `replaces`.
+        option: Option to name in errors.
+        replaces: Name of a file that shows an older output of the same kind, whose content is replaced.
+
+    Raises:
+        UsageError: `folder` is in use, or another process writes it.
+    """
+    target = Path(os.path.realpath(folder))
+    with only_writer(folder, option):
+        raise_if_used(folder, option, replaces)
+        replaced = _visible(target) if target.is_dir() else []
+        partial = (target if target.is_dir() else target.parent) / f"{PREFIX}{target.name}"
+        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+        try:
+            partial.mkdir()
+            yield partial
+            if target.is_dir():
+                _remove(replaced)
+                for path in partial.iterdir():
+                    os.replace(path, target / path.name)
+            else:
+                os.replace(partial, target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _visible(folder: Path) -> list[Path]:
+    """Return what a folder contains apart from temporary files."""
+    return [path for path in folder.iterdir() if not path.name.startswith(PREFIX)]
+
+
+def _remove(paths: list[Path]) -> None:
+    """Remove files, links and folders."""
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextmanager
+def new_files(folder: str | Path) -> Iterator[Path]:
+    """Yield an empty folder to fill. Its files move to `folder` when the block ends, but not after an error.
+
+    They replace files of the same name; other files are kept. A missing folder is created.
+    """
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=target, ignore_cleanup_errors=True) as temporary:
+        yield Path(temporary)
+        for path in [path for path in Path(temporary).rglob("*") if path.is_file()]:
+            place = target / path.relative_to(temporary)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, place)
+
+
+@contextmanager
+def new_file(path: str | Path) -> Iterator[Path]:
+    """Yield a path to write to. The file replaces `path` at the end of the block, but not after an error.
+
+    The parent folder is created. A link is replaced, not its target.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=path.parent, ignore_cleanup_errors=True) as temporary:
+        partial = Path(temporary, path.name)
+        yield partial
+        os.replace(partial, path)
+
+
+def save_text(path: str | Path, text: str) -> None:
+    """Write a text file atomically: readers see either the old file or the new one."""
+    with new_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def raise_if_used(folder: str | Path, option: str | None = None, replaces: str | None = None) -> None:
+    """Raise UsageError if a path exists and cannot become an output. Temporary files in a folder do not count.
+
+    Args:
+        folder: The path.
+        option: Option to name in the error.
+        replaces: Name of a file that shows an older output of the same kind, which can be replaced.
+    """
+    folder = Path(folder)
+    if not os.path.lexists(folder):
+        return
+    if folder.is_dir():
+        used = [path.name for path in _visible(folder)]
+        if not used or replaces in used:
+            return
+    fix = "Use another folder, or replace an output of the same command with `overwrite_output_dir`."
+    if replaces:
+        fix = f"It is not an output of the same command, which has a file {replaces}: use another folder."
+    raise UsageError(f"{folder} is in use.", option=option, fix=fix)

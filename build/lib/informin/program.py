@@ -1,0 +1,172 @@
+"""What all commands share: the parser, signals as exceptions, exit codes, progress bars, and distributed runs.
+
+Exit codes: 0, 1 for a failure, 2 for wrong options or files, and 128 + the signal's number (130 for Ctrl-C, 143 for
+SIGTERM). Imports neither torch nor transformers at module level.
+"""
+
+import argparse
+import logging
+import os
+import re
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from math import inf
+from typing import NoReturn
+
+from informin.errors import InforMinError, PushError, error_line, one_line
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+SAME = 1.0  # seconds: a launcher forwards a signal that the terminal has already sent to every process
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal that ends the program. Libraries treat it as Ctrl-C.
+
+    Attributes:
+        number: Number of the signal.
+    """
+
+    def __init__(self, number: int):
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser without abbreviations, whose errors are one line."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {one_line(message)}. See --help.\n")
+
+    def option_names(self) -> list[str]:
+        """Return the names of all options, without dashes."""
+        return [name[2:] for name in self._option_string_actions if name.startswith("--")]
+
+
+def run(main: Callable[[], int]) -> NoReturn:
+    """Run a program and exit with its code. Signals raise `Interrupted`, so that `with` blocks clean up."""
+    raise_on_signals()
+    try:
+        code = main()
+    except KeyboardInterrupt as error:
+        code = _interrupted(error)
+    sys.exit(code)
+
+
+def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str = "") -> int:
+    """Run a command's work, print its error in one line, and return the exit code.
+
+    Shows informin's log messages, and only errors from transformers.
+
+    Args:
+        work: The function to run.
+        options: Names of the command's options, without dashes. If an error names one of them in backticks, it is
+            printed as a flag.
+        kept: A sentence to print after a signal that says what is on disk.
+    """
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("informin").setLevel(logging.INFO)
+    logging.getLogger("huggingface_hub").propagate = False  # it has a handler of its own, and would print twice
+    quiet_transformers()
+    try:
+        return work() or 0
+    except InforMinError as error:
+        finish = f" Finish with: {_push_command(error.finish)}" if isinstance(error, PushError) else ""
+        _print_error(f"error: {_with_flags(str(error), options)}{finish}")
+        return error.exit_code
+    except OSError as error:  # of the disk, or of transformers and huggingface_hub for a model that they cannot load
+        _print_error(f"error: {one_line(error_line(error))}")
+        return 1
+    except KeyboardInterrupt as error:
+        return _interrupted(error, kept)
+
+
+def quiet_transformers() -> None:
+    """Show only errors of transformers, and no progress bars. It is not imported: that takes a second."""
+    if "transformers" in sys.modules:
+        from transformers.utils import logging as transformers_logging
+
+        transformers_logging.set_verbosity_error()
+        transformers_logging.disable_progress_bar()
+    os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+
+
+def raise_on_signals() -> None:
+    """Make Ctrl-C, SIGTERM and SIGHUP raise `Interrupted` in the main thread from now on.
+
+    Further signals within a second are ignored, so that they cannot interrupt the cleanup. Signals that this process
+    ignores stay ignored, such as SIGHUP under nohup.
+    """
+    process = os.getpid()
+    last = -inf
+
+    def interrupt(number, _frame):
+        nonlocal last
+        if os.getpid() != process:  # a forked worker inherits the handler
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        if time.monotonic() > last + SAME:
+            last = time.monotonic()
+            raise Interrupted(number)
+
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+def _interrupted(error: KeyboardInterrupt, kept: str = "") -> int:
+    """Print what ended the program, in the first process only, and return the exit code."""
+    number = error.number if isinstance(error, Interrupted) else signal.SIGINT
+    if os.environ.get("RANK", "0") == "0":
+        by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
+        _print_error(f"Interrupted{by}. {kept}".rstrip())
+    return 128 + number
+
+
+def _print_error(text: str) -> None:
+    with suppress(OSError):  # the terminal may be closed
+        print(text, file=sys.stderr, flush=True)
+
+
+def _with_flags(text: str, options: Iterable[str]) -> str:
+    """Return the text with `name` replaced by --name for each of the options."""
+    names = set(options)
+    return re.sub(r"`(\w+)`", lambda match: f"--{match[1]}" if match[1] in names else match[0], text)
+
+
+def _push_command(options: dict[str, str | bool]) -> str:
+    words = ["informin", "push"]
+    for name, value in options.items():
+        words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    return shlex.join(words)
+
+
+def hidden() -> bool | None:
+    """Return the value of tqdm's `disable`: False in a notebook, otherwise None: show bars in a terminal only."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return False if shell is not None and "IPKernelApp" in shell.config else None
+
+
+@contextmanager
+def processes() -> Iterator[None]:
+    """Join the processes for a `with` block, in which only the first prints."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    from accelerate import PartialState
+
+    state = PartialState()
+    if state.is_main_process:
+        yield
+    else:
+        logging.getLogger("informin").setLevel(logging.ERROR)
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+            yield
+    state.destroy_process_group()

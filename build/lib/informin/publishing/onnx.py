@@ -1,0 +1,112 @@
+"""ONNX files of an exported folder, for ONNX Runtime in any language, without torch.
+
+onnx/model.onnx holds all modules: pooling, linear adapter and normalization. Inputs are input_ids, attention_mask and,
+for BERT and some others, token_type_ids, each (N, L) int64. The outputs have the names of optimum's export:
+token_embeddings (N, L, d) and sentence_embedding (N, d).
+"""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from informin.errors import SaveError
+from informin.models.opening import load_model
+from informin.outputs import new_file
+
+MODEL = "onnx/model.onnx"
+QUANTIZED = "onnx/model_quantized.onnx"  # the 8-bit file that transformers.js loads by default in browsers
+OUTPUTS = ("token_embeddings", "sentence_embedding")
+# The first opset with GELU as a single operator, which ONNX Runtime fuses with the bias. Needs onnxruntime 1.18.
+OPSET = 20
+TOLERANCE = 1e-4
+TEXTS = ["word " * 100, "Two men play chess in the park.", "A dog."]  # of several lengths
+
+
+class _AllModules(nn.Module):
+    """All modules of a SentenceTransformer, as a function of tensors."""
+
+    def __init__(self, model: SentenceTransformer, names: list[str]):
+        super().__init__()
+        self.steps = nn.ModuleList(model)
+        self.names = names
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        features = dict(zip(self.names, inputs))
+        for step in self.steps:
+            features = step(features)
+        return features[OUTPUTS[0]], features[OUTPUTS[1]]
+
+
+def export_onnx(folder: str | Path) -> Path:
+    """Write `MODEL` in float32, for any batch size and any length up to the maximum, and return its path.
+
+    Uses transformers' `eager` attention: `sdpa` exports checks for rows without a token, which make a file 10% slower.
+
+    Args:
+        folder: An exported folder whose first module is a Transformer.
+
+    Raises:
+        SaveError: The embeddings of the file differ from those of the model.
+    """
+    import onnx
+    from onnxruntime import InferenceSession
+
+    model = load_model(folder, device="cpu")
+    transformer: Any = model[0]
+    transformer.auto_model.set_attn_implementation("eager")
+    tokens = model.preprocess(TEXTS)
+    inputs = {name: value for name, value in tokens.items() if isinstance(value, Tensor)}
+    names = list(inputs)
+    path = Path(folder, MODEL)
+    with new_file(path) as new, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they concern only the exporter's own code
+        program: Any = torch.onnx.export(
+            _AllModules(model, names).eval(),
+            tuple(inputs.values()),
+            input_names=names,
+            output_names=OUTPUTS,
+            dynamic_shapes=(tuple({0: "batch_size", 1: "sequence_length"} for _ in names),),
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+        model_proto = program.model_proto  # a new copy each time
+        graph = model_proto.graph
+        for noted in (graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer):
+            del noted.metadata_props[:]  # stack traces with local paths
+        del graph.value_info[:]  # quantization infers the shapes again, and may find others
+        onnx.save(model_proto, new)
+        embeddings = InferenceSession(new).run([OUTPUTS[1]], {name: x.numpy() for name, x in inputs.items()})[0]
+        if not np.abs(embeddings - model.encode(TEXTS)).max() <= TOLERANCE:  # also true for NaN
+            raise SaveError("The embeddings of the ONNX file differ from those of the model. The file was deleted")
+        Path(folder, QUANTIZED).unlink(missing_ok=True)  # of other weights, maybe
+    return path
+
+
+def quantize_onnx(folder: str | Path) -> Path:
+    """Write `QUANTIZED` from `MODEL`: 8-bit linear layers and embedding tables, with dynamic scales of the activations.
+
+    `per_channel` uses one scale per output of a layer. The embeddings are several times closer to float32 than with one
+    scale per layer, at the same speed. `reduce_range` uses 7 of the 8 bits at almost no cost; without it, CPUs without
+    VNNI overflow when they add two products in 16 bits. Unsigned weights do not overflow but are slower than float32.
+
+    The sentences of a batch share the scale of the activations, so an embedding depends on its batch about as much as
+    on the rounding to 8 bits. To compare embeddings exactly, use `MODEL` or a batch size of 1.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with new_file(Path(folder, QUANTIZED)) as path:
+        quantize_dynamic(
+            Path(folder, MODEL),
+            path,
+            op_types_to_quantize=["MatMul", "Gather"],
+            per_channel=True,
+            reduce_range=True,
+            weight_type=QuantType.QInt8,
+        )
+    return Path(folder, QUANTIZED)

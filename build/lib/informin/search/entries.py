@@ -1,0 +1,110 @@
+"""The texts of an index, with their row numbers, ids and further fields."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from informin.errors import UsageError, counted
+from informin.texts import as_texts, is_blank
+
+
+@dataclass(frozen=True)
+class Entries:
+    """N texts of an index.
+
+    Attributes:
+        rows: (N,) numbers of the texts, ascending.
+        texts: The texts.
+        ids: The user's ids; None for texts without one.
+        fields: Further values by name.
+    """
+
+    rows: np.ndarray
+    texts: list[str]
+    ids: list[Any]
+    fields: list[dict[str, Any]]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __add__(self, other: "Entries") -> "Entries":
+        rows = np.append(self.rows, other.rows)
+        return Entries(rows, self.texts + other.texts, self.ids + other.ids, self.fields + other.fields)
+
+    def selected(self, places: Iterable[int]) -> "Entries":
+        """Return the entries at some places, from 0 to N - 1."""
+        places = np.asarray(list(places), int)
+        texts = [self.texts[place] for place in places]
+        ids = [self.ids[place] for place in places]
+        return Entries(self.rows[places], texts, ids, [self.fields[place] for place in places])
+
+    def lines(self) -> str:
+        """Return one line of JSON for each entry: the text, or an object with its id and fields."""
+        parts = zip(self.texts, self.ids, self.fields)
+        return "".join(f"{json.dumps(_value(text, name, values))}\n" for text, name, values in parts)
+
+
+def new_entries(
+    texts: Iterable[str],
+    ids: Sequence[Any] | None = None,
+    fields: Sequence[Mapping[str, Any]] | None = None,
+    first_row: int = 0,
+) -> Entries:
+    """Return the texts that are not blank, numbered by their places among all of them.
+
+    Args:
+        texts: N texts.
+        ids: N ids.
+        fields: N mappings of further values.
+        first_row: Row number of the first text.
+
+    Raises:
+        UsageError: There are fewer or more ids or fields than texts, or they cannot be written as JSON.
+    """
+    texts = as_texts(texts)
+    ids = [None] * len(texts) if ids is None else [_plain(each) for each in ids]
+    values: list[dict[str, Any]] = [{} for _ in texts] if fields is None else [dict(each) for each in fields]
+    for option, given in (("ids", ids), ("fields", values)):
+        if len(given) != len(texts):
+            raise UsageError(f"has {counted(len(given), 'item')} for {counted(len(texts), 'text')}", option=option)
+        raise_if_not_json(given, option)
+    every = Entries(np.arange(first_row, first_row + len(texts)), texts, ids, values)
+    return every.selected(place for place, text in enumerate(texts) if not is_blank(text))
+
+
+def parse_entries(lines: str, rows: np.ndarray) -> Entries:
+    """Return what `Entries.lines` wrote.
+
+    Raises:
+        ValueError: A line is not JSON, or there are more or fewer lines than rows.
+    """
+    values = [json.loads(line) for line in lines.splitlines()]
+    if len(values) != len(rows):
+        raise ValueError(f"{counted(len(values), 'text')} for {counted(len(rows), 'row')}")
+    whole: list[dict[str, Any]] = [{"text": value} if isinstance(value, str) else value for value in values]
+    ids = [value.get("id") for value in whole]
+    return Entries(rows, [value["text"] for value in whole], ids, [value.get("fields", {}) for value in whole])
+
+
+def raise_if_not_json(values: Sequence[Any], option: str) -> None:
+    """Raise UsageError if a value cannot be written as JSON."""
+    try:
+        json.dumps(values)
+    except TypeError as error:
+        raise UsageError(
+            f"cannot be saved ({error})", option=option, needed="texts, numbers, or lists of them"
+        ) from None
+
+
+def _value(text: str, name: Any, values: dict[str, Any]) -> Any:
+    if name is None and not values:
+        return text
+    return {"text": text, "id": name, "fields": values}
+
+
+def _plain(value: Any) -> Any:
+    """Return the Python number of a NumPy number."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,152 @@
+"""The files of an index.
+
+index.json    the record, with the name of the folder of the data; replaced last, so that an index is old or new
+index-data-*/ texts, row numbers, vectors, words, the table for queries, and token vectors
+"""
+
+import hashlib
+import logging
+import shutil
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from informin.errors import UsageError, counted
+from informin.evaluation.tokens import TokenVectors
+from informin.evaluation.words import Words, versions
+from informin.files import read_json, write_json
+from informin.outputs import PREFIX, only_writer
+from informin.search.entries import parse_entries
+from informin.search.record import RECORD, IndexRecord, parse_record
+from informin.search.state import State
+from informin.search.table import QueryTable
+
+logger = logging.getLogger(__name__)
+DATA = "index-data-"
+
+
+def raise_if_not_index(folder: str | Path, overwrite: bool) -> None:
+    """Raise UsageError if a folder holds files that are not an index, or an index that must not be overwritten."""
+    folder = Path(folder)
+    if not folder.exists():
+        return
+    others = {path.name for path in folder.iterdir() if not path.name.startswith((PREFIX, DATA))}
+    if others and RECORD not in others:
+        raise UsageError(f"{folder} is in use", option="output_dir", needed="a new folder, or an index")
+    if RECORD in others and not overwrite:
+        fix = "Set `overwrite_output_dir` to replace it."
+        raise UsageError(f"{folder} already holds an index", option="output_dir", needed="a new folder", fix=fix)
+
+
+def write_state(state: State, folder: str | Path) -> None:
+    """Write an index to a folder, or replace the index in it. After a crash, it has the old one or the new one.
+
+    Raises:
+        UsageError: The folder holds something else, or another process writes it.
+    """
+    folder = Path(folder)
+    with only_writer(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        raise_if_not_index(folder, overwrite=True)
+        data = Path(tempfile.mkdtemp(prefix=DATA, dir=folder))
+        data.chmod(folder.stat().st_mode)
+        record = _write_data(state, data)
+        write_json(folder / RECORD, asdict(record))
+        for other in folder.glob(f"{DATA}*"):
+            if other != data:
+                shutil.rmtree(other)  # not ignoring errors: it may hold texts that were removed
+
+
+def read_state(folder: str | Path) -> State:
+    """Open an index, with its vectors and words memory-mapped.
+
+    If another process replaces the index meanwhile, the new one is opened.
+
+    Raises:
+        UsageError: The folder holds no index, or it is damaged.
+    """
+    folder = Path(folder)
+    while True:
+        record = read_record(folder)
+        try:
+            return _read_data(record, folder / record.data)
+        except (OSError, ValueError, KeyError) as error:
+            if read_record(folder).data == record.data:
+                found = f"is {folder}, which is damaged ({error})"
+                raise UsageError(
+                    found, option="index", fix="Copy it again from its source, or build it again."
+                ) from error
+
+
+def read_record(folder: Path) -> IndexRecord:
+    """Return the record of an index.
+
+    Raises:
+        UsageError: The folder holds no index, or index.json is damaged.
+    """
+    path = folder / RECORD
+    if not path.is_file():
+        raise UsageError(f"is {folder}, which has no {RECORD}", option="index", needed="an index")
+    return parse_record(read_json(path), str(path))
+
+
+def _write_data(state: State, data: Path) -> IndexRecord:
+    """Write the files of the data, and return the record with their sizes."""
+    lines = state.entries.lines()
+    (data / "texts.jsonl").write_text(lines, encoding="utf-8")
+    np.save(data / "rows.npy", state.entries.rows)
+    np.save(data / "vectors.npy", state.vectors)
+    if state.record.smooth:
+        np.save(data / "smoothed.npy", state.documents)
+    if state.table:
+        state.table.save(data)
+    if state.tokens:
+        state.tokens.save(data / "tokens")
+    state.words.save(data / "words")
+    files = (path for path in sorted(data.rglob("*")) if path.is_file())
+    sizes = {path.relative_to(data).as_posix(): path.stat().st_size for path in files}
+    checksum = hashlib.sha256(lines.encode()).hexdigest()
+    return replace(state.record, data=data.name, sizes=sizes, texts_sha256=checksum)
+
+
+def _read_data(record: IndexRecord, data: Path) -> State:
+    """Open the files of the data.
+
+    Raises:
+        OSError: A file is missing.
+        ValueError: A file is damaged, or has more or fewer rows than another one.
+    """
+    check_sizes(record, data)
+    lines = (data / "texts.jsonl").read_bytes()
+    if record.texts_sha256 and hashlib.sha256(lines).hexdigest() != record.texts_sha256:
+        raise ValueError("texts.jsonl has changed")
+    entries = parse_entries(lines.decode(), np.load(data / "rows.npy"))
+    vectors = np.load(data / "vectors.npy", mmap_mode="r")
+    documents = np.load(data / "smoothed.npy", mmap_mode="r") if record.smooth else vectors
+    table = QueryTable.load(data) if record.by_table else None
+    tokens = TokenVectors.load(data / "tokens") if record.second_look else None
+    words = _read_words(record, data / "words", entries.texts)
+    rows = {len(entries), len(vectors), len(documents), words.bm25.scores["num_docs"]}
+    rows |= {len(tokens)} if tokens else set()
+    if len(rows) > 1:
+        raise ValueError(f"its files have {' and '.join(map(str, sorted(rows)))} rows")
+    check_sizes(record, data)  # again, because another process may have removed files meanwhile
+    return State(replace(record, words=versions()), entries, vectors, documents, words, table, tokens)
+
+
+def check_sizes(record: IndexRecord, data: Path) -> None:
+    """Raise OSError if a file of the data is missing, or ValueError if it has another size."""
+    for name, size in record.sizes.items():
+        found = (data / name).stat().st_size
+        if found != size:
+            raise ValueError(f"{name} has {counted(found, 'byte')} instead of {size:,}")
+
+
+def _read_words(record: IndexRecord, folder: Path, texts: list[str]) -> Words:
+    """Open the words of the texts, or build them again if this environment splits texts in another way."""
+    if record.has_current_words:
+        return Words.load(folder, record.language)
+    logger.info("The index was written with other versions of bm25s, PyStemmer or regex. Its words are built again.")
+    return Words.build(texts, record.language)

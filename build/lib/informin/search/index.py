@@ -1,0 +1,397 @@
+"""A search index: vectors of a model, words, and what a similarity means.
+
+index = Index.build("sentence-transformers/all-MiniLM-L6-v2", texts)
+index.save("index")
+for hit in Index.load("index").search("how are journals cited?"):
+    print(hit.row, hit.score, hit.text)
+
+The score of a text is its cosine to the query plus `word_weight` times its BM25 score, both as z-scores over all texts.
+"""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from informin.errors import UsageError, counted
+from informin.evaluation.tokens import TokenVectors
+from informin.evaluation.words import WORD_WEIGHT, Words, language_name, versions
+from informin.files import last_name
+from informin.search.entries import Entries, new_entries
+from informin.search.files import read_state, write_state
+from informin.search.record import Hit, IndexRecord
+from informin.search.rows import places_of, places_to_remove
+from informin.search.state import Queries, State
+from informin.search.table import QueryTable
+from informin.texts import as_texts
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+# Functions that need the model import torch, so that an index with a table for queries starts without it.
+
+QUERIES = 32  # scored at a time
+KEPT = ("pooler", "max_seq_length", "revision", "bf16")  # options of loading that the index keeps
+
+
+class Index:
+    """Texts to search, with the vectors of a model and words; see `build` and `load`.
+
+    Threads may search while another one adds or removes texts: a search sees all of a change or nothing of it.
+
+    Attributes:
+        record: Settings.
+        texts, rows: The N texts and their numbers (N,).
+        ids, fields: Their ids, None for texts without one, and further values by name.
+        vectors: (N, d) float16: unit vectors, or those of the model as they are if it is compared by dot product.
+        documents: (N, d) float16, the vectors that are searched: `vectors`, adapted or smoothed if the index is.
+        words: BM25 weights.
+        threshold: Cosine that at most about one unrelated text per query exceeds; None without `record.scores`.
+        table: Table that embeds queries; None if the model does.
+    """
+
+    def __init__(self, model: "SentenceTransformer | None", state: State, trust_remote_code: bool = False):
+        self._model = model
+        self._state = state
+        self._trust_remote_code = trust_remote_code
+        self._changes = threading.RLock()  # one change after the other
+
+    def __len__(self) -> int:
+        return len(self._state.entries)
+
+    def __repr__(self) -> str:
+        record = self.record
+        return f"Index({counted(len(self), 'text')}, {last_name(record.model)}, {record.language})"
+
+    @property
+    def record(self) -> IndexRecord:
+        return self._state.record
+
+    @property
+    def texts(self) -> list[str]:
+        return self._state.entries.texts
+
+    @property
+    def rows(self) -> np.ndarray:
+        return self._state.entries.rows
+
+    @property
+    def ids(self) -> list[Any]:
+        return self._state.entries.ids
+
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        return self._state.entries.fields
+
+    @property
+    def vectors(self) -> np.ndarray:
+        return self._state.vectors
+
+    @property
+    def documents(self) -> np.ndarray:
+        return self._state.documents
+
+    @property
+    def words(self) -> Words:
+        return self._state.words
+
+    @property
+    def threshold(self) -> float | None:
+        return self._state.record.threshold
+
+    @property
+    def table(self) -> QueryTable | None:
+        return self._state.table
+
+    @property
+    def model(self) -> "SentenceTransformer":
+        """The model. With a table for queries, it is opened when texts are added."""
+        if self._model is None:
+            self._model = open_model(self.record, None, self._trust_remote_code)
+        return self._model
+
+    @classmethod
+    def build(
+        cls,
+        model: "str | Path | SentenceTransformer",
+        texts: Sequence[str],
+        *,
+        ids: Sequence[Any] | None = None,
+        fields: Sequence[Mapping[str, Any]] | None = None,
+        language: str = "english",
+        smooth: bool = False,
+        word_weight: float = WORD_WEIGHT,
+        prompt: str | None = None,
+        query_prompt: str | None = None,
+        queries: str = "model",
+        second_look: bool = False,
+        batch_size: int = 64,
+        loading: dict[str, Any] | None = None,
+    ) -> "Index":
+        """Embed texts and weight their words.
+
+        Args:
+            model: Hub id, folder or SentenceTransformer.
+            texts: N texts. Blank ones are left out, and the others keep their places as row numbers.
+            ids: N ids, such as keys in a database.
+            fields: N mappings of further values that hits show, such as the title and the address.
+            language: Language of stop words and stems, such as german or de; `other` for none.
+            smooth: Average each document vector with its nearest neighbors.
+            word_weight: Weight of the words. 0 searches by vectors alone.
+            prompt, query_prompt: Prompt prepended to each document and query, instead of the model's prompts.
+            queries: `model`, or `table`: queries are embedded by token vectors, without the model and torch, and
+                documents are adapted by the map of `fit --task search` and smoothed. See `informin.distill`. A model
+                with a prompt for queries embeds every text twice, the second time as a query, for the table.
+            second_look: Keep token vectors, 68 bytes a token, to reorder the first 50 hits of a search.
+            batch_size: Texts per forward pass.
+            loading: Options of `load_model`.
+
+        Raises:
+            UsageError: The model cannot be loaded, all texts are blank, there are fewer or more ids or fields than
+                texts, the language is unknown, `smooth` or `queries` is set for a model that is compared by dot
+                product, or `second_look` for a model without token vectors or with a table for queries.
+        """
+        from informin.models.checksums import model_sha256
+        from informin.models.opening import load_model, name_of
+        from informin.models.token_vectors import check_token_vectors
+        from informin.search.derived import derive
+
+        if queries not in ("model", "table"):
+            raise UsageError(f"is {queries}", option="queries", needed="model or table")
+        language = language_name(language)
+        entries = new_entries(texts, ids, fields)
+        loading = loading or {}
+        st = load_model(model, **loading)
+        by_table = queries == "table"
+        if (smooth or by_table) and st.similarity_fn_name == "dot":
+            option = "queries" if by_table else "smooth"
+            raise UsageError(f"needs cosines, and {name_of(st)} is compared by dot product", option=option)
+        if second_look:
+            check_token_vectors(st)
+            if by_table:
+                found = "needs the token vectors of queries, which a table does not have"
+                raise UsageError(found, option="second_look", fix="Set `queries` to model.")
+        record = IndexRecord(
+            model=str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st),
+            model_sha256=model_sha256(st),
+            loading={option: loading[option] for option in KEPT if option in loading},
+            language=language,
+            smooth=smooth or by_table,
+            word_weight=word_weight,
+            prompt=prompt,
+            query_prompt=query_prompt,
+            queries=queries,
+            second_look=second_look,
+            next_row=len(texts),
+            words=versions(),
+        )
+        words = Words.build(entries.texts, language)
+        vectors, tokens = embed_entries(st, record, entries, batch_size)
+        return cls(st, derive(record, entries, vectors, words, lambda: st, tokens=tokens))
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        model: "str | Path | SentenceTransformer | None" = None,
+        *,
+        trust_remote_code: bool = False,
+    ) -> "Index":
+        """Open an index, with its vectors and words memory-mapped. With a table for queries, the model stays closed.
+
+        Args:
+            folder: What `save` wrote.
+            model: The model, if it is no longer where it was, or was in memory. A name or folder is opened with the
+                options of the index.
+            trust_remote_code: Allow code from the model's repository to run.
+
+        Raises:
+            UsageError: The folder holds no index, the index is damaged, or the model is another one.
+        """
+        state = read_state(folder)
+        needs_model = model is not None or not state.record.by_table
+        opened = open_model(state.record, model, trust_remote_code) if needs_model else None
+        return cls(opened, state, trust_remote_code)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the index to a folder, or replace the index in it. After a crash, it has the old one or the new one.
+
+        Nothing of texts that were removed remains in the folder.
+
+        Raises:
+            UsageError: The folder holds something else, or another process writes it.
+        """
+        write_state(self._state, folder)
+
+    def add(
+        self,
+        texts: Sequence[str],
+        ids: Sequence[Any] | None = None,
+        fields: Sequence[Mapping[str, Any]] | None = None,
+        batch_size: int = 64,
+    ) -> np.ndarray:
+        """Add texts, and return their row numbers. Words, smoothed vectors and the table are computed again.
+
+        Args:
+            texts, ids, fields: See `build`. Blank texts are left out.
+            batch_size: Texts per forward pass.
+
+        Raises:
+            UsageError: There are fewer or more ids or fields than texts.
+        """
+        with self._changes:
+            state = self._state
+            record = state.record
+            added = new_entries(texts, ids, fields, record.next_row)
+            if not len(added):
+                return added.rows
+            vectors, tokens = embed_entries(self.model, record, added, batch_size, state.tokens)
+            both = np.concatenate([state.vectors, vectors])
+            grown = state.with_record(next_row=record.next_row + len(texts))
+            self._replace(grown, state.entries + added, both, tokens)
+            return added.rows
+
+    def remove(self, rows: int | Iterable[int]) -> None:
+        """Remove texts. The other texts keep their row numbers.
+
+        Args:
+            rows: Row numbers, or a mask with one boolean for each text.
+
+        Raises:
+            UsageError: There is no such row, or no text would remain.
+        """
+        with self._changes:
+            state = self._state
+            removed = places_to_remove(rows, state.entries.rows)
+            if removed.any():
+                kept = np.flatnonzero(~removed)
+                tokens = state.tokens.take(kept) if state.tokens else None
+                self._replace(state, state.entries.selected(kept), state.vectors[kept], tokens)
+
+    @overload
+    def search(self, queries: str, k: int = 10) -> list[Hit]: ...  # type: ignore[overload-overlap]
+    @overload
+    def search(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]: ...
+    def search(self, queries, k=10):
+        """Return the k best texts for a query, or for each of several queries, best first.
+
+        Args:
+            queries: A query, or a list of queries.
+            k: Number of hits, or of all texts if there are fewer.
+        """
+        if k < 1:
+            raise UsageError(f"is {k}", option="k", needed="1 or more")
+        if isinstance(queries, str):
+            return self.search([queries], k)[0]
+        state = self._state
+        queries = as_texts(queries, "queries")
+        embedded = self._embedded(state, queries)
+        parts = [slice(start, start + QUERIES) for start in range(0, len(queries), QUERIES)]
+        return [hits for part in parts for hits in state.find(queries[part], embedded[part], k)]
+
+    def embed_queries(self, queries: Sequence[str]) -> np.ndarray:
+        """Return the vectors (Q, d) float32 of queries, to compare with `documents` by dot product."""
+        return self._embedded(self._state, as_texts(queries, "queries")).vectors
+
+    def sparse_vectors(self) -> csr_array:
+        """Return the BM25 weights (N, V) of the words in each text, for a store with sparse vectors."""
+        return self.words.weights()
+
+    def sparse_queries(self, queries: Sequence[str]) -> csr_array:
+        """Return sparse vectors (Q, V) of queries, for a store with sparse vectors.
+
+        The dot product with `sparse_vectors`, plus that of `embed_queries` with `documents`, ranks as `search` does.
+        """
+        state = self._state
+        queries = as_texts(queries, "queries")
+        return state.sparse_queries(queries, self._embedded(state, queries).vectors)
+
+    def second_look(self, query: str, rows: Sequence[int]) -> np.ndarray:
+        """Return what a second look adds (P,) to the scores of texts that a store with sparse vectors found.
+
+        A score is the sum of the two dot products of `sparse_queries`.
+
+        Args:
+            query: The query.
+            rows: P row numbers: the first 50 that the store found.
+
+        Raises:
+            UsageError: The index has no token vectors, or a row does not exist.
+        """
+        state = self._state
+        if not state.tokens:
+            raise UsageError("is not set in this index", option="second_look", fix="Build the index again with it.")
+        embedded = self._embedded(state, as_texts([query], "queries"))
+        _, deviation = state.compared.moments(embedded.vectors)
+        _, added = state.tokens.second_look(embedded.tokens[0], places_of(rows, state.entries.rows))
+        return deviation[0] * added
+
+    def _embedded(self, state: State, queries: list[str]) -> Queries:
+        if state.table:
+            return Queries(state.table.encode(queries))
+        from informin.search.derived import embed_queries_with_tokens, embed_unit
+
+        prompt = state.record.query_prompt
+        if state.tokens:
+            return embed_queries_with_tokens(self.model, queries, prompt, state.tokens)
+        return Queries(embed_unit(self.model, queries, "query", prompt, title=None))
+
+    def _replace(self, state: State, entries: Entries, vectors: np.ndarray, tokens: TokenVectors | None) -> None:
+        """Replace the texts, and all that is computed from them, at once."""
+        from informin.search.derived import derive
+
+        words = Words.build(entries.texts, state.record.language)
+        self._state = derive(state.record, entries, vectors, words, lambda: self.model, state, tokens)
+
+
+def embed_entries(
+    model: "SentenceTransformer",
+    record: IndexRecord,
+    entries: Entries,
+    batch_size: int,
+    before: TokenVectors | None = None,
+) -> tuple[np.ndarray, TokenVectors | None]:
+    """Return the vectors (N, d) float16 of N texts; and in an index with a second look, their token vectors.
+
+    Args:
+        model: The model.
+        record: Settings of the index.
+        entries: The texts.
+        batch_size: Texts per forward pass.
+        before: Token vectors of earlier texts of the index, which come before theirs.
+    """
+    from informin.search.derived import embed_unit, embed_with_tokens
+
+    if not record.second_look:
+        vectors = embed_unit(model, entries.texts, "document", record.prompt, batch_size=batch_size)
+        return vectors.astype(np.float16), None
+    projection = before.projection if before else None
+    vectors, tokens = embed_with_tokens(model, entries.texts, record.prompt, batch_size, projection)
+    return vectors.astype(np.float16), TokenVectors.join([before, tokens]) if before else tokens
+
+
+def open_model(
+    record: IndexRecord, model: "str | Path | SentenceTransformer | None", trust_remote_code: bool
+) -> "SentenceTransformer":
+    """Open the model of an index with the options of the index.
+
+    Args:
+        record: The record of the index.
+        model: Where the model is; None for where it was.
+        trust_remote_code: Allow code from the model's repository to run.
+
+    Raises:
+        UsageError: It is another model.
+    """
+    from informin.models.checksums import model_sha256
+    from informin.models.opening import load_model, name_of
+
+    where = record.model if model is None else model
+    st = load_model(where, **record.loading, trust_remote_code=trust_remote_code)
+    if model_sha256(st) != record.model_sha256:
+        found = f"The index was built with {record.model}, and {name_of(st)} is another model"
+        raise UsageError(found, fix="Use the model of the index, or build the index again.")
+    return st

@@ -1,0 +1,373 @@
+"""Read texts and tables: .txt, .csv, .tsv and .jsonl files, plain or .gz, and .parquet and .arrow.
+
+`datasets` also reads these files, but changes some texts without an error: it keeps byte order marks and NUL
+characters, drops the text NA, converts numbers, takes the first row of a file without a header as column names, and
+splits a sentence with a comma into columns. It cannot read a Parquet file without rows.
+"""
+
+import codecs
+import csv
+import gzip
+import json
+import logging
+import math
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from informin.errors import UsageError, counted, error_line
+
+logger = logging.getLogger(__name__)
+Read = Callable[[Sequence[str]], Iterator[Sequence[Any]]]  # from names of columns to the cells of each row
+
+TABLES = (".csv", ".tsv", ".jsonl")
+SUFFIXES = (".txt", *TABLES, ".parquet", ".arrow")
+TEXT_COLUMNS = ("text", "sentence")  # read by default, if a file has several columns
+COLUMN_NAME = re.compile(r"[\w.:/-]+( [\w.:/-]+)?")  # up to two words; other first lines are texts
+FIRST_ROWS = 1_000  # of a JSON Lines file, whose keys are its columns
+# Most programs that write TSV do not quote, and their fields can begin with a quotation mark.
+DIALECTS: dict[str, dict[str, Any]] = {
+    ".csv": {"delimiter": ",", "strict": True},
+    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
+}
+csv.field_size_limit(2**24)  # another column can hold a long page
+Cell = str | float | None
+
+
+def read_texts(paths: str | Path | Sequence[str | Path], text_column: str | None = None) -> Iterator[str]:
+    """Yield the texts of files that are not blank: one per line of a .txt file, one per row of another file.
+
+    Args:
+        paths: Files, or folders of files; see `find_files`.
+        text_column: Column of the texts, or several with commas between them, which are joined by a space. Default:
+            `text`, `sentence`, or the only column.
+
+    Raises:
+        UsageError: A file or column does not exist, a file cannot be parsed, or a value of the column is not text.
+    """
+    files = find_files(paths)
+    if text_column and all(_kind(file) == ".txt" for file in files):
+        raise UsageError(f"is {text_column}, but {files[0]} has no columns", option="text_column")
+    texts = chain.from_iterable(_texts_of(file, text_column) for file in files)
+    return (text for text in texts if not is_blank(text))
+
+
+def read_documents(
+    paths: str | Path | Sequence[str | Path], text_column: str | None, columns: Sequence[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the texts of files that are not blank, each with its values of further columns.
+
+    Args:
+        paths, text_column: See `read_texts`.
+        columns: Names of the further columns. An empty cell is None.
+
+    Raises:
+        UsageError: As `read_texts`, or a file has no columns.
+    """
+    for file in find_files(paths):
+        if _kind(file) == ".txt":
+            raise UsageError(f"{file} has no columns, and so no {columns[0]!r}", fix="Use .csv, .tsv or .jsonl.")
+        header, read = _open_table(file)
+        _check_columns(file, header, columns, "keep")
+        names = _text_columns(file, header, text_column)
+        for row in read([*names, *columns]):
+            text = _joined_cells(file, names, row[: len(names)])
+            values = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row[len(names) :])
+            if not is_blank(text):
+                yield text, dict(zip(columns, values))
+
+
+def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+    """Return files, and the files of texts in folders and their subfolders, in a fixed order.
+
+    Hidden files and folders inside a folder are skipped, and files with other suffixes.
+
+    Raises:
+        UsageError: A path does not exist, a file has an unsupported suffix, or a folder has no file of texts.
+    """
+    files: list[Path] = []
+    for path in [paths] if isinstance(paths, str | Path) else paths:
+        path = Path(path)
+        if path.is_dir():
+            inside = sorted(file for file in _visible_files(path) if _kind(file) in SUFFIXES)
+            if not inside:
+                raise UsageError(f"{path} has no file of texts", option="train_file", needed=_suffixes())
+            files += inside
+        elif not path.exists():
+            raise UsageError(f"{path} does not exist", option="train_file")
+        elif _kind(path) not in SUFFIXES:
+            raise UsageError(f"{path} has an unsupported suffix", option="train_file", needed=_suffixes())
+        else:
+            files.append(path)
+    return files
+
+
+def read_rows(
+    path: str | Path, columns: Sequence[str], option: str, optional: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a CSV, TSV or JSONL file by column name. The first line of a CSV or TSV file has the names.
+
+    Args:
+        path: The file.
+        columns: Columns that the file must have. A row has all columns of the file.
+        option: Name of the option that names the file, for errors.
+        optional: Columns that are None in every row if the file lacks them.
+
+    Returns:
+        Texts, or also other values from JSONL; None for an empty or blank cell.
+
+    Raises:
+        UsageError: The file or a column does not exist, the file cannot be parsed, or a row has too many fields.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist", option=option)
+    if _kind(path) not in TABLES:
+        raise UsageError(f"{path} has an unsupported suffix", option=option, needed=", ".join(TABLES))
+    header, read = _open_table(path)
+    _check_columns(path, header, [*columns, *(name for name in optional if name in header)], option)
+    names = list(dict.fromkeys([*header, *optional]))
+    for row in read(names):
+        yield {name: None if isinstance(cell, str) and is_blank(cell) else cell for name, cell in zip(names, row)}
+
+
+def is_blank(text: str | None) -> bool:
+    """Return whether a text is missing, empty or only whitespace. Blank texts are neither trained on nor scored."""
+    return not text or text.isspace()
+
+
+def as_texts(texts: Iterable[str], option: str = "texts") -> list[str]:
+    """Return the texts of a list, a NumPy array, a pandas Series or a column of a data set as a list.
+
+    Raises:
+        UsageError: It is a single string, or an item is not a string.
+    """
+    if isinstance(texts, str | bytes):
+        raise UsageError(f"is one text, {texts!r:.40}", option=option, needed="a list of texts")
+    items = list(texts)
+    for item in items:
+        if not isinstance(item, str):
+            raise UsageError(f"contains {item!r:.60}", option=option, needed="a list of texts")
+    return [str(item) for item in items]  # also those of NumPy
+
+
+def _visible_files(folder: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(parent, name) for name in names if not name.startswith("."))
+
+
+def _kind(path: Path) -> str:
+    """Return the suffix that tells the format: .csv for a.csv.gz."""
+    suffix = path.suffix.lower()
+    return path.with_suffix("").suffix.lower() if suffix == ".gz" else suffix
+
+
+def _suffixes() -> str:
+    return f"a file ending in {', '.join(SUFFIXES)}, or .gz"
+
+
+def _texts_of(path: Path, text_column: str | None) -> Iterator[str]:
+    if _kind(path) == ".txt":
+        return (line.rstrip("\r\n") for line in _lines(path))
+    header, read = _open_table(path)
+    names = _text_columns(path, header, text_column) if header else []
+    return (_joined_cells(path, names, row) for row in read(names))
+
+
+def _joined_cells(path: Path, names: Sequence[str], row: Sequence[Any]) -> str:
+    for name, cell in zip(names, row):
+        if cell is not None and not isinstance(cell, str):
+            raise UsageError(f"{path}: the column {name} contains {cell!r:.60}", needed="text")
+    return " ".join(cell for cell in row if not is_blank(cell))
+
+
+def _text_columns(path: Path, columns: list[str], text_column: str | None) -> list[str]:
+    """Return the names of the columns to read."""
+    named = [name for name in TEXT_COLUMNS if name in columns][:1]
+    if text_column:
+        named = [name.strip() for name in text_column.split(",")]
+    elif not named and len(columns) == 1 and COLUMN_NAME.fullmatch(columns[0].strip()):
+        named = columns
+    if not named:
+        raise UsageError(
+            f"{path} has the columns {_listed(columns)}",
+            needed="a column text",
+            fix="Choose a column with `text_column`. If the first line is a text, put the line `text` before it, or "
+            "let the file's name end in .txt if each line is a text.",
+        )
+    _check_columns(path, columns, named, "text_column")
+    return named
+
+
+def _check_columns(path: Path, columns: list[str], needed: Iterable[str], option: str) -> None:
+    for name in needed:
+        if columns.count(name) != 1:
+            raise UsageError(f"needs one column {name!r}, and {path} has the columns {_listed(columns)}", option=option)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in names[:20])
+
+
+def _open_table(path: Path) -> tuple[list[str], Read]:
+    """Return the names of the columns, and a function that reads some of them. A cell that a row lacks is None."""
+    kind = _kind(path)
+    if kind in DIALECTS:
+        return _open_csv(path, kind)
+    return _open_json(path) if kind == ".jsonl" else _open_arrow(path, kind)
+
+
+def _open_csv(path: Path, kind: str) -> tuple[list[str], Read]:
+    rows = _csv_rows(path, kind)
+    header = next(rows, [])
+
+    def read(names: Sequence[str]) -> Iterator[Sequence[Any]]:
+        places = [header.index(name) if name in header else None for name in names]
+        return ([row[place] if place is not None and place < len(row) else None for place in places] for row in rows)
+
+    return header, read
+
+
+def _open_json(path: Path) -> tuple[list[str], Read]:
+    records = _json_records(path)
+    first = list(islice(records, FIRST_ROWS))
+
+    def read(names: Sequence[str]) -> Iterator[Sequence[Any]]:
+        return ([record.get(name) for name in names] for record in chain(first, records))
+
+    return list(dict.fromkeys(key for record in first for key in record)), read
+
+
+def _open_arrow(path: Path, kind: str) -> tuple[list[str], Read]:
+    with _damage_named(path):
+        names = _arrow_columns(path, kind)
+
+    def read(names: Sequence[str]) -> Iterator[Sequence[Any]]:
+        with _damage_named(path):
+            for batch in _arrow_batches(path, kind, list(names)):
+                yield from zip(*(batch.column(name).to_pylist() for name in names))
+
+    return names, read
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    """Raise UsageError with the name of a file that pyarrow cannot read."""
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UsageError(f"{path} is damaged or in another format ({error_line(error)}).") from None
+
+
+def _arrow_columns(path: Path, kind: str) -> list[str]:
+    """Return the names of the columns of a .parquet or .arrow file."""
+    if kind == ".parquet":
+        from pyarrow.parquet import read_schema
+
+        return read_schema(path).names
+    with _arrow_reader(path) as reader:
+        return reader.schema.names
+
+
+def _arrow_batches(path: Path, kind: str, names: list[str]) -> Iterator[Any]:
+    """Yield the record batches of a .parquet or .arrow file."""
+    if kind == ".parquet":
+        from pyarrow.parquet import ParquetFile
+
+        with ParquetFile(path) as file:
+            yield from file.iter_batches(FIRST_ROWS, columns=names)
+        return
+    with _arrow_reader(path) as reader:
+        yield from reader
+
+
+def _arrow_reader(path: Path) -> Any:
+    """Open an .arrow file in the stream format, which `datasets` writes, or in the file format."""
+    from pyarrow import ArrowInvalid, ipc, memory_map
+
+    try:
+        return ipc.open_stream(memory_map(str(path)))
+    except ArrowInvalid:
+        file = ipc.open_file(memory_map(str(path)))
+        batches = (file.get_batch(number) for number in range(file.num_record_batches))
+        return ipc.RecordBatchReader.from_batches(file.schema, batches)
+
+
+def _csv_rows(path: Path, kind: str) -> Iterator[list[str]]:
+    """Yield the rows of a CSV or TSV file that are not empty, header first."""
+    reader = csv.reader(_lines(path), **DIALECTS[kind])
+    width = 0
+    quoted = False
+    try:
+        for row in reader:
+            width = width or len(row)
+            if len(row) > width and any(row[width:]):  # some programs end every line with empty fields
+                raise UsageError(
+                    f"{path}, line {reader.line_num}: found {counted(len(row), 'field')}, but the header has {width}",
+                    fix="Put quotation marks around a text with commas (CSV), or remove the tab from it (TSV). If each "
+                    "line is a text, let the file's name end in .txt.",
+                )
+            if kind == ".tsv" and not quoted and any(field.startswith('"') for field in row):
+                quoted = True
+                logger.warning(
+                    f"{path}, line {reader.line_num}: a field begins with a quotation mark, which is read as part of "
+                    "the text. If a program has quoted the fields, save the file as CSV."
+                )
+            if row:
+                yield row
+    except csv.Error as error:
+        raise UsageError(f"{path}, line {reader.line_num}: {error}", fix="Check the quotation marks.") from None
+
+
+def _json_records(path: Path) -> Iterator[dict]:
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.isspace():
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise UsageError(f"{path}, line {number}: not JSON ({error})") from None
+            if not isinstance(record, dict):
+                raise UsageError(f"{path}, line {number}: found {line[:40]!r}", needed="one JSON object per line")
+            yield record
+
+
+def _lines(path: Path) -> Iterator[str]:
+    r"""Yield the lines of a UTF-8 text file, which end with \n or \r\n, without byte order marks."""
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    number = 0
+    try:
+        with opened(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                if b"\0" in line:
+                    raise UsageError(f"{path}, line {number}: found a zero byte", needed="text in UTF-8")
+                yield line.removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}, line {number}: {error}", needed="text in UTF-8") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UsageError(f"{path} is damaged after line {number} ({error})") from None
+
+
+def as_sentence(cell: Cell, path: Path, column: str) -> str:
+    """Return a cell that contains text. Raises UsageError if it does not."""
+    if not isinstance(cell, str):
+        raise UsageError(f"{path}: a cell of {column} is {cell!r}", needed="text in every row")
+    return cell
+
+
+def as_number(cell: Cell, path: Path, column: str) -> float:
+    """Return a cell as a finite number. Raises UsageError if it is not one."""
+    try:
+        value = float(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"{path}: a cell of {column} is {cell!r}", needed="a number in every row")
+    return value

@@ -1,0 +1,1 @@
+"""Options, sentences, checkpoints and signals of a run."""

@@ -1,0 +1,175 @@
+"""What a run trains with: its terms, its views, and what they need from the model."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from informin.errors import UsageError
+from informin.models.trained import Needs, TrainedModel
+from informin.objectives import Contrast, Decorrelation, GuidedSimilarity, Reconstruction, SelfContrast
+from informin.objectives.objective import active_terms
+from informin.objectives.presets import Encoder, Preset
+from informin.objectives.terms import Masking, Term
+from informin.training.option_checks import check_view_dropout
+from informin.views import VIEWS, View
+
+READS_PROJECTIONS = (Contrast, Reconstruction, SelfContrast, Decorrelation, GuidedSimilarity)
+
+
+@dataclass(frozen=True)
+class ActiveObjective:
+    """The objective of a run, with its values for the encoder.
+
+    Attributes:
+        preset: The objective as it was given.
+        encoder: The encoder to train.
+        terms: The terms whose weight is not 0, in the order of summation.
+        view: How the second view of a sentence is made.
+        view_dropout: Dropout rates: one for both views, or one for each; None for the encoder's own.
+    """
+
+    preset: Preset
+    encoder: Encoder
+    terms: list[Term]
+    view: View
+    view_dropout: list[float] | None
+
+    @property
+    def view_rates(self) -> tuple[float, float] | None:
+        """The dropout rates of the two views if they differ."""
+        rates = self.view_dropout
+        return (rates[0], rates[1]) if rates and len(rates) == 2 else None
+
+    @property
+    def masking(self) -> Masking | None:
+        """How tokens are masked; None if no term masks them."""
+        return next((term.masking for term in self.terms if term.masking), None)
+
+    @property
+    def compares_views(self) -> bool:
+        """Whether a term learns nothing from two identical views."""
+        return any(term.views_differ for term in self.terms)
+
+    @property
+    def encodes_once(self) -> bool:
+        """Whether each sentence is encoded once: its two views would be the same, and no term compares them."""
+        return self.view.same_tokens and not self.compares_views and self.view_rates is None
+
+    def map_layers(self, config: Any) -> tuple[int, ...]:
+        """Return the layers whose attention maps the terms need from an encoder with this configuration."""
+        return tuple(sorted({layer for term in self.terms if term.reads_maps for layer in term.map_layers(config)}))
+
+    def with_unused_parameters(self, args: Any, needs: Needs) -> Any:
+        """Return the arguments, for several processes a copy that says whether a step may leave weights unused.
+
+        If no term reads the projections of both views, the projection head gets no gradient, nor, with attention maps
+        alone, part of the last layer.
+        """
+        if args.world_size == 1 or args.ddp_find_unused_parameters is not None:
+            return args
+        reads_projections = any(isinstance(term, READS_PROJECTIONS) for term in self.terms)
+        filled = copy.copy(args)
+        filled.ddp_find_unused_parameters = not reads_projections
+        return filled
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of the objective that have an effect and a value, as JSON values, for the record."""
+        options: dict[str, Any] = {"objective": self.preset.name, "view_dropout": self.view_dropout}
+        if self.view.name != "dropout":
+            options["view"] = self.view.name
+            options |= self.view.options()
+        for term in self.terms:
+            options |= term.options()
+        return {name: as_json(value) for name, value in options.items() if value is not None}
+
+    def describe(self) -> dict[str, Any]:
+        """Return the entry `objective` of the record."""
+        added = self.preset.added
+        terms = [
+            {"name": term.name, "title": term.title, "paper": term.paper, "own": term.name not in added}
+            for term in self.terms
+        ]
+        return {"name": self.preset.name, "title": self.preset.title, "terms": terms}
+
+
+def activate(preset: Preset, encoder: Encoder, view: str | View, view_dropout: list[float] | None) -> ActiveObjective:
+    """Return an objective with its values for an encoder.
+
+    Args:
+        preset: The objective.
+        encoder: The encoder to train.
+        view: A view, or its name.
+        view_dropout: Dropout rates of the views; None for the paper's.
+
+    Raises:
+        UsageError: No term has a weight above 0, or replayed sentences would have to be a view.
+    """
+    published = preset.paper(encoder).view_dropout
+    rates = list(published) if view_dropout is None and published else view_dropout
+    if rates is not None:
+        check_view_dropout(rates)
+    active = ActiveObjective(
+        preset=preset,
+        encoder=encoder,
+        terms=active_terms(preset, encoder),
+        view=VIEWS[view]() if isinstance(view, str) else view,
+        view_dropout=rates,
+    )
+    if active.view_rates and any(needs_general(term) for term in active.terms):
+        raise UsageError("sets rates for two views, and replayed sentences are not a view", option="view_dropout")
+    return active
+
+
+def needs_of(active: ActiveObjective, args: Any, trained: TrainedModel, copies: int) -> Needs:
+    """Return what a run needs from its model.
+
+    Args:
+        active: The objective.
+        args: Arguments of the run.
+        trained: The model, before `build`.
+        copies: Rows per sentence in a forward pass.
+    """
+    rates = active.view_rates
+    by_default = active.preset.projection_head == "mlp" and trained.takes_head
+    return Needs(
+        projection_head=by_default if args.projection_head == "auto" else args.projection_head == "mlp",
+        lm_head=any(term.lm_head for term in active.terms),
+        map_layers=active.map_layers(trained.config),
+        momentum=any(term.keeps_average for term in active.terms),
+        dropout=active.view_dropout[0] if active.view_dropout and rates is None else None,
+        view_rates=rates,
+        copies=copies,
+        views_differ_by_dropout=active.compares_views and active.view.same_tokens,
+        settings=active.options() | {"max_seq_length": args.max_seq_length or active.preset.max_seq_length},
+        asked_by=_asked_by(active, args),
+    )
+
+
+def _asked_by(active: ActiveObjective, args: Any) -> dict[str, str]:
+    """Return the option that each need comes from, for messages."""
+    asked = {} if args.projection_head == "auto" else {"projection_head": "projection_head"}
+    if active.view_dropout is not None:
+        asked |= {"dropout": "view_dropout", "view_rates": "view_dropout"}
+    for term in active.terms:
+        if term.lm_head:
+            asked["lm_head"] = term.option_name("weight")
+        if term.reads_maps:
+            asked["map_layers"] = term.option_name("weight")
+        if term.keeps_average:
+            asked["momentum"] = "queue_size"
+    return asked
+
+
+def needs_general(term: Term) -> bool:
+    """Return whether a term compares general sentences with a guide."""
+    return term.guide_needs is not None and term.guide_needs.sentences == "general"
+
+
+def as_json(value: Any) -> Any:
+    """Return a value of an option as JSON; of other objects, the name of their class."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Sequence):
+        return [as_json(item) for item in value]
+    return type(value).__name__

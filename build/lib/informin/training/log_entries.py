@@ -1,0 +1,27 @@
+"""Entries of a run's log: the names of terms and scores, and losses as text."""
+
+from collections.abc import Mapping
+
+TERM = "terms/"  # prefix of the objective's terms in the log
+
+
+def logged_terms(entry: Mapping) -> dict[str, float]:
+    """Return the unweighted terms in a log entry by name, in the order of summation."""
+    return {name.removeprefix(TERM): value for name, value in entry.items() if name.startswith(TERM)}
+
+
+def logged_scores(entry: Mapping) -> dict[str, float]:
+    """Return the evaluation scores in a log entry by name."""
+    scores = {name.removeprefix("eval_"): value for name, value in entry.items() if name.startswith("eval_")}
+    scores.pop("runtime", None)
+    return scores
+
+
+def evaluations(log_history: list[dict]) -> list[dict]:
+    """Return the log entries of a run's evaluations in order."""
+    return [entry for entry in log_history if logged_scores(entry) and "aside" not in entry]
+
+
+def loss_text(value: float) -> str:
+    """Return a loss with four decimals, or, if it is small, with two digits: not 0.0000 for a contrast near 0."""
+    return f"{value:.1e}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"

@@ -1,0 +1,168 @@
+"""Checks of training arguments whose violation would give a wrong result instead of an error."""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from informin.errors import UsageError, counted
+from informin.evaluation.development import Development
+from informin.evaluation.measures import ALL
+from informin.objectives.terms import Term, check_choice, check_value
+from informin.views import View
+
+FIRST = "eval_first_score"  # `metric_for_best_model` until the first score is known
+NUMBERS = {  # the least value of options that may be None
+    "per_device_train_batch_size": 1,
+    "per_device_eval_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+    "learning_rate": 0,
+    "weight_decay": 0,
+    "max_grad_norm": 0,
+    "lora_r": 1,
+    "max_train_samples": 1,
+    "max_seq_length": 3,
+    "gradient_cache_chunk_size": 1,
+}
+
+
+def check_choices(args: Any) -> None:
+    """Raise UsageError for a value that is not among the choices of its option."""
+    for declared in fields(args):
+        if declared.name in type(args).__annotations__ and declared.metadata.get("choices"):
+            check_choice(args, declared.name, declared.name)
+
+
+def check_numbers(args: Any) -> None:
+    """Raise UsageError for numbers with which a run trains nothing, or something else."""
+    for name, least in NUMBERS.items():
+        value = getattr(args, name)
+        check_value(value is None or least <= value < math.inf, name, value, f"{least} or more")
+    check_value(args.max_steps != 0, "max_steps", args.max_steps, "1 or more, or -1 for `num_train_epochs`")
+    fits = args.max_steps > 0 or 0 < args.num_train_epochs < math.inf
+    check_value(fits, "num_train_epochs", args.num_train_epochs, "a number above 0, or `max_steps` above 0")
+    check_value(0 <= args.lora_dropout < 1, "lora_dropout", args.lora_dropout, "0 or more, and below 1")
+    if args.view_dropout is not None:
+        check_view_dropout(args.view_dropout)
+
+
+def check_view_dropout(rates: Sequence[float]) -> None:
+    """Raise UsageError unless there is one dropout rate, or two increasing ones."""
+    is_increasing = len(rates) == 1 or (len(rates) == 2 and rates[0] < rates[1])
+    fits = is_increasing and 0 <= rates[0] and 0 < rates[-1] < 1
+    check_value(fits, "view_dropout", list(rates), "one rate, or two increasing ones, below 1, such as 0.05 0.15")
+
+
+def check_metric(args: Any) -> None:
+    """Raise UsageError if the worst checkpoint would be kept, and set the direction of the metrics of this project."""
+    measure = ALL.get((args.metric_for_best_model or "").removeprefix("eval_"))
+    if measure is None:
+        return
+    if args.greater_is_better is measure.lower_is_better:
+        raise UsageError(
+            f"is {args.greater_is_better}, which would keep the checkpoint with the worst {measure.title}",
+            option="greater_is_better",
+            fix="Leave it out.",
+        )
+    args.greater_is_better = not measure.lower_is_better
+
+
+def check_checkpoints(args: Any) -> None:
+    """Raise UsageError if the best evaluation may have no checkpoint."""
+    evaluated = getattr(args.eval_strategy, "value", args.eval_strategy)
+    saved = getattr(args.save_strategy, "value", args.save_strategy)
+    if args.load_best_model_at_end and saved not in (evaluated, "best"):
+        raise UsageError(
+            f"is {saved} and `eval_strategy` is {evaluated}, so the best model may have no checkpoint",
+            option="save_strategy",
+            needed=f"{evaluated} or best, or `load_best_model_at_end` false",
+        )
+
+
+def check_processes(args: Any) -> None:
+    """Raise UsageError for what would change the negatives of a batch."""
+    if args.n_gpu > 1:
+        raise UsageError(
+            f"{args.n_gpu} GPUs are visible to one process. nn.DataParallel would give each GPU only its own negatives",
+            fix=f"Start {args.n_gpu} processes with accelerate launch, one per GPU, or set CUDA_VISIBLE_DEVICES=0.",
+        )
+    if args.auto_find_batch_size:
+        raise UsageError(
+            "would change the batch size, and with it the number of negatives, during the run",
+            option="auto_find_batch_size",
+            fix="Set `gradient_cache_chunk_size`, with which any batch fits.",
+        )
+    if args.world_size > 1 and not args.dataloader_drop_last:
+        raise UsageError(
+            "is off, and several processes need batches of equal size to gather negatives",
+            option="dataloader_drop_last",
+        )
+
+
+def check_terms(terms: Sequence[Term], view: View, args: Any) -> None:
+    """Raise UsageError for terms that the batch size, the view or another option excludes."""
+    batch = args.per_device_train_batch_size * args.world_size
+    reentrant = args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
+    for term in terms:
+        needed = f"a batch of {term.smallest_batch} or more for {term.title}"
+        check_value(batch >= term.smallest_batch, "per_device_train_batch_size", batch, needed)
+        if term.reads_maps and not (view.same_tokens or view.keeps_tokens):
+            raise UsageError(
+                f"compares tokens, and the view {view.name} makes other ones", option=term.option_name("weight")
+            )
+        if term.reads_maps and reentrant:
+            raise UsageError("with use_reentrant gives attention maps no gradient", option="gradient_checkpointing")
+
+
+def with_metric(args: Any, development: Development | None) -> Any:
+    """Return the arguments with the metric that selects the best checkpoint: by default the first that is scored.
+
+    It is `FIRST` until the first evaluation if the scores are not known before, as those of a function. The arguments
+    are copied only if they change.
+
+    Raises:
+        UsageError: `metric_for_best_model` is not scored.
+    """
+    if args.eval_strategy == "no" or development is None:
+        return args
+    measures = development.measures
+    is_open = any(not evaluation.measures for evaluation in development.own)
+    metric = (args.metric_for_best_model or next(iter(measures), "")).removeprefix("eval_")
+    if metric in measures:
+        return _selecting_by(args, f"eval_{metric}", greater_is_better=not measures[metric].lower_is_better)
+    if not metric:
+        return _selecting_by(args, FIRST, greater_is_better=args.greater_is_better is not False)
+    if not is_open:
+        needed = f"one of: {', '.join(measures)}"
+        raise UsageError(f"is {metric}, which is not scored", option="metric_for_best_model", needed=needed)
+    return args
+
+
+def _selecting_by(args: Any, metric: str, greater_is_better: bool) -> Any:
+    if args.metric_for_best_model == metric and args.greater_is_better is greater_is_better:
+        return args
+    chosen = copy.copy(args)
+    chosen.metric_for_best_model = metric
+    chosen.greater_is_better = greater_is_better
+    return chosen
+
+
+def check_sentences(rows: Any, args: Any, terms: Sequence[Term]) -> None:
+    """Raise UsageError if there are too few sentences for a batch or a term, or the last batch would be too small."""
+    batch = args.per_device_train_batch_size * args.world_size
+    steps = args.max_steps if args.max_steps > 0 else math.inf
+    number = len(rows) if hasattr(rows, "__len__") else math.inf
+    if number < (batch if args.dataloader_drop_last else 1):
+        raise UsageError(
+            f"There are {counted(int(number), 'sentence')}, fewer than one batch of {batch}",
+            fix="Add sentences, or lower `per_device_train_batch_size`.",
+        )
+    last = 0 if args.dataloader_drop_last or number == math.inf else int(number) % batch
+    for term in terms:
+        if 0 < last < term.smallest_batch:
+            raise UsageError(
+                f"leaves a last batch of {counted(last, 'sentence')}, too few for {term.title}",
+                option="dataloader_drop_last",
+            )
+        term.check_sentences(min(number, steps * batch * args.gradient_accumulation_steps))

@@ -1,0 +1,209 @@
+"""The training sentences: from files, the Hub or Python, as a data set with the column `text`; and evaluation data."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
+from typing import Any, TypeAlias
+
+import datasets
+import numpy as np
+import torch
+from datasets.exceptions import DatasetGenerationError
+
+from informin.errors import UsageError, counted
+from informin.evaluation.collections import load_retrieval_pairs
+from informin.evaluation.development import Development, DevelopmentSet
+from informin.evaluation.drift import stsb_dev
+from informin.evaluation.labels import load_labels
+from informin.evaluation.pairs import load_pairs
+from informin.evaluation.senteval import hub_file, load_stsb_dev, senteval_folder
+from informin.texts import as_texts, find_files, is_blank, read_texts
+from informin.training.options import DataArguments
+
+logger = logging.getLogger(__name__)
+
+Sentences: TypeAlias = datasets.Dataset | datasets.IterableDataset
+TEXT = datasets.Features({"text": datasets.Value("string")})
+NAMES = ("text", "sentence")  # of the column of sentences
+BUFFER = 10_000  # size of the buffer in which a stream is shuffled
+HUB_SENTENCES = "wiki1m_for_simcse.txt"
+
+
+def load_sentences(args: DataArguments, seed: int) -> Sentences:
+    """Return the training sentences as a data set with the column `text`, without blank ones.
+
+    Args:
+        args: Where to load them from.
+        seed: Seed for shuffling a stream.
+
+    Raises:
+        UsageError: A file or column does not exist or cannot be read.
+    """
+    if args.dataset_name:
+        from_hub = datasets.load_dataset(
+            args.dataset_name, args.dataset_config, split=args.dataset_split, streaming=args.streaming
+        )
+        sentences = text_only(from_hub, args.text_column)
+    else:
+        files = find_files(args.train_file or [hub_file(HUB_SENTENCES, "`train_file` FILE")])
+        if args.streaming:
+            # Each file is a shard, so that several workers can read them.
+            options: dict[str, Any] = {"files": list(map(str, files)), "text_column": args.text_column}
+            sentences = datasets.IterableDataset.from_generator(_rows_of, features=TEXT, gen_kwargs=options)
+        else:
+            sentences = _read_files(list(map(str, files)), args.text_column)
+    if not isinstance(sentences, datasets.IterableDataset):
+        return without_blanks(sentences)
+    return sentences.filter(has_text).shuffle(seed=seed, buffer_size=BUFFER).cast(TEXT)  # filter drops the features
+
+
+def _read_files(files: list[str], text_column: str | None) -> datasets.Dataset:
+    # Size and modification time are part of the cache key, so that changes cause a reload.
+    stamps = [(file.stat().st_size, file.stat().st_mtime_ns) for file in find_files(files)]
+    options: dict[str, Any] = {"files": files, "text_column": text_column, "stamps": stamps}
+    try:
+        return datasets.Dataset.from_generator(_rows_of, features=TEXT, gen_kwargs=options, split="train")
+    except DatasetGenerationError as error:
+        if isinstance(error.__cause__, UsageError):
+            raise error.__cause__ from None
+        raise
+
+
+def _rows_of(files: list[str], text_column: str | None, stamps: list | None = None) -> Iterator[dict[str, str]]:
+    """Yield the sentences of files as rows; `stamps` is only part of the cache key."""
+    for text in read_texts(files, text_column):
+        yield {"text": text}
+
+
+def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences | None]:
+    """Return the rows of a trainer's `train_dataset`, and the sentences among them; None for tokenized rows.
+
+    Args:
+        data: Sentences as a list or another iterable, such as a column, an array or a Series. Rows with a column of
+            sentences: a data set, a stream, a list of dictionaries. A `DatasetDict`, whose split train is used. Or
+            tokenized rows with `input_ids`.
+        text_column: Name of the column of sentences. Default: `text`, `sentence`, or the only column.
+
+    Raises:
+        UsageError: `data` is something else, or contains something else.
+    """
+    if isinstance(data, datasets.DatasetDict | datasets.IterableDatasetDict):
+        data = data["train"]
+    if isinstance(data, Sentences):
+        columns = data.column_names or list(next(iter(data), {}))  # a stream may not know its columns
+        if "input_ids" in columns and text_column is None:
+            return data, None
+        sentences = text_only(data, text_column)
+        if isinstance(sentences, datasets.IterableDataset):
+            kept = sentences.filter(has_text)  # which drops the features
+            kept = kept if sentences.features is None else kept.cast(sentences.features)
+            return kept, kept
+        sentences = without_blanks(sentences)
+        return sentences, sentences
+    if isinstance(data, torch.utils.data.IterableDataset):
+        fix = "Use datasets.IterableDataset.from_generator, whose rows have the column `text`."
+        raise UsageError("is an IterableDataset of PyTorch", option="train_dataset", fix=fix)
+    if isinstance(data, str | bytes | PathLike | Mapping):
+        needed = "a list of sentences, or a data set"
+        raise UsageError(f"is a {type(data).__name__}", option="train_dataset", needed=needed)
+    items = list(data)
+    if items and all(isinstance(item, Mapping) for item in items):
+        if "input_ids" in items[0] and text_column is None:
+            return items, None
+        name = _text_column(items[0].keys(), text_column)
+        items = ["" if item.get(name) is None else item[name] for item in items]
+    texts = {"text": as_texts(items, "train_dataset")}
+    sentences = without_blanks(datasets.Dataset.from_dict(texts, TEXT))
+    return sentences, sentences
+
+
+def text_only(data: Sentences, text_column: str | None) -> Sentences:
+    """Return the column of sentences under the name `text`; several columns are joined with a space."""
+    if isinstance(data, datasets.Dataset) and data.format["type"] is not None:
+        data = data.with_format(None)
+    columns = data.column_names or list(next(iter(data), {}))
+    if text_column and "," in text_column:
+        names = text_column.split(",")
+        joined = data.map(_joined, fn_kwargs={"names": names}, remove_columns=columns)
+        return joined
+    name = _text_column(columns, text_column)
+    one = data.select_columns(name)
+    one = one if name == "text" else one.rename_columns({name: "text"})
+    kind = getattr((one.features or {}).get("text"), "dtype", None)
+    first = next((row["text"] for row in one if row["text"] is not None), "") if kind is None else ""
+    if kind not in (None, "string", "large_string", "string_view") or not isinstance(first, str):
+        raise UsageError(f"has the column {name}, which has no text", option="train_dataset", needed="sentences")
+    return one
+
+
+def _text_column(columns: Iterable[str], text_column: str | None) -> str:
+    """Return the name of the column of sentences."""
+    names = list(columns)
+    for name in [text_column] if text_column else [*NAMES, *(names if len(names) == 1 else [])]:
+        if name in names:
+            return name
+    raise UsageError(
+        f"has the columns {', '.join(names)}", option="train_dataset", needed=f"the column {text_column or 'text'}"
+    )
+
+
+def _joined(row: dict, names: list[str]) -> dict[str, str]:
+    return {"text": " ".join(row[name] for name in names if not is_blank(row[name]))}
+
+
+def has_text(row: dict) -> bool:
+    """Return whether the `text` of a row is not blank."""
+    return not is_blank(row["text"])
+
+
+def without_blanks(sentences: datasets.Dataset) -> datasets.Dataset:
+    """Return the rows whose `text` is not blank. Raise UsageError if there are none."""
+    batches = (batch["text"].to_pylist() for batch in sentences.with_format("arrow").iter(100_000))
+    kept = np.flatnonzero([not is_blank(text) for batch in batches for text in batch])
+    if len(kept) == 0:
+        raise UsageError("has no sentence that is not blank", option="train_dataset")
+    if len(kept) == len(sentences):
+        return sentences
+    logger.info(f"{counted(len(sentences) - len(kept), 'blank sentence')} of {len(sentences):,} skipped")
+    return sentences.select(kept)
+
+
+def draw_sample(sentences: Sentences, number: int | None, seed: int) -> Sentences:
+    """Return a random sample in the order of the data, or the first sentences of a stream, which is shuffled.
+
+    Args:
+        sentences: Column `text`.
+        number: Number of sentences; None for all.
+        seed: Seed of the sample.
+    """
+    if number is None:
+        return sentences
+    if isinstance(sentences, datasets.IterableDataset):
+        return sentences.take(number)
+    if number >= len(sentences):
+        return sentences
+    return sentences.select(np.sort(np.random.default_rng(seed).choice(len(sentences), number, replace=False)))
+
+
+def load_development(args: DataArguments) -> Development:
+    """Return the evaluation data: the user's scored pairs, labeled sentences and retrieval pairs.
+
+    Without pairs, STS-B dev is added: from a folder, the environment or the Hub. Together with labeled sentences or
+    retrieval pairs it is only added if it is available locally.
+
+    Raises:
+        UsageError: There is no evaluation data; the message lists the alternatives.
+    """
+    sets: list[DevelopmentSet] = [load_pairs(args.eval_pairs)] if args.eval_pairs else []
+    sets += [load_labels(args.eval_labels, "eval_labels")] if args.eval_labels else []
+    sets += [load_retrieval_pairs(args.eval_retrieval)] if args.eval_retrieval else []
+    if not args.eval_pairs and sets:
+        local = stsb_dev(args.senteval_dir)  # from $SENTEVAL_DATA by default
+        sets += [local] if local else []
+    elif not sets:
+        instead = (
+            "`senteval_dir` FOLDER (SentEval's data/downstream), set SENTEVAL_DATA to it, give `eval_pairs` FILE, or "
+            "train without evaluation: `eval_strategy` no"
+        )
+        sets = [load_stsb_dev(senteval_folder(args.senteval_dir, instead))]
+    return Development(tuple(sets))

@@ -1,0 +1,601 @@
+"""InforMinTrainer: a Hugging Face Trainer that trains sentence embeddings on two views of each sentence."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, has_length
+
+from informin.distributed import (
+    any_process,
+    first_of_machine_first,
+    gather_with_gradient,
+    join,
+    own_share,
+    skeleton,
+    with_weights,
+)
+from informin.errors import UsageError, counted
+from informin.evaluation.development import as_development
+from informin.files import damage
+from informin.models.embedding import count_truncated, encode, note_truncated
+from informin.models.trained import open_to_train
+from informin.objectives.objective import Objective, as_preset
+from informin.objectives.presets import Encoder
+from informin.objectives.terms import Term, fill_heads, losses_of
+from informin.publishing.card import write_card
+from informin.publishing.hub import Destination, push_folder
+from informin.publishing.push import destination_of, push_checkpoint
+from informin.publishing.saving import export_model, run_facts, write_model
+from informin.records import RunRecord
+from informin.report.page import write_training_report
+from informin.texts import as_texts
+from informin.training.active_objective import ActiveObjective, activate, needs_of
+from informin.training.callbacks import (
+    AfterStep,
+    EpochStart,
+    LogShortRuns,
+    Progress,
+    SeedProcesses,
+    Throughput,
+    replace_progress,
+)
+from informin.training.checkpoints import raise_if_used
+from informin.training.guided_data import add_guide
+from informin.training.log_entries import TERM
+from informin.training.loss_watch import LossWatch
+from informin.training.option_checks import FIRST, check_sentences, check_terms, with_metric
+from informin.training.options import InforMinTrainingArguments
+from informin.training.paper_values import with_paper_values
+from informin.training.record import training_record
+from informin.training.resuming import (
+    ResumedRun,
+    complete_checkpoint,
+    find_checkpoint,
+    finish_checkpoint,
+    position_in_stream,
+)
+from informin.training.shares import CONTRAST, shares, shares_line
+from informin.training.signals import EvaluationLeft, is_stopped
+from informin.training.summary import drift_of_run, headline, summary
+from informin.training.tokens import stream_loader, training_rows
+from informin.views import View
+from informin.views.stacking import StackedViews, on_device, step_seed, two_views
+from informin.views.view import SentenceTokens
+from modeling_informin import InforMinMixin
+
+__all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
+
+logger = logging.getLogger(__name__)
+
+
+class InforMinTrainer(Trainer):
+    """Train sentence embeddings on unlabeled text with InforMin-CL, SimCSE, SCD, miCSE, or a custom loss.
+
+    Each sentence is encoded twice in one forward pass. The two views differ by dropout, or as `view` defines. The loss
+    is the weighted sum of the terms of the objective (see `informin.objectives`); for InforMin-CL, eq. 9 of Chen et al.
+    (2022). The log has the total, and each unweighted term as terms/NAME. Evaluation scores sentence pairs, labeled
+    sentences and retrieval pairs, logged as eval_MEASURE (see `informin.evaluation.measures`).
+
+    Four private methods of Trainer are overridden, each with the reason in its docstring.
+
+    Args:
+        model: Encoder to train: a Hub id, a folder, or a SentenceTransformer. Its heads are newly initialized.
+        args: Training arguments. The trainer uses a copy if it has to fill in the paper's values, the output folder or
+            the metric, and otherwise this object.
+        train_dataset: Sentences (a list or another iterable, a data set with a column of sentences, a `DatasetDict`, a
+            stream), or tokenized rows with `input_ids` and `attention_mask`.
+        eval_dataset: `GradedPairs`, `LabeledSentences`, `Collection`, a data set with their columns, the path of a file
+            of pairs, a function from `encode` to scores, an evaluator of sentence-transformers, or a list or a
+            dictionary of these; see `informin.evaluation.development.as_development`. None with `eval_strategy="no"`.
+        processing_class: Tokenizer. None uses the encoder's own.
+        data_collator: Turns a list of rows into a batch. None pads to the longest row.
+        provenance: Facts for training.json that the trainer cannot derive; see `informin.training.record.provenance`.
+        text_column: Column of the sentences in `train_dataset`. Default: `text`, `sentence`, or the only column.
+        callbacks, optimizers, optimizer_cls_and_kwargs: As in Trainer.
+        objective: The name of a published objective ("informin", "simcse", "scd", "micse", "guided"), one term, or a
+            list of terms. A term is an object with a number `weight` and a method `loss(views)`, such as
+            `Contrast(temperature=0.05)`; see `informin.objectives.Term`. None uses `args.objective`.
+        view: How the second view of a sentence is made, such as `Crop(min_fraction=0.3)`. None uses `args.view`.
+
+    Raises:
+        UsageError: The encoder cannot do what the objective needs, there are too few sentences for a batch or a term,
+            or an argument has another type.
+    """
+
+    # The losses are means over a batch, so Trainer must divide them by the number of accumulation steps.
+    loss_is_scaled_for_ga = False
+
+    args: InforMinTrainingArguments
+    model: Any
+    eval_dataset: Any
+    hub_model_id: Any
+    objective: ActiveObjective
+    terms: list[Term]
+    _hub: Destination | None = None  # where to push
+    _bones: nn.Module | None = None  # of a model that FSDP shards
+    _whole: nn.Module | None = None  # its weights after training
+
+    def __init__(
+        self,
+        model: str | Path | SentenceTransformer,
+        args: InforMinTrainingArguments | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        data_collator: Any = None,
+        provenance: dict[str, Any] | None = None,
+        text_column: str | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        optimizer_cls_and_kwargs: tuple[Any, dict[str, Any]] | None = None,
+        *,
+        objective: Objective | None = None,
+        view: View | None = None,
+    ):
+        args = InforMinTrainingArguments() if args is None else args
+        if not isinstance(model, str | PathLike | SentenceTransformer | InforMinMixin):
+            needed = "a name, a folder, a SentenceTransformer, a BertForInforMinCL or a RobertaForInforMinCL"
+            raise UsageError(f"is a {type(model).__name__}", option="model", needed=needed)
+        development = as_development(eval_dataset)
+        trained = open_to_train(model, args, processing_class)
+        encoder = Encoder(model_type=trained.config.model_type, width=trained.config.hidden_size)
+        preset = as_preset(args.objective if objective is None else objective)
+        self.objective = activate(preset, encoder, args.view if view is None else view, args.view_dropout)
+        self.terms = self.objective.terms
+        args = with_metric(with_paper_values(args, preset, encoder, trained.name), development)
+        check_terms(self.terms, self.objective.view, args)
+        prompt = trained.default_prompt if args.prompt is None else args.prompt
+        self._stack_views = StackedViews(
+            trained.tokenizer,
+            masking=self.objective.masking,
+            view=self.objective.view,
+            single=self.objective.encodes_once,
+            tokens=SentenceTokens(trained.tokenizer, prompt, trained.length),
+        )
+        needs = needs_of(self.objective, args, trained, self._stack_views.copies)
+        args = self.objective.with_unused_parameters(args, needs)
+        self.projection_head = "mlp" if needs.projection_head else "none"
+        trained.build(args, needs)
+        fill_heads(trained.module, self.terms)
+        wanted_length = preset.max_seq_length if args.max_seq_length is None else args.max_seq_length
+        with first_of_machine_first(args):
+            rows, sentences, self.max_seq_length = training_rows(
+                train_dataset, trained.tokenizer, args, prompt, trained.length, wanted_length, text_column
+            )
+        trained.module.config.informin["max_seq_length"] = self.max_seq_length  # may depend on the sentences
+        check_sentences(rows, args, self.terms)
+        data = add_guide(trained, args, self.terms, rows, sentences, self.max_seq_length, prompt)
+        self.trained = trained
+        self.facts = run_facts(trained, sentences, provenance or {})
+        super().__init__(
+            trained.module,
+            args,
+            train_dataset=data.rows,
+            eval_dataset=development,
+            processing_class=trained.tokenizer,
+            data_collator=data_collator or DataCollatorWithPadding(trained.tokenizer),
+            callbacks=callbacks,
+            optimizers=optimizers,
+            optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
+        )
+        self.sentences = sentences
+        self._add_general = data.general
+        self._map_layers = needs.map_layers
+        self.throughput = Throughput()
+        self.loss_watch = LossWatch(args.device)
+        self._step_values: dict[str, Tensor] = {}  # of the last forward pass
+        self._noted_truncation = False
+        self._shares: dict[str, tuple[float, bool]] = {}  # see `shares`
+        self.measures_shares = not (self.is_fsdp_enabled or self.is_deepspeed_enabled)  # gradients of whole weights
+        self.label_names = ["row"]  # losses read this column, so Trainer must not remove it
+        replace_progress(self, Progress(development, partial(headline, self), lambda: shares_line(self._shares)))
+        for callback in (AfterStep(), LogShortRuns(), SeedProcesses(), EpochStart(), self.throughput):
+            self.add_callback(callback)
+
+    # A training step
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Return the data loader, whose batches stay on the CPU until they are stacked.
+
+        Persistent workers get a random generator of their own: they start only once, which in a resumed run is at
+        another step. If they drew their seed from the global random state, dropout would then differ.
+        """
+        is_stream = isinstance(self.train_dataset, datasets.IterableDataset)
+        loader: Any = stream_loader(self) if is_stream else super().get_train_dataloader()
+        loader.device = None
+        if self.args.dataloader_persistent_workers:
+            loader.base_dataloader.generator = torch.Generator()
+        return loader
+
+    def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
+        """Return the batches of one optimizer step, each stacked into two views and, for MLM, a masked copy.
+
+        A run that resumed at its last step gets none; Trainer would take one more step. An incomplete last step of a
+        stream gets none, either: Trainer would add its gradients to the first step of the next epoch, but checkpoints
+        hold no gradients.
+        """
+        step = self.state.global_step
+        if 0 < self.state.max_steps <= step:
+            self.control.should_training_stop = True
+            return [], None
+        batches = super().get_batch_samples(epoch_iterator, num_batches, device)[0]
+        if len(batches) < num_batches and not has_length(self.train_dataset):
+            return [], None
+        stacked = []
+        for number, batch in enumerate(batches):
+            seed = step_seed(self.args.seed, step, number, self.args.process_index)
+            rows = self._stack_views(batch, seed)
+            if self._add_general:
+                rows = self._add_general(rows, seed)
+            stacked.append(on_device(self.trained.collate(rows), self.args.device))
+        return stacked, None
+
+    def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
+        """Return the weighted sum of the terms, computed in one forward pass over the stacked views."""
+        outputs = model(
+            input_ids=inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            lm_labels=inputs.get("lm_labels"),
+            output_attentions=bool(self._map_layers),
+            views={"sentence_ids": inputs["sentence_ids"], "gather": gather_with_gradient},
+            packed=inputs.get("packed"),
+        )
+        maps = len(outputs.attentions or ()) if self._map_layers else 0
+        if maps != len(self._map_layers):
+            raise UsageError(
+                f"needs attention maps of {counted(len(self._map_layers), 'layer')}, but the model returned {maps}",
+                option=next(term.option_name("weight") for term in self.terms if term.reads_maps),
+                fix="Use an encoder that returns attention maps in training, such as BERT.",
+            )
+        views = two_views(outputs, inputs, self._stack_views.views)
+        weighted: dict[str, Tensor] = {}
+        self._step_values = {}
+        for term in self.terms:
+            loss, others = losses_of(term, views)
+            weighted[term.name] = term.weight * loss
+            self._step_values[f"{TERM}{term.name}"] = loss.detach()
+            self._step_values |= {name: value.detach() for name, value in others.items()}
+        if self.measures_shares and CONTRAST in weighted and len(weighted) > 1:
+            weights = [] if self.args.gradient_checkpointing else [x for x in model.parameters() if x.requires_grad]
+            self._shares = shares(weighted, outputs.projection, len(views.z1), weights)
+        self.measures_shares = False
+        total: Any = sum(weighted.values())
+        return (total, outputs) if return_outputs else total
+
+    def training_step(self, model, inputs, num_items_in_batch=None) -> Tensor:
+        """Compute the gradient of a batch, and collect its loss and terms.
+
+        Raises:
+            NonFiniteLossError: The loss is NaN or infinite. On a GPU it is checked for each log line, and before
+                anything is saved or evaluated.
+        """
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        self.loss_watch.add(self.state.global_step + 1, loss, self._step_values)
+        return loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log, and add the mean of every term since the last entry."""
+        if "loss" in logs:
+            logs.update(self.loss_watch.pop_means(self.accelerator))
+        super().log(logs, start_time)
+
+    def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
+        """Create the optimizer, or check the given one. Raise UsageError if it does not train the model."""
+        optimizer = super().create_optimizer(*args, **kwargs)
+        model = args[0] if args else self.model
+        trained = {id(weight) for weight in model.parameters() if weight.requires_grad}
+        given = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        if not trained:
+            raise UsageError("All parameters of the model are frozen", fix="Set `requires_grad` of some to True.")
+        if not trained & given and not self.is_fsdp_enabled:
+            raise UsageError(
+                "trains no parameter of this model",
+                option="optimizers",
+                fix="Set `optim` and `learning_rate`, or build it on the parameters of `trainer.model`.",
+            )
+        return optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer=None):
+        """Create the scheduler. Warn if the warmup is longer than the run, as the papers' warmup often is."""
+        warmup = self.args.get_warmup_steps(num_training_steps)
+        if warmup >= num_training_steps:
+            logger.warning(
+                f"The warmup takes {counted(warmup, 'step')}, but the run has only {num_training_steps}. The learning "
+                f"rate never reaches {self.args.learning_rate}. Set fewer `warmup_steps`."
+            )
+        return super().create_scheduler(num_training_steps, optimizer)
+
+    # Evaluation
+
+    def encode(self, sentences: str | Iterable[str]) -> np.ndarray:
+        """Return the embeddings (N, d) of N sentences, or (d,) of one string, with the training prompt.
+
+        With several processes, each encodes a part, and all processes get the complete result.
+        """
+        if isinstance(sentences, str):
+            return self.encode([sentences])[0]
+        sentences = as_texts(sentences)
+        if not self._noted_truncation and count_truncated(self.trained.st, sentences, self.trained.prompt):
+            note_truncated(self.trained.st, sentences, self.trained.prompt)
+            self._noted_truncation = True
+        is_whole = not self.is_fsdp_enabled
+        size = self.args.per_device_eval_batch_size
+        module = None if is_whole else self.whole_model
+        share = own_share(is_whole, sentences)
+        blocks = []
+        with self._leaving_on_signal() as progress, self.accelerator.autocast(), self.trained.reading(module):
+            for start in range(0, max(1, len(share)), 16 * size):
+                texts = share[start : start + 16 * size]
+                blocks.append(encode(self.trained.st, texts, prompt=self.trained.prompt, batch_size=size))
+                progress(len(texts))
+        return join(is_whole, np.concatenate(blocks), len(sentences))  # not above: a signal can end one process
+
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        """Return the scores on the evaluation data. An undefined score is NaN, and a warning is logged.
+
+        Args:
+            eval_dataset: As in the constructor; None uses the trainer's own.
+            ignore_keys: Ignored.
+            metric_key_prefix: Prefix of the scores' names.
+
+        Raises:
+            UsageError: There is no evaluation data, or `metric_for_best_model` is not among the scores.
+        """
+        start = time.perf_counter()
+        development = as_development(eval_dataset) or self.eval_dataset
+        if development is None:
+            raise UsageError("is missing", option="eval_dataset", fix="Pass it to `evaluate` or to the trainer.")
+        scores, problems = development.score(self.encode)
+        for name, problem in problems.items():
+            logger.warning(f"No score of {name} at step {self.state.global_step}: {problem}.")
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
+        if self.is_in_train:
+            if self.args.metric_for_best_model == FIRST:
+                self.args.metric_for_best_model = next(iter(metrics))
+            wanted = f"eval_{str(self.args.metric_for_best_model).removeprefix('eval_')}"
+            if wanted not in metrics and self.args.metric_for_best_model:
+                raise UsageError(f"is {wanted}", option="metric_for_best_model", needed=f"one of {', '.join(metrics)}")
+        metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - start
+        self.log(metrics)
+        if not self.is_in_train:
+            self.state.log_history[-1]["aside"] = True  # not part of the run, and maybe on other data
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    @contextmanager
+    def _leaving_on_signal(self) -> Iterator[Callable[[int], object]]:
+        """Yield a function that an evaluation calls after each batch, through which a signal can end the evaluation.
+
+        EvaluationLeft is raised at the end, in every process if it was raised in one.
+        """
+        # Before the first step there is nothing new to save, and an evaluation that the user calls must not be ended.
+        can_leave = self.is_in_train and self.control.should_evaluate
+        has_left = False
+        self.loss_watch.check()
+        try:
+            yield lambda _: can_leave and self.callback_handler.on_prediction_step(self.args, self.state, self.control)
+        except EvaluationLeft:
+            has_left = True
+        if can_leave and any_process(has_left):
+            raise EvaluationLeft
+
+    # Training and resuming
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs) -> TrainOutput:
+        """Train. A resumed run must be the same run, and gives the same weights as one that was not interrupted.
+
+        Args:
+            resume_from_checkpoint: Checkpoint folder; True or "last" for the latest complete one in the output folder.
+                Default: that of the arguments.
+            args, kwargs: See `Trainer.train`.
+
+        Raises:
+            UsageError: See `informin.training.resuming.find_checkpoint`.
+            NonFiniteLossError: A loss was NaN or infinite.
+        """
+        wanted = self.args.resume_from_checkpoint if resume_from_checkpoint is None else resume_from_checkpoint
+        if wanted is None or wanted is False:
+            raise_if_used(str(self.args.output_dir), restarted=True)
+            return self._train_from(None, *args, **kwargs)
+        checkpoint = find_checkpoint(self, wanted)
+        resumed = ResumedRun(self, checkpoint)
+        self.add_callback(resumed)
+        evaluates_on_start = self.args.eval_on_start
+        self.args.eval_on_start = False  # the checkpoint has the score before the first step
+        try:
+            return self._train_from(checkpoint, *args, **kwargs)
+        finally:
+            self.args.eval_on_start = evaluates_on_start
+            self.remove_callback(resumed)
+
+    def _train_from(self, checkpoint: Path | None, *args, **kwargs) -> TrainOutput:
+        if self.is_fsdp_enabled and self._bones is None:
+            self._bones = skeleton(self.model)
+        self._whole = None
+        try:
+            result = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        except EvaluationLeft:
+            result = self._stop_in_evaluation()
+        self.loss_watch.check()
+        self._whole = self.whole_model if self._bones else None
+        is_stopped_by_signal = is_stopped(self.callback_handler.callbacks)
+        if self.state.global_step == 0 and not has_length(self.train_dataset) and not is_stopped_by_signal:
+            raise UsageError(
+                "The stream has too few sentences for one step",
+                fix="Add sentences, or lower `per_device_train_batch_size` or `gradient_accumulation_steps`.",
+            )
+        return result
+
+    def _stop_in_evaluation(self) -> TrainOutput:
+        """Save a checkpoint after a signal ended an evaluation, and stop. The resumed run evaluates first."""
+        self.control.should_training_stop = True
+        self._save_checkpoint(self.model_wrapped, None)  # with should_evaluate set
+        self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+        self.control.should_evaluate = False
+        self.control = self.callback_handler.on_train_end(self.args, self.state, self.control)
+        self.is_in_train = False
+        return TrainOutput(self.state.global_step, float("nan"), {})
+
+    def _init_training_state(
+        self, max_steps, num_update_steps_per_epoch, num_train_epochs, resume_from_checkpoint, trial
+    ) -> tuple[int, int]:
+        """Return the number of finished epochs, and of batches to skip in the current one.
+
+        Overridden because Trainer treats a stream as one epoch of `max_steps`. Here an epoch is one pass over it.
+        """
+        lengths = (max_steps, num_update_steps_per_epoch, num_train_epochs)
+        position = super()._init_training_state(*lengths, resume_from_checkpoint, trial)
+        if resume_from_checkpoint is None or has_length(self.train_dataset):
+            return position
+        return position_in_stream(Path(resume_from_checkpoint), self.args)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        """Load the weights of a checkpoint. Overridden because a SentenceTransformer has its own format."""
+        usual = partial(super()._load_from_checkpoint, resume_from_checkpoint, model)
+        if self.is_fsdp_enabled:
+            usual()
+        else:
+            self.trained.load(resume_from_checkpoint, usual)
+
+    def _load_best_model(self) -> None:
+        """Load the best checkpoint if it is intact, else keep the last weights.
+
+        Overridden because Trainer does not check the file, and a SentenceTransformer has its own format.
+        """
+        best = self.state.best_model_checkpoint
+        problem = damage(best) if best else "its folder is unknown"
+        if problem:
+            logger.warning(f"The best checkpoint, {best}, is damaged ({problem}). The last weights are kept instead.")
+            self.state.best_model_checkpoint = None
+        elif self.is_fsdp_enabled:
+            super()._load_best_model()
+        else:
+            self.trained.load(str(best), super()._load_best_model)
+
+    # Checkpoints, export and report
+
+    def record(self) -> RunRecord:
+        """Return the record of the run so far, for training.json."""
+        return training_record(self)
+
+    @property
+    def whole_model(self) -> Any:
+        """The model with whole weights. If FSDP shards them, a copy on the CPU, which all processes must ask for in
+        training; afterwards it is kept."""
+        if self._bones is None:
+            return self.accelerator.unwrap_model(self.model)
+        return self._whole or with_weights(self._bones, self.accelerator.get_state_dict(self.model))
+
+    def _save_checkpoint(self, model: nn.Module, trial) -> None:
+        """Save a checkpoint and its manifest, push it, and delete old checkpoints.
+
+        Overridden because Trainer has no hook between the writing of a checkpoint and the deletion of older ones.
+
+        Raises:
+            SaveError: It could not be written; its incomplete files are deleted.
+            NonFiniteLossError: A loss since the last check was NaN or infinite.
+        """
+        self.loss_watch.check()
+        folder = Path(str(self.args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        with complete_checkpoint(self, folder):
+            super()._save_checkpoint(model, trial)
+        if self.args.push_to_hub:
+            push_checkpoint(self, self._hub, folder)
+        finish_checkpoint(self, folder)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write the model, its tokenizer and training.json to a folder. Call it in every process."""
+        folder = output_dir or str(self.args.output_dir)
+        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        state = self.accelerator.get_state_dict(self.model_wrapped) if is_sharded else None
+        if self.args.should_save:
+            module = with_weights(self._bones, state) if self._bones and state else None
+            write_model(self, folder, partial(super()._save, folder, state), module)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub("Model save")
+
+    def export(self, folder: str | Path | None = None, report: bool = True) -> None:
+        """Write the folder for users of the model, and print a report. Call it in every process.
+
+        Args:
+            folder: Folder to write; None for the output folder.
+            report: Whether to write and print the report.
+
+        Raises:
+            SaveError: It could not be written; existing files are unchanged.
+        """
+        export_model(self, folder)
+        if report:
+            self.report(folder)
+
+    def report(self, folder: str | Path | None = None, senteval_dir: str | None = None) -> None:
+        """Measure the drift if `measure_drift` is set, write report.html, and print the scores and the speed.
+
+        Call it in every process, after `export`.
+
+        Args:
+            folder: Exported folder; None for the output folder.
+            senteval_dir: SentEval's data/downstream folder, for STS-B dev; None uses $SENTEVAL_DATA.
+        """
+        target = str(folder or self.args.output_dir)
+        changes = drift_of_run(self, senteval_dir) if self.args.measure_drift else None
+        if not self.is_world_process_zero():
+            return
+        drift, examples = changes or (None, None)
+        if drift:
+            self.facts["drift"] = drift
+            self.record().save(target)
+            write_card(target)
+        history = self.state.log_history
+        write_training_report(target, self.record(), history, examples or (), resumed_from=self.throughput.first_step)
+        print("\n" + summary(self, target), flush=True)
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        """Check that a push can succeed and create the repository.
+
+        Raises:
+            UsageError: A push cannot succeed; see `informin.publishing.push.destination_of`.
+        """
+        if self.is_world_process_zero():
+            self._hub = destination_of(self, token, private)
+            self.hub_model_id = self._hub.repo
+
+    def push_to_hub(  # type: ignore[override]  # Trainer returns a CommitInfo; a push here has two commits
+        self,
+        commit_message: str | None = "End of training",
+        token: str | None = None,
+        private: bool | None = None,
+    ) -> str | None:
+        """Export the model, upload it with its card, and wait until the upload ends.
+
+        Args:
+            commit_message: Title of the commit.
+            token: Hub token; None for `hub_token`.
+            private: Whether a new repository is private; None for `hub_private_repo`.
+
+        Returns:
+            URL of the model page, on the first process.
+
+        Raises:
+            PushError: The upload failed. The exported folder is saved in the output folder.
+        """
+        if self.hub_model_id is None or token or private:
+            self.init_hf_repo(token, private)
+        export_model(self)
+        if not self.is_world_process_zero() or self._hub is None:
+            return None
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        return push_folder(str(self.args.output_dir), self._hub, commit_message or "End of training")
