@@ -1,5 +1,6 @@
 """The wheel: its contents, and its command outside the checkout."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -39,8 +40,9 @@ def sources() -> list[Path]:
 
 def pip(*words: str) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *words, "--no-deps", "--no-index"]
-    # In the checkout, pip would find the .egg-info of an editable installation, and install nothing.
-    subprocess.run(command, check=True, capture_output=True, cwd=tempfile.gettempdir())
+    # With the checkout on the path, pip would find the .egg-info of an editable installation, and install nothing.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run(command, check=True, capture_output=True, cwd=tempfile.gettempdir(), env=env)
 
 
 @pytest.fixture(scope="module")
