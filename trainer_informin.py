@@ -52,7 +52,7 @@ from informin.training.callbacks import (
     Throughput,
     replace_progress,
 )
-from informin.training.checkpoints import raise_if_used
+from informin.training.checkpoints import raise_if_output_used
 from informin.training.guided_data import add_guide
 from informin.training.log_entries import TERM
 from informin.training.loss_watch import LossWatch
@@ -408,7 +408,7 @@ class InforMinTrainer(Trainer):
         """
         wanted = self.args.resume_from_checkpoint if resume_from_checkpoint is None else resume_from_checkpoint
         if wanted is None or wanted is False:
-            raise_if_used(str(self.args.output_dir), restarted=True)
+            raise_if_output_used(str(self.args.output_dir), restarted=True)
             return self._train_from(None, *args, **kwargs)
         checkpoint = find_checkpoint(self, wanted)
         resumed = ResumedRun(self, checkpoint)

@@ -24,8 +24,8 @@ from experiments.tables import markdown
 from informin.evaluation.collections import Collection, load_collection
 from informin.evaluation.tokens import (
     CANDIDATES,
-    CHUNK,
     DIRECTIONS,
+    TEXTS_IN_MEMORY,
     TOKEN_WEIGHT,
     Projection,
     Tokens,
@@ -111,14 +111,14 @@ class Cell:
     @cached_property
     def sample(self) -> np.ndarray:
         """Token vectors (n, d) of the texts that the projection of an index is fitted to."""
-        texts = np.random.default_rng(0).permutation(len(self.documents.vectors))[:CHUNK]
+        texts = np.random.default_rng(0).permutation(len(self.documents.vectors))[:TEXTS_IN_MEMORY]
         return np.concatenate([self.documents.tokens(place)[1] for place in texts])
 
     def stored(self, number: int = DIRECTIONS) -> TokenVectors:
         """Return the token vectors of an index, projected on a number of directions."""
         projection = Projection.fit(self.sample, number)
         places = range(len(self.documents.vectors))
-        parts = [places[start : start + CHUNK] for start in places[::CHUNK]]
+        parts = [places[start : start + TEXTS_IN_MEMORY] for start in places[::TEXTS_IN_MEMORY]]
         return TokenVectors.join(
             [TokenVectors.of([self.documents.tokens(i) for i in part], projection) for part in parts]
         )
@@ -189,8 +189,8 @@ def write(model: str, texts: list[str], side: str, folder: Path) -> None:
     st = load_model(model)
     vectors, ids = [], []
     with open(folder / "states.f32", "wb") as file:
-        for start in range(0, len(texts), CHUNK):
-            found, tokens = encode_with_tokens(st, texts[start : start + CHUNK], side)
+        for start in range(0, len(texts), TEXTS_IN_MEMORY):
+            found, tokens = encode_with_tokens(st, texts[start : start + TEXTS_IN_MEMORY], side)
             vectors.append(found)
             for own, states in tokens:
                 ids.append(own)

@@ -19,7 +19,7 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 
 from experiments.tables import markdown
-from informin.evaluation.tokens import CANDIDATES, CHUNK, Projection, TokenVectors
+from informin.evaluation.tokens import CANDIDATES, TEXTS_IN_MEMORY, Projection, TokenVectors
 
 QUERIES, WORDS = 200, 10  # tokens of a query
 VOCABULARY = 30_000
@@ -35,10 +35,10 @@ def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
 def build(texts: int, tokens: int, dimensions: int) -> tuple[float, TokenVectors]:
     """Return the processor time of storing random token vectors, without drawing them, and the result."""
     draws = np.random.default_rng(0)
-    projection = Projection.fit(draws.standard_normal((CHUNK * tokens, dimensions), dtype=np.float32))
+    projection = Projection.fit(draws.standard_normal((TEXTS_IN_MEMORY * tokens, dimensions), dtype=np.float32))
     spent, parts = 0.0, []
-    for start in range(0, texts, CHUNK):
-        number = min(CHUNK, texts - start)
+    for start in range(0, texts, TEXTS_IN_MEMORY):
+        number = min(TEXTS_IN_MEMORY, texts - start)
         ids = draws.integers(VOCABULARY, size=(number, tokens))
         states = draws.standard_normal((number, tokens, dimensions), dtype=np.float32)
         own = list(zip(ids, states))

@@ -25,7 +25,7 @@ def native(x: np.ndarray) -> np.ndarray:
     return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 
-def read_rows(x: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
+def rows_of(x: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
     """Return a copy of some rows of an array or memory map."""
     return np.array(x[rows])
 

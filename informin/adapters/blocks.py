@@ -8,7 +8,7 @@ from torch import Tensor
 
 from informin.distributed import rank, world_size
 from informin.neighbors import ROWS_AT_ONCE
-from informin.rows import raise_if_not_finite, read_rows
+from informin.rows import raise_if_not_finite, rows_of
 
 
 def local_blocks(rows: int) -> Iterator[slice]:
@@ -24,6 +24,6 @@ def finite_rows(x: np.ndarray, rows: slice) -> Tensor:
     Raises:
         UsageError: They contain NaN or infinity.
     """
-    chunk = read_rows(x, rows)
+    chunk = rows_of(x, rows)
     raise_if_not_finite(chunk, rows.start or 0)
     return torch.from_numpy(chunk.astype(np.float64, copy=False))

@@ -22,10 +22,10 @@ from informin.adapters.matrices import (
     whitening_matrix,
     without_direction,
 )
-from informin.adapters.scores import FEWEST, UnrelatedScores, draw_rows, unrelated_scores
+from informin.adapters.scores import FEWEST_TEXTS, UnrelatedScores, draw_rows, unrelated_scores
 from informin.errors import UsageError
 from informin.neighbors import nonzero, smooth_rows, unit_tensor
-from informin.rows import CHUNK, native, read_rows
+from informin.rows import CHUNK, native, rows_of
 
 ROTATIONS = ("principal", "bits")
 # Options by task. Whitening helps search, and often hurts labels and clusters of short texts.
@@ -219,9 +219,9 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             The adapter. Its `scores_` are None for fewer than 100 distinct texts.
         """
         rows = draw_rows(len(X))
-        vectors = read_rows(X, rows)
+        vectors = rows_of(X, rows)
         queries = self.transform(vectors)
-        index = queries if documents is None else read_rows(documents, rows)
+        index = queries if documents is None else rows_of(documents, rows)
         self.scores_ = unrelated_scores(vectors, queries, index, texts=len(X))
         return self
 
@@ -240,7 +240,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if self.scores_ is None:
             raise UsageError(
                 "The adapter has no scores",
-                needed=f"`measure_scores` with the embeddings of {FEWEST} different texts or more",
+                needed=f"`measure_scores` with the embeddings of {FEWEST_TEXTS} different texts or more",
             )
         return self.scores_.threshold(false_hits_per_query, texts)
 
@@ -300,5 +300,5 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if len(rows) > self.max_samples:
             drawn = check_random_state(self.random_state).choice(len(rows), self.max_samples, replace=False)
             rows = rows[np.sort(drawn)]
-        x = unit_tensor(torch.from_numpy(read_rows(X, rows).astype(np.float64, copy=False)))
+        x = unit_tensor(torch.from_numpy(rows_of(X, rows).astype(np.float64, copy=False)))
         return x[nonzero(x)]

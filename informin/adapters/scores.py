@@ -13,17 +13,17 @@ from torch import Tensor
 from informin.copies import copy_keys, distinct_rows
 from informin.errors import UsageError
 from informin.neighbors import nearest_rows, neighbor_means, nonzero, unit_tensor
-from informin.rows import raise_if_not_finite, read_rows
+from informin.rows import raise_if_not_finite, rows_of
 
-FEWEST = 100  # texts: with fewer, scores are not measured
-SAMPLE = 3_000  # texts that are compared at most
+FEWEST_TEXTS = 100  # texts: with fewer, scores are not measured
+COMPARED_TEXTS = 3_000  # texts that are compared at most
 FEWEST_TOPICS = 5
 TEXTS_PER_TOPIC = 6  # at least, on average
 FINER = 2**0.25  # ratio between the numbers of topics that are tried
-NEIGHBORS = 10  # of a text, over which it is averaged before topics are found
-SELF_WEIGHT = 0.7  # of a text in its own average
+TOPIC_NEIGHBORS = 10  # of a text, over which it is averaged before topics are found
+OWN_SHARE = 0.7  # of a text in its own average
 NEARLY_BEST = 0.9  # of the best silhouette: numbers of topics above it count. Selected in experiments/.
-RARE = 10  # pairs behind the rarest probability
+RAREST_PAIRS = 10  # pairs behind the rarest probability
 PER_DECADE = 8  # probabilities for each factor of 10
 LARGEST = 1 - 1e-6  # cosine: the Fisher transformation of 1 is infinite
 
@@ -102,7 +102,7 @@ def unrelated_scores(
     x = _units(vectors, rows)
     kept = distinct_rows(copy_keys(x).numpy())
     kept = kept[nonzero(x[kept]).numpy()]
-    if len(kept) < FEWEST:
+    if len(kept) < FEWEST_TEXTS:
         return None
     x = x[kept]
     y = x if queries is None else _units(queries, rows)[kept]
@@ -116,11 +116,11 @@ def unrelated_scores(
 
 def draw_rows(rows: int) -> np.ndarray:
     """Return the indices of a random sample of rows, in order."""
-    return np.sort(np.random.default_rng(0).permutation(rows)[:SAMPLE])
+    return np.sort(np.random.default_rng(0).permutation(rows)[:COMPARED_TEXTS])
 
 
 def _units(vectors: np.ndarray, rows: np.ndarray) -> Tensor:
-    chunk = read_rows(np.asanyarray(vectors), rows)
+    chunk = rows_of(np.asanyarray(vectors), rows)
     raise_if_not_finite(chunk)
     return unit_tensor(torch.from_numpy(chunk.astype(np.float64)))
 
@@ -128,9 +128,9 @@ def _units(vectors: np.ndarray, rows: np.ndarray) -> Tensor:
 def _sharpened(x: Tensor) -> Tensor:
     """Return unit rows (n, d) without their mean, each averaged with its nearest rows, so that topics stand out."""
     x = unit_tensor(x - x.mean(0))
-    indices, cosines = nearest_rows(x, x, NEIGHBORS, first=0)
+    indices, cosines = nearest_rows(x, x, TOPIC_NEIGHBORS, first=0)
     means = neighbor_means(x.numpy(), indices, cosines)
-    return unit_tensor(SELF_WEIGHT * x + (1 - SELF_WEIGHT) * means)
+    return unit_tensor(OWN_SHARE * x + (1 - OWN_SHARE) * means)
 
 
 def _separations(x: Tensor) -> np.ndarray:
@@ -165,7 +165,7 @@ def _tail(cosines: np.ndarray, weights: np.ndarray) -> tuple[list[float], list[f
     values = values[order]
     above = np.cumsum(weights[order])
     pairs = len(values)
-    exponents = np.arange(0, np.log10(pairs / RARE), 1 / PER_DECADE)
+    exponents = np.arange(0, np.log10(pairs / RAREST_PAIRS), 1 / PER_DECADE)
     wanted = 10.0**-exponents
     wanted = wanted[wanted * pairs <= above[-1]]
     highest = values[np.searchsorted(above, wanted * pairs).clip(max=pairs - 1)]

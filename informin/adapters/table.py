@@ -12,13 +12,13 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import AddedToken, Tokenizer
 
 from informin.adapters.linear import TASKS, LinearAdapter
-from informin.rows import read_rows, unit_rows
+from informin.rows import rows_of, unit_rows
 
 SHRINKAGE = {"clustering": 32, "search": 8}  # k by task
-TOLERANCE = 1e-3  # of the conjugate gradients: the residual, relative to the right side
+RESIDUAL = 1e-3  # of the conjugate gradients: the residual, relative to the right side
 STEPS = 200  # of the conjugate gradients at most
-TEXTS = 20_000  # smoothed among each other: the time is proportional to this number
-ROWS = 16_384  # texts tokenized or multiplied at once
+SMOOTHED_AT_ONCE = 20_000  # smoothed among each other: the time is proportional to this number
+TOKENIZED_ROWS = 16_384  # texts tokenized or multiplied at once
 WORDS = 20_000  # added to a vocabulary at most
 VOCABULARY = 2**16  # tokens: of a larger vocabulary, only those in the texts get vectors
 
@@ -69,8 +69,8 @@ def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> csr_array:
     """
     lengths = [0]
     columns: list[np.ndarray] = []
-    for start in range(0, len(texts), ROWS):
-        encodings = tokenizer.encode_batch_fast(list(texts[start : start + ROWS]), add_special_tokens=False)
+    for start in range(0, len(texts), TOKENIZED_ROWS):
+        encodings = tokenizer.encode_batch_fast(list(texts[start : start + TOKENIZED_ROWS]), add_special_tokens=False)
         lengths += [len(encoding.ids) for encoding in encodings]
         columns.append(np.concatenate([np.asarray(encoding.ids, np.int32) for encoding in encodings]))
     ids = np.concatenate(columns)
@@ -137,9 +137,9 @@ def adapted_parts(adapter: LinearAdapter, vectors: np.ndarray, smooth: bool) -> 
     Neighbors of more than 20,000 texts are searched within random parts of about that size.
     """
     order = np.random.default_rng(0).permutation(len(vectors))
-    for part in np.array_split(order, -(-len(order) // TEXTS)):
+    for part in np.array_split(order, -(-len(order) // SMOOTHED_AT_ONCE)):
         rows = np.sort(part)
-        yield rows, adapter.transform(read_rows(vectors, rows), smooth=smooth)
+        yield rows, adapter.transform(rows_of(vectors, rows), smooth=smooth)
 
 
 def fit_table(
@@ -183,7 +183,10 @@ def fit_table(
         right += a[rows].T @ (vectors * scale).astype(np.float32, copy=False)
 
     def gram(x: np.ndarray) -> np.ndarray:
-        return sum(a[start : start + ROWS].T @ (a[start : start + ROWS] @ x) for start in range(0, a.shape[0], ROWS))
+        return sum(
+            a[start : start + TOKENIZED_ROWS].T @ (a[start : start + TOKENIZED_ROWS] @ x)
+            for start in range(0, a.shape[0], TOKENIZED_ROWS)
+        )
 
     product = gram(prior)
     scale = np.float32((prior * right).sum() / (prior * product).sum())
@@ -205,7 +208,7 @@ def conjugate_gradients(product: Callable[[np.ndarray], np.ndarray], right: np.n
     residual = right.copy()
     direction = right.copy()
     squared = (residual**2).sum(0)
-    goal = TOLERANCE**2 * squared.sum()
+    goal = RESIDUAL**2 * squared.sum()
     for _ in range(STEPS):
         if squared.sum() <= goal:
             break

@@ -11,15 +11,15 @@ from numpy.typing import ArrayLike
 from safetensors import safe_open
 
 from informin.errors import UsageError
-from informin.rows import CHUNK, native, raise_if_not_finite, read_rows, unit_rows
+from informin.rows import CHUNK, native, raise_if_not_finite, rows_of, unit_rows
 
-SUFFIXES = (".npy", ".parquet", ".safetensors")
+EMBEDDING_SUFFIXES = (".npy", ".parquet", ".safetensors")
 CHECKED = 5  # texts that are embedded again
 SPREAD_OF = 500  # rows that measure how far apart texts are
 # Largest distance to the model's embedding, as a fraction of the spread of the rows, which is 1.4 for another text.
 # The rounding of float16 and int8 stays below 0.1. A prompt, another model or another order exceed it.
 FARTHEST = 0.2
-ROUNDING = 1e-3  # distance that is always allowed, for texts that are all alike
+ALLOWED_DISTANCE = 1e-3  # distance that is always allowed, for texts that are all alike
 
 
 def load_vectors(source: str | Path | ArrayLike) -> np.ndarray:
@@ -43,8 +43,8 @@ def load_vectors(source: str | Path | ArrayLike) -> np.ndarray:
         array = _numpy(source) if isinstance(source, torch.Tensor) else np.asarray(source)
         return _validated(array, "the array")
     path = Path(source)
-    if path.suffix not in SUFFIXES:
-        raise UsageError(f"is {path}", option="embeddings", needed=f"a file ending in {', '.join(SUFFIXES)}")
+    if path.suffix not in EMBEDDING_SUFFIXES:
+        raise UsageError(f"is {path}", option="embeddings", needed=f"a file ending in {', '.join(EMBEDDING_SUFFIXES)}")
     if path.suffix == ".npy":
         array = np.load(path, mmap_mode="r")
     else:
@@ -69,15 +69,15 @@ def check_vectors(
     check_rows(vectors, texts)
     fix = "Give the embeddings of this model with the same prompt and maximum length, in the order of the texts."
     drawn = np.random.default_rng(0).permutation(len(vectors))
-    again = _units(encode([texts[row] for row in drawn[:CHECKED]]))
-    rows = _units(read_rows(vectors, drawn[:SPREAD_OF]))
+    again = _unit_vectors(encode([texts[row] for row in drawn[:CHECKED]]))
+    rows = _unit_vectors(rows_of(vectors, drawn[:SPREAD_OF]))
     if rows.shape[1] != again.shape[1]:
         different = f"has {rows.shape[1]} dimensions, and {name} has {again.shape[1]}"
         raise UsageError(different, option="embeddings", fix=fix)
     spread = float(np.sqrt(((rows - rows.mean(0)) ** 2).sum(-1).mean()))
     distances = np.linalg.norm(again - rows[: len(again)], axis=-1)
     worst = int(distances.argmax())
-    if distances[worst] > FARTHEST * spread + ROUNDING:
+    if distances[worst] > FARTHEST * spread + ALLOWED_DISTANCE:
         raise UsageError(
             f"has embeddings that differ from those of {name}: in row {drawn[worst]}, counted from 0, the cosine "
             f"between both is {float(again[worst] @ rows[worst]):.3f}",
@@ -102,7 +102,7 @@ def _validated(array: np.ndarray, name: str) -> np.ndarray:
         )
     array = array.astype(np.float64) if array.dtype.itemsize > 8 else native(array)
     for start in range(0, len(array), CHUNK):
-        raise_if_not_finite(read_rows(array, slice(start, start + CHUNK)), start, name)
+        raise_if_not_finite(rows_of(array, slice(start, start + CHUNK)), start, name)
     return array
 
 
@@ -139,5 +139,5 @@ def _numpy(tensor: torch.Tensor) -> np.ndarray:
     return (tensor if exact else tensor.float()).detach().cpu().numpy()
 
 
-def _units(vectors: np.ndarray) -> np.ndarray:
+def _unit_vectors(vectors: np.ndarray) -> np.ndarray:
     return unit_rows(vectors.astype(np.float64))

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-MODEL = ("pooler", "prompt", "max_seq_length", "batch_size", "device", "bf16", "revision", "trust_remote_code")
+MODEL_OPTIONS = ("pooler", "prompt", "max_seq_length", "batch_size", "device", "bf16", "revision", "trust_remote_code")
 
 
 def add_text_options(parser: argparse.ArgumentParser, required: bool = True) -> None:
@@ -65,4 +65,4 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 def model_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of the model for a function in `informin.jobs`."""
-    return {name: getattr(args, name) for name in MODEL}
+    return {name: getattr(args, name) for name in MODEL_OPTIONS}

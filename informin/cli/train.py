@@ -33,7 +33,7 @@ OFTEN_USED = (
     "weight_decay max_grad_norm gradient_accumulation_steps seed bf16 eval_strategy eval_steps save_steps "
     "logging_steps save_total_limit resume_from_checkpoint report_to push_to_hub hub_model_id"
 ).split()
-KINDS: list[type[Term] | type[View]] = [*TERMS, *VIEWS.values()]  # whose fields are options
+OPTION_KINDS: list[type[Term] | type[View]] = [*TERMS, *VIEWS.values()]  # whose fields are options
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -56,7 +56,7 @@ def run(argv: list[str]) -> int:
 
     from informin.distributed import first_of_machine_first
     from informin.outputs import only_writer
-    from informin.training.checkpoints import LAST, can_resume, complete_checkpoints, raise_if_used
+    from informin.training.checkpoints import LAST, can_resume, complete_checkpoints, raise_if_output_used
     from informin.training.record import provenance
     from informin.training.sentences import load_development, load_sentences
     from informin.training.signals import StopOnSignal, is_restarted
@@ -88,7 +88,9 @@ def run(argv: list[str]) -> int:
         if is_restarted() and any(can_resume(path) for path in complete_checkpoints(folder)):
             resume = LAST
         if not resume:
-            raise_if_used(folder, restarted=is_restarted())  # a restarted run may have left incomplete checkpoints
+            raise_if_output_used(
+                folder, restarted=is_restarted()
+            )  # a restarted run may have left incomplete checkpoints
         trainer.add_callback(stop)
         trainer.train(resume_from_checkpoint=resume)
     if stop.received:
@@ -168,7 +170,7 @@ class Parser(program.Parser, HfArgumentParser):
             "Train sentence embeddings on unlabeled text. All options of transformers' TrainingArguments are accepted."
         )
         super().__init__(dataclasses, usage=usage, description=about, formatter_class=Formatter)
-        for kind in KINDS:
+        for kind in OPTION_KINDS:
             for declared in fields(kind):
                 add_flag(self, kind, declared)
         self.set_defaults(disable_tqdm=False)  # transformers turns bars off with its messages, which commands hide
@@ -327,7 +329,7 @@ def check_unused(flags: dict[str, Any], objective: Preset, view: View) -> None:
     used = set(view.options())
     for term in active_terms(objective, BERT_BASE):
         used |= {*term.options(), term.option_name("weight")}
-    for kind in KINDS:
+    for kind in OPTION_KINDS:
         for declared in fields(kind):
             name = kind.option_name(declared.name)
             value = flags.get(name)

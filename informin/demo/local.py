@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from informin.demo.page import Card
 
-NOTE = (
+PAGE_NOTE = (
     "{texts}, embedded with {model}. The score adds the cosine of the vectors (blue) and the matching words (yellow), "
     "in standard deviations over all texts.{relevant}"
 )
@@ -88,7 +88,7 @@ def index_page(index: Index) -> "gradio.Blocks":
     except ImportError:
         fix = "Install the extra `demo` (see Install in README), or search with a query."
         raise UsageError("The search page needs the package gradio, which is not installed", fix=fix) from None
-    note = NOTE.format(
+    note = PAGE_NOTE.format(
         texts=counted(len(index), "text"),
         model=last_name(index.record.model),
         relevant="" if index.threshold is None else RELEVANT,

@@ -47,7 +47,7 @@ def _matching(text: str, wanted: set[str], split: Split) -> list[Span]:
         if len(words) == 1:
             spans.append(_without_edges(text, start, end))
         else:
-            parts += _parts(text, start, end)
+            parts += _spans_of_parts(text, start, end)
     words_of = split([text[start:end] for start, end in parts])
     return spans + [span for span, words in zip(parts, words_of) if wanted.intersection(words)]
 
@@ -59,7 +59,7 @@ def _without_edges(text: str, start: int, end: int) -> Span:
     return begin, begin + len(kept)
 
 
-def _parts(text: str, start: int, end: int) -> list[Span]:
+def _spans_of_parts(text: str, start: int, end: int) -> list[Span]:
     """Return the runs of letters of a span, those of scripts without spaces character by character."""
     parts = []
     for letters in LETTERS.finditer(text, start, end):

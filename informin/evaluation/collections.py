@@ -36,7 +36,7 @@ PAIRS_AT_ONCE = 2**24  # similarities at a time: 64 MiB
 ROUNDING = 1e-6  # equal vectors from different batches differ in their last bits
 BEIR = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 TSV = ("corpus.tsv", "queries.tsv", "qrels.tsv")
-PAIRS = ("query", "document")  # columns
+PAIR_COLUMNS = ("query", "document")  # columns
 Similarity = Callable[..., Any]  # from (Q, d) and (D, d) to (Q, D)
 
 
@@ -211,7 +211,7 @@ def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> Co
     path = Path(path)
     negatives = []
     judged: Judgments = {}
-    for row in read_rows(path, PAIRS, option, optional=("negative",)):
+    for row in read_rows(path, PAIR_COLUMNS, option, optional=("negative",)):
         pair = as_sentence(row["query"], path, "query"), as_sentence(row["document"], path, "document")
         judge(judged, pair, grade_in(row, path, [name for name in row if name.strip().lower() in LIKE_GRADES]), path)
         if row["negative"] is not None:

@@ -23,11 +23,11 @@ from informin.evaluation.table import Row, Table
 from informin.neighbors import nearest
 from informin.texts import is_blank
 
-NEIGHBORS = 10
+COMPARED_NEIGHBORS = 10
 FEWEST = 30  # sentences; with fewer, more than a third of the neighbors are kept by chance
 GENERAL = Path(__file__).parents[1] / "general_sentences.txt"
 MOST_GENERAL = 500  # sentences, a sample of that file
-SAMPLE = 2000  # enough to measure kept neighbors to half a percentage point, in 64 MB
+SAMPLED_TEXTS = 2000  # enough to measure kept neighbors to half a percentage point, in 64 MB
 SEED = 42  # of samples
 NOT_SCORED = "not scored"
 CHANGED = "changed neighborhoods"  # the beginning of a warning
@@ -43,7 +43,7 @@ ALL_ALIKE = -0.2  # uniformity, for a mean cosine above 0.95; pretrained encoder
 FORGOTTEN = 2.0  # points of STS-B dev; seeds differ by a few tenths
 MORE_HUBS = 1.0  # rise of the skewness; it changed by -4.6 to +0.04 in these runs
 MEASURES = {
-    "neighbors_kept": Measure(f"{NEIGHBORS} nearest neighbors kept, %", 1),
+    "neighbors_kept": Measure(f"{COMPARED_NEIGHBORS} nearest neighbors kept, %", 1),
     "rotated_cosine": Measure("cosine to the old embedding, rotated"),
     "alignment": Measure("alignment of old neighbors", 3, lower_is_better=True),
     "neighbor_distance": Measure("distance of old neighbors, % of all pairs", 1, lower_is_better=True),
@@ -61,7 +61,7 @@ MAIN = {
 }
 EXAMPLES = 20
 SHOWN = 5
-LONGEST = 240  # characters of a sentence
+LONGEST_SENTENCE = 240  # characters of a sentence
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,11 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
     one, other = (embed_once(encode, [*texts, *(pairs.texts() if pairs else [])]) for encode in (old, new))
     x = one(texts)  # (N, d), (N, e)
     y = other(texts)
-    before, after = (nearest(unit(z), NEIGHBORS)[0] for z in (x, y))  # (N, 10)
+    before, after = (nearest(unit(z), COMPARED_NEIGHBORS)[0] for z in (x, y))  # (N, 10)
     kept = shared_neighbors(before, after)
     cosine = geometry.rotated_cosine(x, y)
     positives = mutual_pairs(before)
-    changes = {"neighbors_kept": 100 * float(kept.mean()) / NEIGHBORS, "rotated_cosine": float(cosine.mean())}
+    changes = {"neighbors_kept": 100 * float(kept.mean()) / COMPARED_NEIGHBORS, "rotated_cosine": float(cosine.mean())}
     in_old = {"neighbors_kept": 100.0, "rotated_cosine": 1.0} | layout(x, before, positives)
     in_new = changes | layout(y, after, positives)
     in_old["stsb_dev"], in_new["stsb_dev"] = (spearman(embed, pairs) if pairs else None for embed in (one, other))
@@ -175,7 +175,7 @@ def spearman(encode: Encode, pairs: GradedPairs) -> float | None:
         return None
 
 
-def draw(sentences: Sequence[str], count: int = SAMPLE, seed: int = SEED) -> list[str]:
+def draw(sentences: Sequence[str], count: int = SAMPLED_TEXTS, seed: int = SEED) -> list[str]:
     """Return up to `count` distinct random sentences that are not blank, with single spaces between words.
 
     Reads at most 5 `count` sentences, so the result can be shorter if most are duplicates.
@@ -183,12 +183,12 @@ def draw(sentences: Sequence[str], count: int = SAMPLE, seed: int = SEED) -> lis
     return distinct((sentences[row] for row in rows_to_read(len(sentences), count, seed)), count)
 
 
-def rows_to_read(number: int, count: int = SAMPLE, seed: int = SEED) -> list[int]:
+def rows_to_read(number: int, count: int = SAMPLED_TEXTS, seed: int = SEED) -> list[int]:
     """Return the rows of N sentences that `draw` reads."""
     return np.random.default_rng(seed).permutation(number)[: 5 * count].tolist()
 
 
-def distinct(sentences: Iterable[str], count: int = SAMPLE) -> list[str]:
+def distinct(sentences: Iterable[str], count: int = SAMPLED_TEXTS) -> list[str]:
     """Return the first `count` distinct sentences that are not blank, with single spaces between words."""
     return list(dict.fromkeys(" ".join(text.split()) for text in sentences if not is_blank(text)))[:count]
 
@@ -256,7 +256,7 @@ def drift_warnings(old: Mapping[str, Any], new: Mapping[str, Any], trained: bool
     kept = new["neighbors_kept"]
     if kept < FEW_KEPT:
         warnings.append(
-            f"{CHANGED}: sentences kept {kept:.1f}% of their {NEIGHBORS} nearest neighbors. "
+            f"{CHANGED}: sentences kept {kept:.1f}% of their {COMPARED_NEIGHBORS} nearest neighbors. "
             "For a weak encoder this can be an improvement, for a good one it usually is not."
         )
     best = old["stsb_dev"]
@@ -283,7 +283,7 @@ def neighbor_examples(sentences: Sequence[str], old: Encode, new: Encode) -> lis
         neighbors, each with `sentence` and its cosines `old` and `new`.
     """
     x, y = (unit(encode(sentences)) for encode in (old, new))
-    before, after = (nearest(z, NEIGHBORS)[0] for z in (x, y))  # (N, 10)
+    before, after = (nearest(z, COMPARED_NEIGHBORS)[0] for z in (x, y))  # (N, 10)
     kept = shared_neighbors(before, after)
     order = np.argsort(kept, kind="stable")
     half = min(EXAMPLES, len(kept)) // 2
@@ -312,4 +312,4 @@ def neighbor_examples(sentences: Sequence[str], old: Encode, new: Encode) -> lis
 
 def shortened(text: str) -> str:
     """Return the first 240 characters of a text."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= LONGEST_SENTENCE else f"{text[: LONGEST_SENTENCE - 1]}…"

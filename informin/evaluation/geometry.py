@@ -10,7 +10,7 @@ from scipy.stats import skew
 
 from informin.rows import unit_rows
 
-ROWS = 4096  # whose distances to all others are in memory at once
+ROWS_AT_ONCE = 4096  # whose distances to all others are in memory at once
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -41,12 +41,12 @@ def uniformity(x: np.ndarray) -> float:
     """
     x = unit(x)
     total = 0.0
-    for start in range(0, len(x), ROWS):
-        block = x[start : start + ROWS]
-        rest = x[start + ROWS :]
+    for start in range(0, len(x), ROWS_AT_ONCE):
+        block = x[start : start + ROWS_AT_ONCE]
+        rest = x[start + ROWS_AT_ONCE :]
         total += np.exp(-2 * pdist(block, "sqeuclidean")).sum()
-        for later in range(0, len(rest), ROWS):
-            total += np.exp(-2 * cdist(block, rest[later : later + ROWS], "sqeuclidean")).sum()
+        for later in range(0, len(rest), ROWS_AT_ONCE):
+            total += np.exp(-2 * cdist(block, rest[later : later + ROWS_AT_ONCE], "sqeuclidean")).sum()
     return float(np.log(total / (len(x) * (len(x) - 1) / 2)))
 
 

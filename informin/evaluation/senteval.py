@@ -174,8 +174,8 @@ def _load_year(folder: Path, name: str) -> StsTask:
     files = []
     for subset, count in YEARS[name].items():
         inputs, grades = (folder / "STS" / f"{name}-en-test" / f"STS.{kind}.{subset}.txt" for kind in ("input", "gs"))
-        pairs = _lines(inputs)
-        scores = _lines(grades)
+        pairs = _decoded_lines(inputs)
+        scores = _decoded_lines(grades)
         _check(inputs, len(pairs), len(scores), "pairs, one for each grade")
         rows = []
         for pair, score in zip(pairs, scores):
@@ -192,7 +192,7 @@ def _load_pairs(name: str, split: str, folder: Path, files: dict, columns: Seque
     file, count = files[split]
     path = folder / file
     rows = []
-    for line in _lines(path)[header:]:
+    for line in _decoded_lines(path)[header:]:
         row = dict(zip(columns, _fields(line, len(columns)), strict=True))
         rows.append((row["first"], row["second"], float(row["score"])))
     _check(path, len(rows), count, "pairs")
@@ -211,7 +211,7 @@ def _load_transfer(folder: Path, name: str, split: str) -> TransferTask:
     ends = [0]
     paths = [folder / file for file, _ in files]
     for label, (path, (_, count)) in enumerate(zip(paths, files)):  # without a function, each class has its own file
-        rows += read(path) if read else [(label, _normalized(line)) for line in _lines(path)]
+        rows += read(path) if read else [(label, _normalized(line)) for line in _decoded_lines(path)]
         _check(path, len(rows) - ends[-1], count, "examples")
         ends.append(len(rows))
     labels, *texts = zip(*rows)
@@ -220,24 +220,24 @@ def _load_transfer(folder: Path, name: str, split: str) -> TransferTask:
 
 
 def _sentiments(path: Path) -> Iterator[tuple[int, str]]:
-    for line in _lines(path):
+    for line in _decoded_lines(path):
         text, label = _fields(line, 2)
         yield int(label), text
 
 
 def _questions(path: Path) -> Iterator[tuple[int, str]]:
-    for line in _lines(path, "latin-1"):  # the train file has a byte that is not UTF-8
+    for line in _decoded_lines(path, "latin-1"):  # the train file has a byte that is not UTF-8
         label, _, rest = line.partition(":")  # CLASS:subclass question
         yield TREC_CLASSES.index(label), _normalized(rest.partition(" ")[2])
 
 
 def _paraphrases(path: Path) -> Iterator[tuple[int, str, str]]:
-    for line in _lines(path)[1:]:  # quality, id 1, id 2, string 1, string 2
+    for line in _decoded_lines(path)[1:]:  # quality, id 1, id 2, string 1, string 2
         label, _, _, first, second = _fields(line, 5)
         yield int(label), first, second
 
 
-def _lines(path: Path, encoding: str = "utf-8-sig") -> list[str]:
+def _decoded_lines(path: Path, encoding: str = "utf-8-sig") -> list[str]:
     r"""Return the lines of a file. Only \n, \r\n and \r end a line; other characters may be part of a sentence."""
     lines = path.read_text(encoding).split("\n")
     return lines if lines[-1] else lines[:-1]

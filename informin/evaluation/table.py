@@ -18,7 +18,7 @@ from informin.evaluation.senteval import GROUPS
 
 TITLES = {"sts": "STS, Spearman x 100", "transfer": "Transfer, accuracy x 100"}
 AVERAGE = "Avg"
-SIMILARITIES = {
+SIMILARITY_TITLES = {
     "dot": "dot product",
     "euclidean": "negative Euclidean distance",
     "manhattan": "negative Manhattan distance",
@@ -167,7 +167,7 @@ def footnotes(rows: Sequence[Results], others: Sequence[Results] = ()) -> list[s
                 query, document = (repr(prompts[side]) if prompts[side] else "none" for side in ("query", "document"))
                 notes.append(f"{label}: {name}, prompt of queries: {query}; of documents: {document}.")
         if results.similarity != COSINE:
-            what = SIMILARITIES.get(results.similarity, results.similarity)
+            what = SIMILARITY_TITLES.get(results.similarity, results.similarity)
             notes.append(f"Similarity in STS and retrieval: {what}, as declared by {label}.")
     tested = [results for results in (*others, *rows) if any("queries" in task for task in results.tasks.values())]
     if len(tested) > 1 or any("bm25" in task for results in tested for task in results.tasks.values()):

@@ -32,8 +32,8 @@ TREND = 0.5  # fraction of the trend with the length that is removed: relevant t
 DIRECTIONS = 64
 BYTES = DIRECTIONS + 4  # of a token, with its id
 BACKGROUND = 100  # texts that stand for all texts
-CHUNK = 512  # texts whose token vectors are in memory at once; the first ones are the sample
-LEAST = 1e-6  # below, a deviation is rounding
+TEXTS_IN_MEMORY = 512  # texts whose token vectors are in memory at once; the first ones are the sample
+LEAST_DEVIATION = 1e-6  # below, a deviation is rounding
 
 Tokens = tuple[np.ndarray, np.ndarray]  # ids (n,) and projected unit vectors (n, k) of the tokens of a query
 
@@ -66,8 +66,8 @@ def embed_documents(
     order = np.random.default_rng(0).permutation(len(texts))
     blocks, stored = [], []
     with tqdm(total=len(texts), desc=title, unit=" texts", leave=False, disable=title is None or hidden()) as bar:
-        for start in range(0, len(texts), CHUNK):
-            chunk = [texts[place] for place in order[start : start + CHUNK]]
+        for start in range(0, len(texts), TEXTS_IN_MEMORY):
+            chunk = [texts[place] for place in order[start : start + TEXTS_IN_MEMORY]]
             vectors, tokens = encode_with_tokens(model, chunk, "document", prompt, batch_size)
             if projection is None:
                 projection = Projection.fit(np.concatenate([states for _, states in tokens]))
@@ -284,11 +284,11 @@ def length_corrected_z_scores(scores: np.ndarray, lengths: np.ndarray, places: i
     """
     logs = np.log(np.maximum(lengths, 1))
     centered = logs[places:] - logs[places:].mean()
-    slope = scores[places:] @ centered / max(centered @ centered, LEAST)
+    slope = scores[places:] @ centered / max(centered @ centered, LEAST_DEVIATION)
     rest = scores - TREND * slope * logs
     mean = rest[places:].mean()
     deviation = rest[places:].std()
-    return (rest[:places] - mean) / (deviation if deviation > LEAST else 1)
+    return (rest[:places] - mean) / (deviation if deviation > LEAST_DEVIATION else 1)
 
 
 def _as_int8(vectors: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from informin.evaluation.logistic import LogisticPath
 from informin.evaluation.senteval import TransferTask
 
 FOLDS = 10
-SEED = 1111  # SentEval's, for the shuffling of the folds
+SENTEVAL_SEED = 1111  # SentEval's, for the shuffling of the folds
 # SentEval's grids for scikit-learn's LogisticRegression.
 GRID = {"nested": range(-2, 4), "dev": range(-2, 4), "folds": range(-1, 6)}
 
@@ -83,7 +83,7 @@ def _best(right: list[np.ndarray], column: int, held_out: Sequence) -> tuple[int
 
 
 def _splits(labels: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    return list(StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(labels, labels))
+    return list(StratifiedKFold(FOLDS, shuffle=True, random_state=SENTEVAL_SEED).split(labels, labels))
 
 
 def _masks(labels: np.ndarray, trains: Sequence) -> np.ndarray:

@@ -45,11 +45,13 @@ RUN = regex.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
 ELIDED = r"\w['\u2019](?=\w)|(?<=\w)['\u2019]\w\b"  # one letter beside an apostrophe, as in l'école and don't
 ITEM = r"\(\d\)|(?:^|(?<=[.:;,] ?))\d[.)](?!\d)"  # the number of an item in a list
 INITIALS = r"\p{L}(?:\.\p{L}\b)+\.?"  # u.s.a. is the word usa
-PLAIN = r"\w+(?:(?=[#+])(?<=(?<![\p{Latin}\d_])[a-z])(?:#|\+\+)(?![\p{Latin}\d_]))?"  # also c# and c++; \w has marks
-FOUND = regex.compile("|".join((ELIDED, ITEM, INITIALS, PLAIN)))
+PLAIN_WORD = (
+    r"\w+(?:(?=[#+])(?<=(?<![\p{Latin}\d_])[a-z])(?:#|\+\+)(?![\p{Latin}\d_]))?"  # also c# and c++; \w has marks
+)
+FOUND = regex.compile("|".join((ELIDED, ITEM, INITIALS, PLAIN_WORD)))
 NOT_A_WORD = regex.compile(r"['\u2019()]|\d\.$")  # an elided letter or the number of an item
 CHARACTER = regex.compile(r"\P{M}\p{M}*|\p{M}+")  # with its combining marks
-IGNORED = regex.compile(r"[\p{Cf}\p{Variation_Selector}]")  # soft hyphens, joiners, marks of direction
+INVISIBLE = regex.compile(r"[\p{Cf}\p{Variation_Selector}]")  # soft hyphens, joiners, marks of direction
 DOTLESS_I = "\N{LATIN SMALL LETTER DOTLESS I}"
 WORD_BREAK = "\u200b"  # zero-width space
 MORE_STOP_WORDS = {"english": ("i", "eg", "ie")}  # one letter, and initials, which bm25s leaves out
@@ -188,7 +190,7 @@ def _stop_words(language: str) -> frozenset[str]:
 def _folded(text: str, turkish: bool) -> str:
     """Return a text in the form in which words are compared."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", IGNORED.sub("", text.replace(WORD_BREAK, " ")))
+        text = unicodedata.normalize("NFKC", INVISIBLE.sub("", text.replace(WORD_BREAK, " ")))
         text = text.replace("İ", "i")
     if turkish:
         text = text.replace("I", DOTLESS_I)

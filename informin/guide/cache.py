@@ -28,8 +28,8 @@ from informin.outputs import new_file
 
 logger = logging.getLogger(__name__)
 
-CHUNK = 8_192  # sentences embedded and written at once
-PAIRS = 1_000_000  # random pairs that `quantile` is estimated from
+EMBEDDED_AT_ONCE = 8_192  # sentences embedded and written at once
+RANDOM_PAIRS = 1_000_000  # random pairs that `quantile` is estimated from
 
 
 class CachedGuide:
@@ -72,15 +72,15 @@ class CachedGuide:
     def quantile(self, fraction: float) -> float:
         """Return the cosine that this fraction of pairs of different sentences exceeds, estimated on random pairs."""
         draw = np.random.default_rng(0)
-        first = draw.integers(0, len(self), PAIRS)
-        second = (first + draw.integers(1, len(self), PAIRS)) % len(self)
+        first = draw.integers(0, len(self), RANDOM_PAIRS)
+        second = (first + draw.integers(1, len(self), RANDOM_PAIRS)) % len(self)
         different = (self.first[first] != self.first[second]).numpy()
         first = first[different]
         second = second[different]
         cpu = torch.device("cpu")
         cosines = []
-        for start in range(0, len(first), CHUNK):
-            chunk = slice(start, start + CHUNK)
+        for start in range(0, len(first), EMBEDDED_AT_ONCE):
+            chunk = slice(start, start + EMBEDDED_AT_ONCE)
             products = self.lookup(first[chunk], cpu) * self.lookup(second[chunk], cpu)
             cosines.append(products.sum(-1))
         return float(np.quantile(torch.cat(cosines).numpy(), 1 - fraction))
@@ -113,9 +113,9 @@ def load_guide(folder: str | Path, model: SentenceTransformer, sentences: Sequen
     def fill(into: np.ndarray) -> None:
         logger.info(f"Embedding {counted(len(sentences), 'sentence')} with the guide {name_of(model)} into {path}")
         with bar_of_texts(model, len(sentences), "guide"):
-            for start in range(0, len(sentences), CHUNK):
-                vectors = encode(model, list(sentences[start : start + CHUNK]))
-                into[start : start + CHUNK] = normalize(torch.from_numpy(vectors), dim=-1).numpy()
+            for start in range(0, len(sentences), EMBEDDED_AT_ONCE):
+                vectors = encode(model, list(sentences[start : start + EMBEDDED_AT_ONCE]))
+                into[start : start + EMBEDDED_AT_ONCE] = normalize(torch.from_numpy(vectors), dim=-1).numpy()
 
     cache_array(path, (len(sentences), width_of(model)), fill)
     return CachedGuide(path, model.device, first)

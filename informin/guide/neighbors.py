@@ -10,7 +10,7 @@ from informin.errors import UsageError
 from informin.neighbors import ROWS_AT_ONCE, nearest_rows, neighbor_means
 from informin.program import hidden
 
-CHUNK = 8_192  # rows averaged at once
+AVERAGED_AT_ONCE = 8_192  # rows averaged at once
 SELF_WEIGHT = 1 / 2  # weight of the sentence's own embedding in its mean
 
 
@@ -65,8 +65,8 @@ def smooth(embeddings: np.ndarray, indices: Tensor, cosines: Tensor, into: np.nd
 
 
 def _average(x: np.ndarray, indices: Tensor, cosines: Tensor, into: np.ndarray) -> None:
-    for start in range(0, len(x), CHUNK):
-        rows = slice(start, start + CHUNK)
+    for start in range(0, len(x), AVERAGED_AT_ONCE):
+        rows = slice(start, start + AVERAGED_AT_ONCE)
         itself = torch.from_numpy(np.array(x[rows])).float()
         means = neighbor_means(x, indices[rows], cosines[rows])
         into[rows] = normalize(SELF_WEIGHT * itself + (1 - SELF_WEIGHT) * means, dim=-1).numpy()

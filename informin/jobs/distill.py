@@ -14,11 +14,18 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Static
 from typing_extensions import Unpack
 
 from informin.adapters.linear import TASKS
-from informin.adapters.table import TEXTS, add_words, count_tokens, distill_vectors, embed_tokens, tokenizer_of
+from informin.adapters.table import (
+    SMOOTHED_AT_ONCE,
+    add_words,
+    count_tokens,
+    distill_vectors,
+    embed_tokens,
+    tokenizer_of,
+)
 from informin.adapters.vectors import load_vectors
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
-from informin.evaluation.drift import FEWEST, SAMPLE, measure_drift
+from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, measure_drift
 from informin.files import last_name
 from informin.jobs.fit import open_with_prompt, side_of, vectors_of
 from informin.models.embedding import embed, encode
@@ -26,7 +33,7 @@ from informin.models.opening import Loading, name_of
 from informin.outputs import only_writer
 from informin.publishing.adapted import fit_record, save_fitted
 from informin.publishing.card.page import STATIC
-from informin.rows import read_rows
+from informin.rows import rows_of
 from informin.texts import as_texts
 
 logger = logging.getLogger(__name__)
@@ -154,7 +161,7 @@ def distill(
 
     def static(rows: np.ndarray) -> SentenceTransformer:
         """Return the static model of some of the texts."""
-        x = vectors if len(rows) == len(texts) else read_rows(vectors, rows)
+        x = vectors if len(rows) == len(texts) else rows_of(vectors, rows)
         _, table = distill_vectors(x, counts[rows], alone, task)
         modules = [StaticEmbedding(tokenizer, embedding_weights=table), Normalize()]
         return SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="cosine")
@@ -163,9 +170,9 @@ def distill(
     whole = static(np.arange(len(texts)))
     seconds = time.monotonic() - start
     order = np.random.default_rng(0).permutation(len(texts))
-    held, others = np.split(order, [min(SAMPLE, len(texts) // 10)])
+    held, others = np.split(order, [min(SAMPLED_TEXTS, len(texts) // 10)])
     vector_of = {texts[row]: vectors[row] for row in held}
-    drift = held_out_drift(vector_of, lambda: static(np.sort(others[:TEXTS])))
+    drift = held_out_drift(vector_of, lambda: static(np.sort(others[:SMOOTHED_AT_ONCE])))
     sample = [texts[row] for row in held] or texts
     speeds = speed(st, sample[:TIMED], side, batch_size), speed(whole, sample, None, batch_size)
     return DistillResult(whole, st, task, len(texts), seconds, drift, speeds)

@@ -127,13 +127,13 @@ def evaluate(
     """
     models = [model] if isinstance(model, Model) else list(model)
     poolers = [pooler] if isinstance(pooler, str) else list(pooler)
-    files = {"labels": _listed(labels), "retrieval": _listed(retrieval)}
-    wanted = _listed(tasks) or ([] if any(files.values()) else ["all"])
+    files = {"labels": _as_list(labels), "retrieval": _as_list(retrieval)}
+    wanted = _as_list(tasks) or ([] if any(files.values()) else ["all"])
     names = chosen_tasks(list(map(str, wanted)), split)
     folder = senteval_folder(senteval_dir) if names else None
     columns = (text_column or LABEL_COLUMNS[0], label_column or LABEL_COLUMNS[1])
     data = load_tasks(folder, names, split, **files, columns=columns)
-    others = load_others(_listed(compare), len(models) * len(poolers), split)
+    others = load_others(_as_list(compare), len(models) * len(poolers), split)
     check_same_files(others, data.checksums)
     raise_if_shared(output, [(Path(name_of(one)).name, how) for one in models for how in poolers])
     rows: list[Results] = []
@@ -188,6 +188,6 @@ def _labeled(rows: Sequence[Results]) -> dict[str, Results]:
     return labeled
 
 
-def _listed(names: Paths) -> list[str | Path]:
+def _as_list(names: Paths) -> list[str | Path]:
     """Return one name or several as a list."""
     return [names] if isinstance(names, str | Path) else list(names)

@@ -15,7 +15,7 @@ from informin.adapters.linear import TASKS, LinearAdapter
 from informin.adapters.vectors import check_rows, check_vectors, load_vectors
 from informin.distributed import first_only, rank
 from informin.errors import UsageError
-from informin.evaluation.drift import FEWEST, SAMPLE, SEED, drift_warnings, measure_drift, neighbor_examples
+from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, SEED, drift_warnings, measure_drift, neighbor_examples
 from informin.files import last_name
 from informin.models.embedding import embed
 from informin.models.opening import Loading, load_model, name_of
@@ -24,11 +24,11 @@ from informin.publishing.adapted import save_adapted
 from informin.records import ADAPTER, FITTED
 from informin.report.html import values_html
 from informin.report.page import write_fit_report
-from informin.rows import read_rows
+from informin.rows import rows_of
 from informin.texts import as_texts
 
 DOCUMENTS = "documents.npy"
-SEARCH = (
+SEARCH_HINT = (
     "helps where queries resemble the texts (titles, abstracts, similar documents), can hurt where they are questions; "
     "`informin eval --retrieval` with 50 judged queries decides"
 )
@@ -115,7 +115,7 @@ class FitResult:
         if self.threshold is not None:
             values["scores"] = f"above a cosine of {self.threshold:.3f}, at most about one unrelated text per query"
         if self.task == "search":
-            values["search"] = SEARCH
+            values["search"] = SEARCH_HINT
         return values
 
     def __repr__(self) -> str:
@@ -234,9 +234,9 @@ def vectors_of(
 
 def _changes(adapter: LinearAdapter, vectors: np.ndarray, texts: list[str] | None) -> tuple[dict | None, list[dict]]:
     """Measure the drift on a sample of the texts, and collect examples."""
-    rows = np.random.default_rng(SEED).permutation(len(vectors))[:SAMPLE]
+    rows = np.random.default_rng(SEED).permutation(len(vectors))[:SAMPLED_TEXTS]
     names = [" ".join(texts[row].split()) if texts else f"row {row:,}" for row in rows]
-    before = dict(zip(names, read_rows(vectors, rows)))
+    before = dict(zip(names, rows_of(vectors, rows)))
     sample = list(before)
     if len(sample) < FEWEST:
         return None, []

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-Batch = TypeVar("Batch")
+Item = TypeVar("Item")
 # With fewer batches per core, some cores would be idle for too long at the end.
 BATCHES_PER_CORE = 4
 Result = TypeVar("Result")
@@ -42,8 +42,8 @@ def parallel_map(number: int) -> Iterator[Callable[..., Iterable[Any]]]:
         return
     dtype, enabled = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
 
-    def run_all(function: Callable[[Batch], Result], batches: Iterable[Batch]) -> Iterable[Result]:
-        def run(batch: Batch) -> Result:
+    def run_all(function: Callable[[Item], Result], batches: Iterable[Item]) -> Iterable[Result]:
+        def run(batch: Item) -> Result:
             with torch.inference_mode(), torch.autocast("cpu", dtype, enabled):  # thread-local
                 return function(batch)
 

@@ -30,7 +30,7 @@ from informin.texts import as_texts
 logger = logging.getLogger(__name__)
 
 KIND = "embeddings of informin"
-CHUNK = 4_096  # texts embedded and recorded at once
+RECORDED_AT_ONCE = 4_096  # texts embedded and recorded at once
 
 
 def embed_file(
@@ -70,14 +70,14 @@ def embed_file(
         note_truncated(model, texts, prompt)
         folder = path.with_name(f".{path.name}.embedding")
         on_first(lambda: _begin(folder, description))
-        chunks = range(0, len(texts), CHUNK)
+        chunks = range(0, len(texts), RECORDED_AT_ONCE)
         missing = [start for start in list(chunks)[rank() :: world_size()] if not _is_done(folder, start)]
-        total = sum(len(texts[start : start + CHUNK]) for start in missing)
+        total = sum(len(texts[start : start + RECORDED_AT_ONCE]) for start in missing)
         with bar_of_texts(model, total):
             for start in missing:
-                block = encode(model, texts[start : start + CHUNK], side, prompt, batch_size)
+                block = encode(model, texts[start : start + RECORDED_AT_ONCE], side, prompt, batch_size)
                 rows = np.lib.format.open_memmap(folder / "rows.npy", "r+")
-                rows[start : start + CHUNK] = block
+                rows[start : start + RECORDED_AT_ONCE] = block
                 rows.flush()
                 (folder / str(start)).write_text(_checksum(rows, start), encoding="utf-8")
         gather_objects(None)  # wait for the other processes
@@ -166,7 +166,7 @@ def _is_done(folder: Path, start: int) -> bool:
 
 
 def _checksum(rows: np.ndarray, start: int) -> str:
-    return hashlib.sha256(np.ascontiguousarray(rows[start : start + CHUNK]).data).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(rows[start : start + RECORDED_AT_ONCE]).data).hexdigest()
 
 
 def _finish(folder: Path, path: Path, description: dict, chunks: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ from informin.texts import as_texts
 
 logger = logging.getLogger(__name__)
 
-CHUNK = 8_192  # texts in one call of the model's `encode`, which sorts them by length
+TEXTS_PER_CALL = 8_192  # texts in one call of the model's `encode`, which sorts them by length
 
 
 def embed(
@@ -53,8 +53,8 @@ def embed(
     local = texts[rank() :: world_size()]
     blocks: list[np.ndarray] = []
     with bar_of_texts(model, len(local), title):
-        for start in range(0, max(1, len(local)), CHUNK):
-            blocks.append(encode(model, local[start : start + CHUNK], side, prompt, batch_size))
+        for start in range(0, max(1, len(local)), TEXTS_PER_CALL):
+            blocks.append(encode(model, local[start : start + TEXTS_PER_CALL], side, prompt, batch_size))
             if progress:
                 progress(len(blocks[-1]))
     return gather_shares(np.concatenate(blocks), len(texts))

@@ -27,10 +27,10 @@ from informin.models.positions import padding_index_of, position_ids
 from informin.views.attention import takes_attention_functions
 from informin.views.stacking import to_device
 
-NAME = "informin_packed"
+PACKED_ATTENTION = "informin_packed"
 HALF = (torch.float16, torch.bfloat16)
 BF16_ROWS = 128  # in bf16 on a CPU, oneDNN keeps code and buffers for each shape of a matrix product
-SAMPLE = (12, 5, 5)  # lengths of the texts that `can_pack` compares
+SAMPLE_LENGTHS = (12, 5, 5)  # lengths of the texts that `can_pack` compares
 TOLERANCE, HALF_TOLERANCE = 1e-4, 0.05  # of the largest hidden state
 _packs: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
@@ -129,7 +129,7 @@ def packed_attention_of(encoder: nn.Module) -> Iterator[None]:
     before = [config._attn_implementation for config in configs]
     try:
         for config in configs:
-            config._attn_implementation = NAME
+            config._attn_implementation = PACKED_ATTENTION
         yield
     finally:
         for config, implementation in zip(configs, before):
@@ -202,7 +202,9 @@ def _attend_at_once(query, key, value, packed: Packed, dropout, scaling, window,
     return kernel(query, key, value, ends, ends, longest, longest, dropout, causal, False, **how)[0][..., :size]
 
 
-AttentionInterface.register(NAME, packed_attention)  # without a mask function: transformers then builds no mask
+AttentionInterface.register(
+    PACKED_ATTENTION, packed_attention
+)  # without a mask function: transformers then builds no mask
 
 
 def can_pack(encoder: nn.Module) -> bool:
@@ -224,9 +226,9 @@ def can_pack(encoder: nn.Module) -> bool:
 @torch.no_grad()
 def _gives_equal_states(encoder: PreTrainedModel) -> bool:
     """Compare the hidden states of a few packed tokens with those of the padded batch."""
-    lengths = torch.tensor(SAMPLE)
+    lengths = torch.tensor(SAMPLE_LENGTHS)
     table: Any = encoder.get_input_embeddings()
-    mask = (torch.arange(max(SAMPLE)) < lengths[:, None]).long()
+    mask = (torch.arange(max(SAMPLE_LENGTHS)) < lengths[:, None]).long()
     words = torch.arange(mask.numel()).view_as(mask) % min(table.num_embeddings, 100)
     index = padding_index_of(encoder)
     ids = torch.where(words == index, words + 1, words) if index is not None else words

@@ -34,9 +34,9 @@ from informin.models.positions import has_position_table, padding_index_of
 # Tokens per packed forward pass. On a CPU, with up to 4,096 floats per token, the largest activation stays below
 # 32 MiB. The C library (glibc) returns larger blocks to the system, so each layer would wait for new pages.
 CPU_TOKENS, GPU_TOKENS = 2_000, 16_384
-TEXTS = 8_192  # tokenized at once, while the texts before them are embedded
-KEPT = ("modality", "prompt_length")  # features that the modules read beside tokens
-Given = TypeVar("Given")
+TOKENIZED_AT_ONCE = 8_192  # tokenized at once, while the texts before them are embedded
+KEPT_FEATURES = ("modality", "prompt_length")  # features that the modules read beside tokens
+Model = TypeVar("Model")
 Made = TypeVar("Made")
 
 
@@ -126,7 +126,7 @@ class PackedInference:
         def tokenize(texts: list[str]) -> dict[str, Any]:
             return model.preprocess(texts, prompt=prompt, **options)
 
-        blocks = [inputs[start : start + TEXTS] for start in range(0, len(inputs), TEXTS)]
+        blocks = [inputs[start : start + TOKENIZED_AT_ONCE] for start in range(0, len(inputs), TOKENIZED_AT_ONCE)]
         bar = tqdm(total=len(inputs), desc="Batches", disable=not show_progress_bar)
         with bar, packed_attention_of(encoder):
             for features in made_ahead(tokenize, blocks):
@@ -134,7 +134,7 @@ class PackedInference:
                 lengths = mask.sum(1)
                 if not lengths.all():
                     return None
-                kept = {name: features[name] for name in KEPT if name in features}
+                kept = {name: features[name] for name in KEPT_FEATURES if name in features}
                 rows = list(batches(lengths, *most))
                 given = [(ids[batch], mask[batch], kept) for batch in rows]
                 found: list[Any] = []
@@ -169,7 +169,7 @@ def token_outputs(packed: Packed, hidden: Tensor, vectors: Tensor) -> list[dict[
     return outputs
 
 
-def made_ahead(make: Callable[[Given], Made], given: Sequence[Given]) -> Iterator[Made]:
+def made_ahead(make: Callable[[Model], Made], given: Sequence[Model]) -> Iterator[Made]:
     """Yield what a function makes of each value, while a thread makes the next one."""
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(make, given[0])

@@ -12,7 +12,7 @@ from informin.errors import UsageError
 from informin.models.embedding import side_prompt
 from informin.models.opening import name_of, source_of
 
-Tokens = tuple[np.ndarray, np.ndarray]  # ids (n,) and vectors (n, d) of the tokens of a text
+TokenStates = tuple[np.ndarray, np.ndarray]  # ids (n,) and vectors (n, d) of the tokens of a text
 
 
 def has_token_vectors(model: SentenceTransformer) -> bool:
@@ -33,7 +33,7 @@ def encode_with_tokens(
     side: str | None = None,
     prompt: str | None = None,
     batch_size: int = 64,
-) -> tuple[np.ndarray, list[Tokens]]:
+) -> tuple[np.ndarray, list[TokenStates]]:
     """Return the embeddings (N, d) float32 of N texts, and the tokens of each text with their vectors.
 
     Token vectors are last hidden states, or the rows of a static model. Special tokens and the prompt are left out.
@@ -68,14 +68,14 @@ def encode_with_tokens(
     return vectors, [_of_the_text(ids, rows, first, special) for ids, rows in tokens]
 
 
-def _hidden_states(output: dict[str, torch.Tensor]) -> Tokens:
+def _hidden_states(output: dict[str, torch.Tensor]) -> TokenStates:
     """Return the tokens of one text and their last hidden states, without padding."""
     there = output["attention_mask"].bool()
     states = output["token_embeddings"][there].float()
     return output["input_ids"][there].cpu().numpy(), states.cpu().numpy()
 
 
-def _static_tokens(model: SentenceTransformer, texts: list[str], prompt: str | None) -> list[Tokens]:
+def _static_tokens(model: SentenceTransformer, texts: list[str], prompt: str | None) -> list[TokenStates]:
     """Return the tokens of each text and their rows in the table of a static model."""
     features = model.preprocess(texts, prompt=prompt)
     ids = features["input_ids"].numpy()
@@ -97,7 +97,7 @@ def _prompt_ids(model: SentenceTransformer, prompt: str | None) -> np.ndarray:
     return model.preprocess([prompt])["input_ids"].flatten().cpu().numpy() if prompt else np.empty(0, int)
 
 
-def _of_the_text(ids: np.ndarray, rows: np.ndarray, prompt: np.ndarray, special: list[int]) -> Tokens:
+def _of_the_text(ids: np.ndarray, rows: np.ndarray, prompt: np.ndarray, special: list[int]) -> TokenStates:
     """Leave out special tokens and the prompt.
 
     The prompt ends at the first token where the text differs from the prompt alone: in "query: how", the last token of

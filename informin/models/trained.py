@@ -27,9 +27,9 @@ from informin.models.pooling import MODES
 from informin.views.attention import prepare_encoder
 from modeling_informin import InforMinMixin, with_default_prompt
 
-Encode = Callable[[Sequence[str]], np.ndarray]
+EncodeTexts = Callable[[Sequence[str]], np.ndarray]
 NATIVE = ("bert", "roberta", "xlm-roberta", "camembert")  # values of `model_type`
-SAMPLE = ["A dog sleeps.", "The price of the old house by the river fell again last year."]
+SAMPLE_TEXTS = ["A dog sleeps.", "The price of the old house by the river fell again last year."]
 
 
 class TrainedModel(ABC):
@@ -198,7 +198,7 @@ class TrainedModel(ABC):
         training = self.module.training
         self.module.train()
         with torch.no_grad(), torch.random.fork_rng(), self.precision():
-            one, other = (self.embeddings_in_training(SAMPLE) for _ in range(2))
+            one, other = (self.embeddings_in_training(SAMPLE_TEXTS) for _ in range(2))
         self.module.train(training)
         if not torch.equal(one, other):
             return
@@ -259,7 +259,7 @@ class TrainedModel(ABC):
         settings = self.module.config.informin
         return settings.get("training_prompt", settings.get("prompt", ""))
 
-    def original(self, args: Any) -> Encode:
+    def original(self, args: Any) -> EncodeTexts:
         """Return an encode function of the model before training, with the pooling and prompt of training."""
         before = self.before or _opened(self.name, args)[0]
         before.to(args.device)

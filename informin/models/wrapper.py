@@ -26,7 +26,7 @@ from informin.errors import UsageError, counted
 from informin.models.embedding import width_of
 from informin.models.lora import add_lora, without_lora
 from informin.models.opening import SAFE, Source, load_model
-from informin.models.trained import SAMPLE, Encode, Needs, TrainedModel, copied
+from informin.models.trained import SAMPLE_TEXTS, EncodeTexts, Needs, TrainedModel, copied
 from informin.views.attention import set_dropout
 from modeling_informin import InforMinOutput, ProjectionHead, TrainingMixin
 
@@ -240,8 +240,8 @@ class WrappedModel(TrainedModel):
         self.module.eval()
         half = any(weight.dtype != torch.float32 for weight in self.module.parameters())
         with torch.no_grad(), self.precision():
-            ours = self.embeddings_in_training([self.prompt + text for text in SAMPLE]).float().cpu()
-            theirs = torch.as_tensor(self.encode(SAMPLE, 2)).float()
+            ours = self.embeddings_in_training([self.prompt + text for text in SAMPLE_TEXTS]).float().cpu()
+            theirs = torch.as_tensor(self.encode(SAMPLE_TEXTS, 2)).float()
         ours = normalize(ours) if isinstance(list(self.st)[-1], Normalize) else ours
         difference = float((ours - theirs).abs().max() / theirs.norm(dim=1).max())
         if not difference < (HALF_TOLERANCE if half else TOLERANCE):
@@ -257,13 +257,13 @@ class WrappedModel(TrainedModel):
         if not any(weight.requires_grad for weight in self.st.parameters()):
             raise UsageError(f"{self.name} has no weights to train: all are frozen", option="model_name")
         with self.precision():
-            self.embeddings_in_training(SAMPLE).float().sum().backward()
+            self.embeddings_in_training(SAMPLE_TEXTS).float().sum().backward()
         for weight in self.st.parameters():
             if weight.requires_grad and weight.grad is None:
                 weight.requires_grad_(False)
         self.module.zero_grad()
 
-    def original(self, args: Any) -> Encode:
+    def original(self, args: Any) -> EncodeTexts:
         if not self._lora:
             return super().original(args)
         encode = super().encode

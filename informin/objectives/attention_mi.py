@@ -8,7 +8,7 @@ from torch import Tensor
 from informin.errors import UsageError
 from informin.objectives.terms import Term, Views, check_value, needed, option
 
-FORMS = ("paper", "code")
+ATTENTION_MI_FORMS = ("paper", "code")
 # Smaller probabilities count as 0, because the gradient of their logarithm, 1/x, can overflow.
 SMALLEST_PROBABILITY = 1e-30
 # Lower bound of 1 - rho^2. Two identical views have a mutual information of 6.9078 nats and no gradient.
@@ -120,7 +120,7 @@ def attention_mi(
 
 def check_tiles(layers: int, heads: int, form: str) -> None:
     """Raise UsageError if the form is unknown or cannot pair this number of heads (`paper`) or layers (`code`)."""
-    check_value(form in FORMS, "attention_mi_form", form, f"one of: {', '.join(FORMS)}")
+    check_value(form in ATTENTION_MI_FORMS, "attention_mi_form", form, f"one of: {', '.join(ATTENTION_MI_FORMS)}")
     if form == "paper" and heads % 2:
         raise UsageError(
             f"paper pairs adjacent heads, but this encoder has {heads} heads per layer",
@@ -202,7 +202,7 @@ class AttentionMI(Term):
     form: str = option(
         "paper",
         "Form of the attention mutual information: `paper`, or `code` as in the authors' code.",
-        choices=FORMS,
+        choices=ATTENTION_MI_FORMS,
     )
     layers: list[int] | None = option(
         None, "Layers, counted from 0, whose attention maps are compared. Default: the upper third."

@@ -12,7 +12,7 @@ from informin.errors import UsageError
 from informin.objectives.numerics import in_float32
 from informin.objectives.terms import Head, Term, Views, check_value, option
 
-FORMS = ("paper", "code")
+SELF_CONTRAST_FORMS = ("paper", "code")
 
 
 def self_contrast(h1: Tensor, h2: Tensor, form: str = "paper") -> Tensor:
@@ -47,7 +47,7 @@ def self_contrast(h1: Tensor, h2: Tensor, form: str = "paper") -> Tensor:
         >>> self_contrast(h1, h2)
         tensor(0.9000)
     """
-    check_value(form in FORMS, "form", form, f"one of: {', '.join(FORMS)}")
+    check_value(form in SELF_CONTRAST_FORMS, "form", form, f"one of: {', '.join(SELF_CONTRAST_FORMS)}")
     cosine = cosine_similarity(h1.float(), h2.float(), dim=-1).mean()
     return cosine / 0.05 if form == "code" else cosine
 
@@ -147,7 +147,9 @@ class SelfContrast(Term):
 
     weight: float = option(1.0, "Weight of SCD's self-contrastive loss.")
     form: str = option(
-        "paper", "Form of the self-contrastive loss: `paper`, or `code` as in the authors' code.", choices=FORMS
+        "paper",
+        "Form of the self-contrastive loss: `paper`, or `code` as in the authors' code.",
+        choices=SELF_CONTRAST_FORMS,
     )
 
     def loss(self, views: Views) -> Tensor:

@@ -40,15 +40,25 @@ from informin.models.trained import NATIVE, TrainedModel
 from informin.outputs import new_files, new_folder
 from informin.publishing.card import write_card
 from informin.publishing.origin import remove_origins
-from informin.publishing.published import ADAPTER_WEIGHTS, MADE_FROM_WEIGHTS, raise_if_linked, raise_if_not_finite
+from informin.publishing.published import (
+    ADAPTER_WEIGHTS,
+    MADE_FROM_WEIGHTS,
+    raise_if_linked,
+    raise_if_weights_not_finite,
+)
 from informin.records import FitRecord, RunRecord
 from modeling_informin import HEAD_FILE, has_pooler, sentence_transformers_files
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+WEIGHT_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, *ADAPTER_WEIGHTS)  # in the root of a folder
 CLASSES = {"bert": "BertForInforMinCL", "roberta": "RobertaForInforMinCL"}  # for AutoModel with trust_remote_code
-PLAIN = ["Transformer", "Pooling"]
-MODULES = (PLAIN, [*PLAIN, "Normalize"], [*PLAIN, "Normalize", "Dense"], [*PLAIN, "Normalize", "Dense", "Normalize"])
+PLAIN_MODULES = ["Transformer", "Pooling"]
+EXPORTED_MODULES = (
+    PLAIN_MODULES,
+    [*PLAIN_MODULES, "Normalize"],
+    [*PLAIN_MODULES, "Normalize", "Dense"],
+    [*PLAIN_MODULES, "Normalize", "Dense", "Normalize"],
+)
 # Settings of a Transformer module that the older format does not need.
 USUAL = ("transformer_task", "modality_config", "module_output_name", "max_seq_length", "do_lower_case")
 
@@ -67,7 +77,7 @@ def export_folder(
         trained: The model in training.
         folder: Folder to write. Files in it are replaced once all of them are written.
         record: Record of the run.
-        dtype: Data type of the weights in the file, one of `DTYPES`.
+        dtype: Data type of the weights in the file, one of `WEIGHT_DTYPES`.
         module: Module with whole weights, if they are sharded.
         merge: Merge low-rank matrices into the weights. False writes them alone, for the source model.
 
@@ -77,7 +87,7 @@ def export_folder(
     head = getattr(module or trained.module, "mlp", None)
     lora = trained.module.config.informin.get("lora")
     with trained.finished(module) as model, merged(model) if merge and lora else nullcontext():
-        _write(model, Path(folder), record, dtype, None if head is None else head.state_dict())
+        _write_model(model, Path(folder), record, dtype, None if head is None else head.state_dict())
 
 
 def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "float32") -> None:
@@ -86,7 +96,7 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     Args:
         checkpoint: Folder to read.
         folder: Folder to write, which must be new or empty. It appears once it is complete.
-        dtype: Data type of the weights in the file, one of `DTYPES`.
+        dtype: Data type of the weights in the file, one of `WEIGHT_DTYPES`.
 
     Raises:
         UsageError: The checkpoint cannot be loaded, `folder` is in use, or a weight is not finite in this data type.
@@ -97,7 +107,7 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     if hasattr(model[0].auto_model, "pooler"):  # BERT's own, which no embedding depends on, and may be random
         model[0].auto_model.pooler = None
     with new_folder(folder) as new:
-        _write(model, new, record, dtype, projection_head(source))
+        _write_model(model, new, record, dtype, projection_head(source))
 
 
 def projection_head(folder: Path) -> dict[str, Tensor] | None:
@@ -140,7 +150,7 @@ def save_model(
     set_usual_modes(folder)  # safetensors writes files that only their owner can read
 
 
-def _write(
+def _write_model(
     model: SentenceTransformer,
     folder: Path,
     record: RunRecord | FitRecord | None,
@@ -149,8 +159,8 @@ def _write(
 ) -> None:
     raise_if_linked(folder)
     if dtype != "float32":
-        model = copy.deepcopy(model).to(DTYPES[dtype])
-    raise_if_not_finite(model.state_dict(), f"The model in {dtype}")
+        model = copy.deepcopy(model).to(WEIGHT_DTYPES[dtype])
+    raise_if_weights_not_finite(model.state_dict(), f"The model in {dtype}")
     with new_files(folder) as new:  # the disk may be full
         save_model(model, new, head, ((record and record.base_model) or {}).get("hub_id"))
         if record:
@@ -171,7 +181,7 @@ def _weights(folder: Path) -> dict[str, str]:
 
 def _is_plain(model: Any, folder: Path) -> bool:
     """Return whether the older files can describe a model that was saved in a folder."""
-    if [type(module).__name__ for module in model] not in MODULES or not (folder / "config.json").is_file():
+    if [type(module).__name__ for module in model] not in EXPORTED_MODULES or not (folder / "config.json").is_file():
         return False
     settings = read_json(folder / "sentence_bert_config.json")
     pooling = model[1]

@@ -26,12 +26,12 @@ from informin.records import FITTED, TRAINING, RunRecord
 logger = logging.getLogger(__name__)
 
 CREATION = "initial commit"  # title of the commit that the Hub makes for whoever creates a repository
-MODEL = "model"  # a kind of repository
+MODEL_REPOSITORY = "model"  # a kind of repository
 SPACE = "space"  # another kind
 SPACE_TAG = "informin-cl-search"  # in the metadata of the Spaces of this project
 TOKEN_HELP = "Create a token with write access in your Hub settings, then run `hf auth login` or set HF_TOKEN."
 OLD = ("report.json",)  # with sentences; earlier versions published it
-TESTED = {"whitening": None, "split": "test", "precision": "fp32"}
+AS_TESTED = {"whitening": None, "split": "test", "precision": "fp32"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Destination:
     api: HfApi
     repo: str
     branch: str | None = None
-    kind: str = MODEL
+    kind: str = MODEL_REPOSITORY
     overwrite: bool = False
 
     @property
@@ -64,7 +64,7 @@ def prepare(
     branch: str | None = None,
     overwrite: bool = False,
     folder: str | Path | None = None,
-    kind: str = MODEL,
+    kind: str = MODEL_REPOSITORY,
 ) -> Destination:
     """Check that a push can succeed, and create the repository if it does not exist.
 
@@ -162,7 +162,7 @@ def _raise_if_foreign(api: HfApi, info: Any, user: str, branch: str | None, fold
         problem = f"has files that InforMin-CL did not upload ({', '.join(held[:3])}, {len(held)} in total)"
     elif others:
         problem = f"has commits by {', '.join(sorted(others))}"
-    elif kind == MODEL and card and is_edited(card) and not (folder and is_edited(Path(folder, CARD))):
+    elif kind == MODEL_REPOSITORY and card and is_edited(card) and not (folder and is_edited(Path(folder, CARD))):
         problem = f"has a {CARD} that was edited by hand"
     else:
         return
@@ -225,7 +225,7 @@ def add_results(folder: str | Path, files: Sequence[str | Path], *, trust_remote
         else:
             needed = f"the weights of {folder}, of its source model or of another seed of the run"
             raise UsageError(f"has results of another model ({results.model})", option="results", needed=needed)
-        for setting, value in (TESTED if name == "before training" else TESTED | usual).items():
+        for setting, value in (AS_TESTED if name == "before training" else AS_TESTED | usual).items():
             if getattr(results, setting) != value:
                 found = f"has results of {results.model} with {setting} {getattr(results, setting)!r}"
                 raise UsageError(found, option="results", needed=repr(value))

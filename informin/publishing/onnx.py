@@ -18,13 +18,13 @@ from informin.errors import SaveError
 from informin.models.opening import load_model
 from informin.outputs import new_file
 
-MODEL = "onnx/model.onnx"
+ONNX_FILE = "onnx/model.onnx"
 QUANTIZED = "onnx/model_quantized.onnx"  # the 8-bit file that transformers.js loads by default in browsers
 OUTPUTS = ("token_embeddings", "sentence_embedding")
 # The first opset with GELU as a single operator, which ONNX Runtime fuses with the bias. Needs onnxruntime 1.18.
 OPSET = 20
-TOLERANCE = 1e-4
-TEXTS = ["word " * 100, "Two men play chess in the park.", "A dog."]  # of several lengths
+ONNX_TOLERANCE = 1e-4
+COMPARED_TEXTS_OF_ONNX = ["word " * 100, "Two men play chess in the park.", "A dog."]  # of several lengths
 
 
 class _AllModules(nn.Module):
@@ -43,7 +43,7 @@ class _AllModules(nn.Module):
 
 
 def export_onnx(folder: str | Path) -> Path:
-    """Write `MODEL` in float32, for any batch size and any length up to the maximum, and return its path.
+    """Write `ONNX_FILE` in float32, for any batch size and any length up to the maximum, and return its path.
 
     Uses transformers' `eager` attention: `sdpa` exports checks for rows without a token, which make a file 10% slower.
 
@@ -59,10 +59,10 @@ def export_onnx(folder: str | Path) -> Path:
     model = load_model(folder, device="cpu")
     transformer: Any = model[0]
     transformer.auto_model.set_attn_implementation("eager")
-    tokens = model.preprocess(TEXTS)
+    tokens = model.preprocess(COMPARED_TEXTS_OF_ONNX)
     inputs = {name: value for name, value in tokens.items() if isinstance(value, Tensor)}
     names = list(inputs)
-    path = Path(folder, MODEL)
+    path = Path(folder, ONNX_FILE)
     with new_file(path) as new, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they concern only the exporter's own code
         program: Any = torch.onnx.export(
@@ -82,27 +82,27 @@ def export_onnx(folder: str | Path) -> Path:
         del graph.value_info[:]  # quantization infers the shapes again, and may find others
         onnx.save(model_proto, new)
         embeddings = InferenceSession(new).run([OUTPUTS[1]], {name: x.numpy() for name, x in inputs.items()})[0]
-        if not np.abs(embeddings - model.encode(TEXTS)).max() <= TOLERANCE:  # also true for NaN
+        if not np.abs(embeddings - model.encode(COMPARED_TEXTS_OF_ONNX)).max() <= ONNX_TOLERANCE:  # also true for NaN
             raise SaveError("The embeddings of the ONNX file differ from those of the model. The file was deleted")
         Path(folder, QUANTIZED).unlink(missing_ok=True)  # of other weights, maybe
     return path
 
 
 def quantize_onnx(folder: str | Path) -> Path:
-    """Write `QUANTIZED` from `MODEL`: 8-bit linear layers and embedding tables, with dynamic scales of the activations.
+    """Write `QUANTIZED` from `ONNX_FILE`: 8-bit linear layers and embedding tables, with dynamic activation scales.
 
     `per_channel` uses one scale per output of a layer. The embeddings are several times closer to float32 than with one
     scale per layer, at the same speed. `reduce_range` uses 7 of the 8 bits at almost no cost; without it, CPUs without
     VNNI overflow when they add two products in 16 bits. Unsigned weights do not overflow but are slower than float32.
 
     The sentences of a batch share the scale of the activations, so an embedding depends on its batch about as much as
-    on the rounding to 8 bits. To compare embeddings exactly, use `MODEL` or a batch size of 1.
+    on the rounding to 8 bits. To compare embeddings exactly, use `ONNX_FILE` or a batch size of 1.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with new_file(Path(folder, QUANTIZED)) as path:
         quantize_dynamic(
-            Path(folder, MODEL),
+            Path(folder, ONNX_FILE),
             path,
             op_types_to_quantize=["MatMul", "Gather"],
             per_channel=True,

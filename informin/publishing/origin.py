@@ -19,7 +19,7 @@ LORA_CONFIG = "adapter_config.json"
 BASE = "base_model_name_or_path"  # the model that low-rank matrices belong to
 TOKENIZER_CONFIG = "tokenizer_config.json"
 # What libraries write about the place that a model was loaded from.
-NAMES = (
+ORIGIN_FIELDS = (
     *("_name_or_path", "name_or_path", "is_local", "local_files_only"),
     *("tokenizer_file", "vocab_file", "merges_file", "special_tokens_map_file"),
 )
@@ -58,7 +58,7 @@ def remove_origins(folder: Path, hub_id: str | None = None) -> None:
     for path, values in _settings(folder, (path.relative_to(folder) for path in folder.rglob("*.json"))):
         if not isinstance(values, dict):
             continue
-        traces = (*NAMES, *(CALLS if path.name == TOKENIZER_CONFIG else ()))
+        traces = (*ORIGIN_FIELDS, *(CALLS if path.name == TOKENIZER_CONFIG else ()))
         kept = {name: value for name, value in values.items() if name not in traces}
         if path.name == LORA_CONFIG and hub_id:
             kept[BASE] = hub_id

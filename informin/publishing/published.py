@@ -97,11 +97,11 @@ def check_export(folder: str | Path) -> None:
         raise UsageError(f"{folder} is not an exported model", option="model_name", needed=EXPORTED)
     files = published_files(folder)
     for path in (path for path in files if path.suffix == ".safetensors"):
-        raise_if_not_finite(load_file(folder / path), str(folder / path))
+        raise_if_weights_not_finite(load_file(folder / path), str(folder / path))
     raise_if_local_path(folder, files)
 
 
-def raise_if_not_finite(weights: Mapping[str, Tensor], where: str) -> None:
+def raise_if_weights_not_finite(weights: Mapping[str, Tensor], where: str) -> None:
     """Raise UsageError if a weight is NaN or infinite."""
     for name, weight in weights.items():
         if weight.is_floating_point() and not weight.isfinite().all():

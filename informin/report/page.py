@@ -42,11 +42,11 @@ def write_training_report(
     content = {
         "title": f"{record.objective['title']}, {name}",
         "facts": facts(record, resumed_from),
-        "scores": score_tables(record),
+        "scores": tables_of_record(record),
         "plots": plots(history, record.kept_step if record.chosen else None),
         "options": {name.replace("_", " "): value for name, value in record.options.items()},
     }
-    return _write(folder, content, record.drift, examples)
+    return _write_page(folder, content, record.drift, examples)
 
 
 def write_fit_report(
@@ -65,7 +65,7 @@ def write_fit_report(
         drift: Entry `drift` of fit.json, if it was measured.
         examples: Texts with the neighbors that they lost and gained.
     """
-    return _write(folder, {"title": title, "facts": summary}, drift, examples)
+    return _write_page(folder, {"title": title, "facts": summary}, drift, examples)
 
 
 def facts(record: RunRecord, resumed_from: int) -> dict[str, str]:
@@ -90,7 +90,7 @@ def facts(record: RunRecord, resumed_from: int) -> dict[str, str]:
     return found
 
 
-def score_tables(record: RunRecord) -> list[Table]:
+def tables_of_record(record: RunRecord) -> list[Table]:
     """Return the table of scores before the first step and of the weights that were kept."""
     at = {entry["step"]: entry for entry in record.history}
     if not at:
@@ -119,7 +119,9 @@ def _score_title(record: RunRecord, name: str) -> str:
     return f"{sets[kind]}, {ALL[name].title}" if kind in sets else ALL[name].title
 
 
-def _write(folder: str | Path, content: Mapping[str, Any], drift: Mapping | None, examples: Sequence[Mapping]) -> Path:
+def _write_page(
+    folder: str | Path, content: Mapping[str, Any], drift: Mapping | None, examples: Sequence[Mapping]
+) -> Path:
     empty: dict[str, Any] = {"scores": [], "plots": {}, "options": {}}
     changes: dict[str, Any] = {
         "drift": drift_table({"after": dict(drift)}, "before", MAIN) if drift else None,

@@ -21,7 +21,7 @@ from informin.search.record import IndexRecord
 from informin.search.state import Queries, State
 from informin.search.table import QueryTable
 
-SAMPLE = 1_000  # texts whose tokens are counted
+COUNTED_TEXTS = 1_000  # texts whose tokens are counted
 
 
 def embed_unit(
@@ -65,7 +65,7 @@ def second_look_bytes(model: SentenceTransformer, texts: list[str]) -> int | Non
     """Return about how many bytes the token vectors of texts take, from a sample of them; None if there are none."""
     if not has_token_vectors(model):
         return None
-    sample = texts[:: -(-len(texts) // SAMPLE)]
+    sample = texts[:: -(-len(texts) // COUNTED_TEXTS)]
     features = model.preprocess(sample)
     tokens = features["attention_mask"].sum() if "attention_mask" in features else features["input_ids"].numel()
     return int(tokens) * len(texts) // len(sample) * BYTES

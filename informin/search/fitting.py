@@ -21,14 +21,14 @@ from informin.adapters.table import (
 )
 from informin.search.table import QueryTable
 
-Encode = Callable[[list[str]], np.ndarray]  # from texts to their embeddings as queries
+EncodeQueries = Callable[[list[str]], np.ndarray]  # from texts to their embeddings as queries
 
 
 def fit_query_table(
     model: Callable[[], SentenceTransformer],
     texts: list[str],
     vectors: np.ndarray,
-    encode: Encode,
+    encode: EncodeQueries,
     as_queries: np.ndarray | None,
     old: QueryTable | None,
 ) -> tuple[QueryTable, np.ndarray]:
@@ -53,7 +53,7 @@ def fit_query_table(
     return QueryTable(tokenizer, table.astype(np.float16), alone, as_queries), documents
 
 
-def embed_as_queries(texts: list[str], encode: Encode, known: dict[str, np.ndarray]) -> np.ndarray:
+def embed_as_queries(texts: list[str], encode: EncodeQueries, known: dict[str, np.ndarray]) -> np.ndarray:
     """Return the embeddings (N, d) of texts as queries. Those in `known` are not embedded again."""
     new = [text for text in dict.fromkeys(texts) if text not in known]
     if new:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Functions that need the model import torch, so that an index with a table for queries starts without it.
 
 QUERIES = 32  # scored at a time
-KEPT = ("pooler", "max_seq_length", "revision", "bf16")  # options of loading that the index keeps
+KEPT_LOADING = ("pooler", "max_seq_length", "revision", "bf16")  # options of loading that the index keeps
 
 
 class Index:
@@ -177,7 +177,7 @@ class Index:
         record = IndexRecord(
             model=str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st),
             model_sha256=model_sha256(st),
-            loading={option: loading[option] for option in KEPT if option in loading},
+            loading={option: loading[option] for option in KEPT_LOADING if option in loading},
             language=language,
             smooth=smooth or by_table,
             word_weight=word_weight,

@@ -6,7 +6,7 @@ import numpy as np
 
 from informin.errors import UsageError, counted
 
-NEEDED = "row numbers, or a mask with one boolean for each text"
+NEEDED_ROWS = "row numbers, or a mask with one boolean for each text"
 
 
 def places_to_remove(chosen: int | Iterable[int], rows: np.ndarray) -> np.ndarray:
@@ -27,7 +27,7 @@ def places_to_remove(chosen: int | Iterable[int], rows: np.ndarray) -> np.ndarra
         return np.array(items, bool)
     for item, is_boolean in zip(items, are_booleans):
         if is_boolean or np.ndim(item) or not np.issubdtype(np.asarray(item).dtype, np.integer):
-            raise UsageError(f"contains {item!r:.60}", option="rows", needed=NEEDED)
+            raise UsageError(f"contains {item!r:.60}", option="rows", needed=NEEDED_ROWS)
     numbers = [int(item) for item in items]
     removed = np.zeros(len(rows), bool)
     removed[places_of(numbers, rows)] = True

@@ -15,11 +15,11 @@ from informin.rows import top
 COMPARED = 2**24  # numbers, of 43,690 vectors of 384: of fewer, all are compared
 IN_MEMORY = 2**28  # numbers: of more, FAISS chooses the candidates, if it is installed
 BLOCK = 16_384  # rows converted to float32 at a time
-DIRECTIONS = (
+LEADING_DIRECTIONS = (
     96  # leading directions. With 1,000 candidates, 99.98% of the first ten hits among 100,000 texts are found.
 )
-DEPTH = 1_000  # candidates
-SAMPLE = 4_096  # rows that the spread of similarities and the leading directions are computed from
+MOST_CANDIDATES = 1_000  # candidates
+SAMPLED_ROWS = 4_096  # rows that the spread of similarities and the leading directions are computed from
 
 Candidates = tuple[np.ndarray, np.ndarray]  # rows, ascending, and their similarities
 
@@ -33,7 +33,7 @@ class Vectors:
 
     def __init__(self, documents: np.ndarray):
         self.documents = documents
-        sample = np.unique(np.linspace(0, len(documents) - 1, SAMPLE).astype(int))
+        sample = np.unique(np.linspace(0, len(documents) - 1, SAMPLED_ROWS).astype(int))
         self.sample = documents[sample].astype(np.float32)
         self.copy = _converted(documents) if documents.size <= COMPARED else None
         is_large = documents.size > IN_MEMORY and find_spec("faiss")
@@ -59,7 +59,7 @@ class Vectors:
             rows = np.arange(len(self.documents))
             yield from ((rows, similarities) for similarities in queries @ self.copy.T)
             return
-        depth = min(max(DEPTH, 10 * k), len(self.documents))
+        depth = min(max(MOST_CANDIDATES, 10 * k), len(self.documents))
         for query, more in zip(queries, added):
             rows = self._nearest(query, more, depth)
             yield rows, self.documents[rows].astype(np.float32) @ query
@@ -73,7 +73,7 @@ class Vectors:
 def leading_directions(sample: np.ndarray) -> np.ndarray:
     """Return the directions (d, k) in which vectors (n, d) are largest."""
     _, directions = np.linalg.eigh(sample.T @ sample)  # ascending
-    return directions[:, ::-1][:, :DIRECTIONS].copy()
+    return directions[:, ::-1][:, :LEADING_DIRECTIONS].copy()
 
 
 def _converted(documents: np.ndarray, directions: np.ndarray | None = None) -> np.ndarray:

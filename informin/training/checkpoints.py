@@ -101,7 +101,7 @@ def _given(checkpoint: Path, output_dir: Path) -> Path:
             needed=f"a folder such as outputs/RUN/{PREFIX_CHECKPOINT_DIR}-125, or `{LAST}` for the latest complete one",
         )
     if checkpoint.resolve().parent != output_dir.resolve():
-        raise_if_used(output_dir)
+        raise_if_output_used(output_dir)
         return checkpoint
     others = [path for path in all_checkpoints(output_dir) if step_of(path) > step_of(checkpoint)]
     later = [path.name for path in others if damage(path) is None]
@@ -114,7 +114,7 @@ def _given(checkpoint: Path, output_dir: Path) -> Path:
     return checkpoint
 
 
-def raise_if_used(output_dir: str | Path, restarted: bool = False) -> None:
+def raise_if_output_used(output_dir: str | Path, restarted: bool = False) -> None:
     """Raise UsageError if the output folder of a new run already has a model or a checkpoint.
 
     Args:

@@ -13,7 +13,7 @@ from informin.hub_access import hub_is_reachable
 from informin.training.options import DataArguments
 from informin.training.sentences import HUB_SENTENCES
 
-MODEL = ("config.json", "modules.json", "adapter_config.json")  # every model has one of them
+MODEL_FILES = ("config.json", "modules.json", "adapter_config.json")  # every model has one of them
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def raise_if_missing(data: DataArguments, models: dict[str, str | None], revisio
             f"`{option}` FOLDER",
             name,
             "model",
-            MODEL,
+            MODEL_FILES,
             revision if option == "model_name" else None,
         )
         for option, name in models.items()

@@ -30,7 +30,7 @@ SHAPING = """
     max_grad_norm optim optim_args adam_beta1 adam_beta2 adam_epsilon num_train_epochs max_steps
     gradient_accumulation_steps
 """.split()
-RARE = """
+RARE_OPTIONS = """
     data_seed dataloader_drop_last train_sampling_strategy ignore_data_skip neftune_noise_alpha optim_target_modules
     full_determinism tf32 torch_compile metric_for_best_model pooler prompt gradient_cache_chunk_size lora_r
     lora_dropout
@@ -93,14 +93,14 @@ def training_record(trainer: Any) -> RunRecord:
         development=development.name if development else None,
         development_sha256=development.sha256 if development else None,
         development_sets=[{"kind": one.kind, "name": one.name} for one in sets],
-        history=[_scores(entry) for entry in evaluations(state.log_history)],
+        history=[_scores_of(entry) for entry in evaluations(state.log_history)],
         sentences_per_second=trainer.throughput.sentences_per_second,
         **trainer.trained.record_entries,
         **trainer.facts,
     )
 
 
-def _scores(entry: dict) -> dict[str, Any]:
+def _scores_of(entry: dict) -> dict[str, Any]:
     scores = {name: value if math.isfinite(value) else None for name, value in logged_scores(entry).items()}
     return scores | {"step": entry["step"]}
 
@@ -120,7 +120,7 @@ def options_of(trainer: Any) -> dict[str, Any]:
     files = {name: getattr(args, name) for name in ("guide_model", "replay_file")}
     options |= {name: last_name(value) for name, value in files.items() if value}
     del options["max_steps" if args.max_steps < 0 else "num_train_epochs"]
-    rare = {name: getattr(args, name) for name in RARE}
+    rare = {name: getattr(args, name) for name in RARE_OPTIONS}
     rare |= {"pooler": trainer.trained.pooling, "prompt": trainer.trained.prompt}
     if args.eval_strategy != "no":
         rare["load_best_model_at_end"] = args.load_best_model_at_end

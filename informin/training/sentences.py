@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 Sentences: TypeAlias = datasets.Dataset | datasets.IterableDataset
 TEXT = datasets.Features({"text": datasets.Value("string")})
-NAMES = ("text", "sentence")  # of the column of sentences
+COLUMN_NAMES = ("text", "sentence")  # of the column of sentences
 BUFFER = 10_000  # size of the buffer in which a stream is shuffled
 HUB_SENTENCES = "wiki1m_for_simcse.txt"
 
@@ -139,7 +139,7 @@ def text_only(data: Sentences, text_column: str | None) -> Sentences:
 def _text_column(columns: Iterable[str], text_column: str | None) -> str:
     """Return the name of the column of sentences."""
     names = list(columns)
-    for name in [text_column] if text_column else [*NAMES, *(names if len(names) == 1 else [])]:
+    for name in [text_column] if text_column else [*COLUMN_NAMES, *(names if len(names) == 1 else [])]:
         if name in names:
             return name
     raise UsageError(

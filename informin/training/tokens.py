@@ -21,11 +21,11 @@ from informin.training.sentences import Sentences, as_data, draw_sample
 logger = logging.getLogger(__name__)
 
 TRUNCATED = "truncated"  # column that marks truncated sentences
-SAMPLE = 10_000  # number of sentences to measure, drawn at random
+SAMPLED_SENTENCES = 10_000  # number of sentences to measure, drawn at random
 STREAM_SAMPLE = 1_000  # number of sentences to measure, the first of a stream
 QUANTILE = 0.95  # fraction of the sentences that fit
-STEP = 8  # lengths are multiples of it
-LEAST = 32  # the papers' length
+LENGTH_STEP = 8  # lengths are multiples of it
+LEAST_LENGTH = 32  # the papers' length
 
 
 def training_rows(
@@ -54,7 +54,7 @@ def training_rows(
     if sentences is None:
         if isinstance(rows, datasets.IterableDataset):
             rows = stream_share(rows, args)
-        return rows, None, length or min(longest, LEAST)
+        return rows, None, length or min(longest, LEAST_LENGTH)
     is_stream = isinstance(sentences, datasets.IterableDataset)
     if is_stream and args.max_train_samples is not None and args.dataloader_num_workers > 1:
         # Each worker reads an equal part of the sample, of which it may not have enough.
@@ -115,8 +115,8 @@ def token_counts(sentences: Sentences, tokenizer: PreTrainedTokenizerBase, promp
     """
     if isinstance(sentences, datasets.IterableDataset):
         texts = [row["text"] for row in sentences.take(STREAM_SAMPLE)]
-    elif len(sentences) > SAMPLE:
-        drawn = np.random.default_rng(0).choice(len(sentences), SAMPLE, replace=False)
+    elif len(sentences) > SAMPLED_SENTENCES:
+        drawn = np.random.default_rng(0).choice(len(sentences), SAMPLED_SENTENCES, replace=False)
         texts = sentences.select(np.sort(drawn))["text"]
     else:
         texts = sentences["text"]
@@ -125,14 +125,16 @@ def token_counts(sentences: Sentences, tokenizer: PreTrainedTokenizerBase, promp
 
 
 def fitting_length(counts: np.ndarray, longest: int) -> int:
-    """Return the `QUANTILE` of the token counts, rounded up to a multiple of `STEP`, between `LEAST` and `longest`.
+    """Return the `QUANTILE` of the token counts, rounded up to a multiple of `LENGTH_STEP`.
+
+    It is at least `LEAST_LENGTH` and at most `longest`.
 
     Args:
         counts: From `token_counts`; may be empty.
         longest: Maximum number of tokens that the encoder accepts.
     """
-    quantile = np.quantile(counts, QUANTILE, method="inverted_cdf") if len(counts) else LEAST
-    return min(longest, max(LEAST, STEP * math.ceil(quantile / STEP)))
+    quantile = np.quantile(counts, QUANTILE, method="inverted_cdf") if len(counts) else LEAST_LENGTH
+    return min(longest, max(LEAST_LENGTH, LENGTH_STEP * math.ceil(quantile / LENGTH_STEP)))
 
 
 def _advice(counts: Callable[[], np.ndarray], length: int, longest: int) -> str:

@@ -17,9 +17,9 @@ from transformers.masking_utils import sdpa_mask
 
 from informin.errors import UsageError
 
-NAME = "informin_views"
+VIEW_ATTENTION = "informin_views"
 PROBE = "informin_probe"
-REPLACEABLE = ("sdpa", "eager", NAME)
+REPLACEABLE = ("sdpa", "eager", VIEW_ATTENTION)
 
 
 def takes_attention_functions(encoder: PreTrainedModel) -> bool:
@@ -98,8 +98,8 @@ def _with_map(module: Any, query, key, value, attention_mask, **kwargs: Any) -> 
     return (maps.to(value.dtype) @ value).transpose(1, 2).contiguous(), maps
 
 
-AttentionInterface.register(NAME, view_attention)
-AttentionMaskInterface.register(NAME, sdpa_mask)
+AttentionInterface.register(VIEW_ATTENTION, view_attention)
+AttentionMaskInterface.register(VIEW_ATTENTION, sdpa_mask)
 
 
 def kept_maps(encoder: nn.Module) -> tuple[Tensor, ...]:
@@ -174,7 +174,7 @@ def prepare_encoder(
             such layers.
     """
     implementation = encoder.config._attn_implementation
-    if rates is None and not map_layers and implementation != NAME:
+    if rates is None and not map_layers and implementation != VIEW_ATTENTION:
         return  # nothing to change, and no earlier trainer changed anything
     what = "attention maps" if map_layers else "a dropout rate per view"
     if not takes_attention_functions(encoder):
@@ -206,4 +206,4 @@ def prepare_encoder(
         attention.keeps_map = number in map_layers
         attention.kept_map = None
         attention.view_rates = None if rates is None else tuple(own if one is None else one for one in rates)
-    encoder.set_attn_implementation(NAME)
+    encoder.set_attn_implementation(VIEW_ATTENTION)

@@ -31,7 +31,7 @@ WHOLE = [(np.arange(len(TARGET)), TARGET)]
 
 @pytest.fixture(autouse=True)
 def exact(monkeypatch):
-    monkeypatch.setattr(table, "TOLERANCE", 1e-6)
+    monkeypatch.setattr(table, "RESIDUAL", 1e-6)
 
 
 def weighted() -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +83,7 @@ def test_token_vectors_are_found_again(monkeypatch, shrinkage):
 
 def test_targets_in_parts_and_rows_in_blocks_change_nothing(monkeypatch):
     expected = fit_table(COUNTS, WHOLE, ALONE, "search")
-    monkeypatch.setattr(table, "ROWS", 7)
+    monkeypatch.setattr(table, "TOKENIZED_ROWS", 7)
     parts = [(rows, TARGET[rows]) for rows in (np.arange(1, len(TARGET), 2), np.arange(0, len(TARGET), 2))]
     np.testing.assert_allclose(fit_table(COUNTS, parts, ALONE, "search"), expected, atol=1e-5)
 
@@ -100,7 +100,7 @@ def test_conjugate_gradients_stop_at_a_column_of_zeros():
 
 
 def test_counts_are_those_of_the_tokens(st_mean, monkeypatch):
-    monkeypatch.setattr(table, "ROWS", 2)
+    monkeypatch.setattr(table, "TOKENIZED_ROWS", 2)
     tokenizer = tokenizer_of(SentenceTransformer(str(st_mean), device="cpu"))
     texts = ["the dog sees the cat", "", *["the " * 100] * 2, "a bird"]
     counts = count_tokens(tokenizer, texts).toarray()
@@ -174,7 +174,7 @@ def test_targets_are_adapted_and_smoothed_within_parts(monkeypatch):
     adapter = LinearAdapter().fit(x)
     ((rows, vectors),) = adapted_parts(adapter, x, smooth=False)
     np.testing.assert_allclose(vectors, adapter.transform(x), atol=1e-6)
-    monkeypatch.setattr(table, "TEXTS", 15)
+    monkeypatch.setattr(table, "SMOOTHED_AT_ONCE", 15)
     parts = list(adapted_parts(adapter, x, smooth=True))
     assert sorted(np.concatenate([rows for rows, _ in parts])) == list(range(40)) and len(parts) == 3
     for rows, vectors in parts:

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.vectors import check_vectors, load_vectors
-from informin.rows import read_rows
+from informin.rows import rows_of
 from tests.conftest import raises_usage
 
 X = np.random.default_rng(0).normal(size=(40, 8))
@@ -56,7 +56,7 @@ def test_every_type_and_order_gives_the_same_rows(tmp_path, kind, order):
     vectors = load_vectors(tmp_path / "x.npy")
     expected = X.astype({"longdouble": "f8"}.get(kind, kind.removeprefix(">")))
     for some in (slice(None), slice(3, 9), slice(35, 99), np.array([5, 2, 39])):
-        rows = read_rows(vectors, some)
+        rows = rows_of(vectors, some)
         assert rows.dtype == expected.dtype and np.array_equal(rows, expected[some])
     adapted = LinearAdapter().fit(vectors).transform(vectors)
     assert adapted.dtype == expected.dtype

@@ -176,7 +176,7 @@ def test_uniformity_in_blocks_of_rows(monkeypatch):
     x = np.random.default_rng(0).normal(size=(50, 4))
     expected = uniformity(x)
     for rows in (7, 25, 49):
-        monkeypatch.setattr(geometry, "ROWS", rows)
+        monkeypatch.setattr(geometry, "ROWS_AT_ONCE", rows)
         assert uniformity(x) == pytest.approx(expected, rel=1e-12)
 
 

@@ -49,7 +49,7 @@ def tokens_of(stored: TokenVectors, place: int) -> slice:
 
 
 def test_one_pass_gives_embeddings_and_hidden_states(model, st_mean, texts, monkeypatch):
-    monkeypatch.setattr(tokens_module, "CHUNK", 40)  # of 150, in random order
+    monkeypatch.setattr(tokens_module, "TEXTS_IN_MEMORY", 40)  # of 150, in random order
     vectors, stored = embed_documents(model, texts, title=None)
     np.testing.assert_allclose(vectors, embed(model, texts, side="document"), atol=1e-6)
     plain = SentenceTransformer(str(st_mean), device="cpu")

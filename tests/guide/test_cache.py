@@ -151,7 +151,7 @@ def test_quantile_matches_all_pairs(guide, cosines):
 
 
 def test_neighborhood_means_match_a_loop(guide, monkeypatch):
-    monkeypatch.setattr(neighbors, "CHUNK", 8)
+    monkeypatch.setattr(neighbors, "AVERAGED_AT_ONCE", 8)
     x = guide.embeddings.astype(np.float64)
     cosines = x @ x.T
     np.fill_diagonal(cosines, -np.inf)

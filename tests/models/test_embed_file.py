@@ -14,7 +14,7 @@ TEXTS = make_sentences(5)
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(embed_file, "CHUNK", 2)
+    monkeypatch.setattr(embed_file, "RECORDED_AT_ONCE", 2)
 
 
 @pytest.fixture

@@ -42,6 +42,7 @@ def packed_batches(monkeypatch):
 @pytest.mark.parametrize("pooling", ["cls", "mean", "lasttoken"])
 def test_embeddings_are_equal(tmp_path, encoder, pooling, threads, packed_batches):
     prompts = dict(prompts={"query": "the ", "document": ""}, default_prompt_name="query")
+    torch.manual_seed(1)  # for the Dense module
     folder = str(save_sentence_transformer(tmp_path / "model", encoder, Dense(32, 8), pooling=pooling, **prompts))
     plain, fast = SentenceTransformer(folder, device="cpu"), speed_up(SentenceTransformer(folder, device="cpu"))
     with cores(threads):
@@ -191,7 +192,7 @@ def test_batches_are_limited_by_texts_and_tokens():
 def test_the_parts_of_a_long_list_are_tokenized_one_after_another(st_mean, monkeypatch):
     fast = load_model(st_mean)
     whole = fast.encode(TEXTS)
-    monkeypatch.setattr(speed, "TEXTS", 7)
+    monkeypatch.setattr(speed, "TOKENIZED_AT_ONCE", 7)
     np.testing.assert_allclose(fast.encode(TEXTS), whole, atol=1e-6)
 
 
@@ -208,7 +209,7 @@ def test_sides_have_their_prompts(tmp_path, bert):
 
 
 def test_progress_counts_texts_and_chunks_keep_the_order(st_mean, monkeypatch):
-    monkeypatch.setattr(embedding, "CHUNK", 7)
+    monkeypatch.setattr(embedding, "TEXTS_PER_CALL", 7)
     model, counts = load_model(st_mean), []
     np.testing.assert_allclose(embed(model, TEXTS, progress=counts.append), model.encode(TEXTS), atol=1e-6)
     assert sum(counts) == len(TEXTS) and max(counts) == 7

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from informin.objectives.attention_mi import FORMS, attention_layers, attention_mi
+from informin.objectives.attention_mi import ATTENTION_MI_FORMS, attention_layers, attention_mi
 from tests.conftest import raises_usage
 from tests.objectives.attention_mi_helpers import make_maps, same_count
 
@@ -54,14 +54,14 @@ class TestClosedForms:
         """Uniform attention has the value 0, and rounding of its logarithms gives no gradient."""
         _, maps2, mask = make_maps(lengths=(6, 6, 6), dropout=0.0)
         maps1 = torch.full_like(maps2, 1 / 6).requires_grad_()
-        for form in FORMS:
+        for form in ATTENTION_MI_FORMS:
             loss, _ = attention_mi(maps1, maps2, mask, form)
             loss.backward()
             assert loss.item() == 0 and not maps1.grad.any()
 
 
 class TestInvariances:
-    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("form", ATTENTION_MI_FORMS)
     def test_invariant_to_scale_power_and_exchange_of_views(self, batch, form):
         maps1, maps2, mask = batch
         ami = partial(attention_mi, mask=mask, form=form)
@@ -118,7 +118,7 @@ class TestInvariances:
 
 
 class TestGradient:
-    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("form", ATTENTION_MI_FORMS)
     def test_finite_differences(self, form):
         """The loss uses float32, so the tolerance is loose; a wrong sign or factor still fails."""
         maps1, maps2, mask = make_maps(lengths=(6, 5, 4))
@@ -133,7 +133,7 @@ class TestGradient:
         expected = sum((m.grad * s).sum() for m, s in zip(maps, steps))
         torch.testing.assert_close(slope, expected, rtol=0.02, atol=1e-5)
 
-    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("form", ATTENTION_MI_FORMS)
     def test_minimizing_raises_the_mutual_information(self, batch, form):
         maps1, maps2, mask = batch
         maps1.requires_grad_()
@@ -156,7 +156,7 @@ class TestSafety:
     def finite(self, maps1, maps2, mask):
         """Return the losses of both forms, after checking that their gradients are finite."""
         losses = {}
-        for form in FORMS:
+        for form in ATTENTION_MI_FORMS:
             pair = [maps.detach().clone().requires_grad_() for maps in (maps1, maps2)]
             loss, positions = attention_mi(*pair, mask, form)
             loss.backward()
@@ -191,7 +191,7 @@ class TestSafety:
         torch.testing.assert_close(attention_mi(maps1, maps2, mask)[0], attention_mi(*dropped, mask)[0])
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("form", ATTENTION_MI_FORMS)
     def test_half_precision_and_autocast_are_computed_in_float32(self, batch, dtype, form):
         maps1, maps2, mask = (maps.to(dtype) for maps in batch)
         loss = partial(attention_mi, mask=mask, form=form)

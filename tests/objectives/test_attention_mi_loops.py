@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from informin.objectives.attention_mi import FORMS, attention_mi
+from informin.objectives.attention_mi import ATTENTION_MI_FORMS, attention_mi
 from tests.objectives.attention_mi_helpers import make_maps, same_count, tiles_of, valid_positions
 
 
@@ -101,7 +101,7 @@ class TestLoops:
 
 
 class TestSampling:
-    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("form", ATTENTION_MI_FORMS)
     def test_sampled_positions_are_valid_and_equal_in_both_views(self, form):
         """The gradient is nonzero at the sampled positions."""
         maps1, maps2, mask = make_maps(lengths=(12, 8), width=12)

@@ -11,7 +11,7 @@ from torch.nn.functional import relu
 from torch.nn.parallel import DistributedDataParallel
 
 from informin.distributed import gather_with_gradient
-from informin.objectives.decorrelation import FORMS, Projector, decorrelation, self_contrast
+from informin.objectives.decorrelation import SELF_CONTRAST_FORMS, Projector, decorrelation, self_contrast
 from tests import forked
 from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient, head_values, model_of, rows
@@ -60,7 +60,7 @@ class TestSelfContrast:
         assert self_contrast(torch.eye(4), torch.eye(4).roll(1, 0)).item() == 0
         assert self_contrast(h, h, "code").item() == pytest.approx(20)
 
-    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("form", SELF_CONTRAST_FORMS)
     def test_minimizing_pushes_the_views_apart(self, views, form):
         """With the opposite sign, it would pull them together."""
         h1, h2 = views[0].clone().requires_grad_(), views[1]
@@ -185,7 +185,7 @@ class TestDecorrelation:
             decorrelation(torch.ones(1, 4), torch.ones(1, 4), WEIGHT)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", SELF_CONTRAST_FORMS)
 def test_gradients_of_the_self_contrast_by_finite_differences(views, form):
     assert_gradient(lambda h1, h2: self_contrast(h1, h2, form), views)
 

@@ -39,10 +39,10 @@ def adapted(roberta, tmp_path_factory) -> tuple[Path, np.ndarray]:
 
 def test_the_file_gives_the_embeddings_of_the_model(adapted):
     """Also after quantization, and it replaces a quantized file of other weights."""
-    (folder, expected), path = adapted, adapted[0] / onnx.MODEL
+    (folder, expected), path = adapted, adapted[0] / onnx.ONNX_FILE
     assert not (folder / onnx.QUANTIZED).exists()
-    assert np.abs(embed(folder, onnx.MODEL) - expected).max() < 1e-5
-    assert np.abs(embed(folder, onnx.MODEL, TEXTS[:1]) - expected[:1]).max() < 1e-5
+    assert np.abs(embed(folder, onnx.ONNX_FILE) - expected).max() < 1e-5
+    assert np.abs(embed(folder, onnx.ONNX_FILE, TEXTS[:1]) - expected[:1]).max() < 1e-5
     for local in (folder.parent, ROOT, Path(onnxruntime.__file__).parents[1]):
         assert str(local).encode() not in path.read_bytes()
     quantized = onnx.quantize_onnx(folder)
@@ -54,9 +54,9 @@ def test_the_file_gives_the_embeddings_of_the_model(adapted):
 
 def test_a_file_with_other_embeddings_is_not_written(adapted, monkeypatch):
     folder, _ = adapted
-    program, before = SimpleNamespace(model_proto=load_onnx(folder / onnx.MODEL)), contents(folder)
+    program, before = SimpleNamespace(model_proto=load_onnx(folder / onnx.ONNX_FILE)), contents(folder)
     monkeypatch.setattr(torch.onnx, "export", lambda *args, **options: program)
-    monkeypatch.setattr(onnx, "TOLERANCE", -1.0)
+    monkeypatch.setattr(onnx, "ONNX_TOLERANCE", -1.0)
     with pytest.raises(SaveError):
         onnx.export_onnx(folder)
     assert contents(folder) == before

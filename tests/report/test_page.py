@@ -10,7 +10,7 @@ from informin.evaluation.table import Row, Table
 from informin.records import RunRecord
 from informin.report.html import tables_html, values_html
 from informin.report.neighbors import changed
-from informin.report.page import facts, score_tables, write_fit_report, write_training_report
+from informin.report.page import facts, tables_of_record, write_fit_report, write_training_report
 from informin.report.plot import plots
 
 SCRIPT = "<script>alert(1)</script>"
@@ -120,12 +120,12 @@ def test_weights_of_the_best_step_are_named_only_if_they_were_kept():
 
 
 def test_scores_are_those_of_the_kept_step():
-    (table,) = score_tables(RECORD)
+    (table,) = tables_of_record(RECORD)
     cells = {row.label: [row.cell(column) for column in table.columns] for row in table.rows}
     assert cells["pairs.tsv, Spearman x 100"] == ["40.00", "45.00", "+5.00"]
     assert cells["pairs.tsv, alignment"] == ["-", "0.200", "-"]
     assert cells["mine"] == ["-", "0.25", "-"]
-    assert score_tables(replace(RECORD, history=[])) == []
+    assert tables_of_record(replace(RECORD, history=[])) == []
 
 
 def test_plots_have_finite_numbers_in_their_box():

@@ -103,8 +103,8 @@ def test_no_texts(st_mean):
 def test_large_indexes_give_the_same_hits(built, monkeypatch, by, k):
     expected = built.search(QUERIES, k)
     monkeypatch.setattr(vectors_module, "COMPARED", 0)
-    monkeypatch.setattr(vectors_module, "DEPTH", 60)
-    monkeypatch.setattr(vectors_module, "DIRECTIONS", 12)
+    monkeypatch.setattr(vectors_module, "MOST_CANDIDATES", 60)
+    monkeypatch.setattr(vectors_module, "LEADING_DIRECTIONS", 12)
     monkeypatch.setattr(vectors_module, "BLOCK", 64)
     if by != "leading directions":
         monkeypatch.setattr(vectors_module, "IN_MEMORY", 0)
@@ -120,7 +120,7 @@ def test_large_indexes_give_the_same_hits(built, monkeypatch, by, k):
 
 
 def test_leading_directions_choose_few_candidates(built, monkeypatch):
-    for name, value in {"COMPARED": 0, "DEPTH": 30, "DIRECTIONS": 12}.items():
+    for name, value in {"COMPARED": 0, "MOST_CANDIDATES": 30, "LEADING_DIRECTIONS": 12}.items():
         monkeypatch.setattr(vectors_module, name, value)
     compared = vectors_module.Vectors(built.documents)
     assert compared.leading.shape == (150, 12)

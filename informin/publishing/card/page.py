@@ -26,7 +26,7 @@ TAGS = ["sentence-transformers", "sentence-similarity", "feature-extraction"]
 # Task type, metric type and metric name.
 STS = ("semantic-similarity", "spearman_cosine", "Spearman x 100")
 TRANSFER = ("text-classification", "accuracy", "Accuracy x 100")
-TASKS = {**dict.fromkeys(STS_TASKS, STS), **dict.fromkeys(TRANSFER_TASKS, TRANSFER)}
+TITLES_OF_TASKS = {**dict.fromkeys(STS_TASKS, STS), **dict.fromkeys(TRANSFER_TASKS, TRANSFER)}
 SAMPLE_TYPES = {"labels": "Clustering", "retrieval": "Retrieval"}
 CARD = "README.md"
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -62,9 +62,9 @@ def eval_results(results: Results) -> list[EvalResult]:
     scored = []
     for name, entry in results.tasks.items():
         data: dict[str, Any] = {"dataset_type": name, "dataset_name": name}
-        if name in TASKS and entry["score"] is not None:
+        if name in TITLES_OF_TASKS and entry["score"] is not None:
             data |= {"dataset_type": HUB_DATA, "dataset_config": name, "dataset_split": "test"}
-            scored.append(_result(TASKS[name], entry["score"], data))
+            scored.append(_result(TITLES_OF_TASKS[name], entry["score"], data))
         for key, measure in KINDS[entry["kind"]].items() if entry.get("measures") else ():
             scored.append(_result((SAMPLE_TYPES[entry["kind"]], key, measure.title), entry["measures"][key], data))
     return scored

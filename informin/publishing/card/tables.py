@@ -27,7 +27,7 @@ ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 BEFORE = "before training"
 AFTER = "this model"
 GROUP_TITLES = {"sts": "STS", "transfer": "transfer"}
-STSB_DEV = MEASURES["stsb_dev"]
+STSB_DEV_MEASURE = MEASURES["stsb_dev"]
 SECTION = "[Changes to the embeddings](#changes-to-the-embeddings)"
 
 
@@ -116,7 +116,7 @@ def worse_after_training(record: RunRecord, results: AddedResults) -> Iterator[s
                     f"Without this training, the source model has a higher {escape(score)} ({pooling_name(pooler)}): "
                     f"{theirs:.2f} instead of {ours:.2f}."
                 )
-    scored = STSB_DEV.title in [data["name"] for data in record.development_sets]
+    scored = STSB_DEV_MEASURE.title in [data["name"] for data in record.development_sets]
     yield from worse_by_drift(record.drift, "Training", scored)
 
 
@@ -132,7 +132,7 @@ def worse_by_drift(drift: Mapping | None, subject: str, scored: bool = False) ->
         return
     if not scored:
         old, new = (drift[side].get("stsb_dev") for side in ("old", "new"))
-        yield from _lower(f"Spearman x 100 on {STSB_DEV.title}", STSB_DEV, old, new)
+        yield from _lower(f"Spearman x 100 on {STSB_DEV_MEASURE.title}", STSB_DEV_MEASURE, old, new)
     for warning in drift["warnings"]:
         if not warning.startswith((CHANGED, FORGOT)):
             yield f"{subject} {escape(warning.partition(':')[0].rstrip('.'))}: see {SECTION}."
@@ -151,11 +151,11 @@ def _scores(base: Results, model: Results) -> Iterator[tuple[str, float | None, 
         if None not in averages:
             yield f"{GROUP_TITLES[group]} average", *averages
         else:
-            yield from ((f"score on {task}", _score(base, task), _score(model, task)) for task in tasks)
+            yield from ((f"score on {task}", _score_of(base, task), _score_of(model, task)) for task in tasks)
     for name, entry in model.samples().items():
         title = next(iter(KINDS[entry["kind"]].values())).title
-        yield f"{title} on {name}", _score(base, name), _score(model, name)
+        yield f"{title} on {name}", _score_of(base, name), _score_of(model, name)
 
 
-def _score(results: Results, task: str) -> float | None:
+def _score_of(results: Results, task: str) -> float | None:
     return results.tasks.get(task, {}).get("score")
