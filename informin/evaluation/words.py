@@ -56,7 +56,17 @@ DOTLESS_I = "\N{LATIN SMALL LETTER DOTLESS I}"
 WORD_BREAK = "\u200b"  # zero-width space
 MORE_STOP_WORDS = {"english": ("i", "eg", "ie")}  # one letter, and initials, which bm25s leaves out
 CONSONANTS = frozenset("bcdfghjklmnpqrstvwxz")
-logging.getLogger("bm25s").setLevel(logging.WARNING)
+
+
+def quiet_bm25s():
+    """Import bm25s, whose logger prints debug messages from then on, and quiet it.
+
+    It is not imported at the top: where jax is installed, it takes most of a GPU's memory.
+    """
+    import bm25s
+
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return bm25s
 
 
 def language_name(language: str) -> str:
@@ -106,9 +116,7 @@ class Words:
         """
         if not texts:
             raise UsageError("An index needs at least one text")
-        import bm25s  # not at the top: where jax is installed, it takes most of a GPU's memory
-
-        words = cls(bm25s.BM25(), language_name(language))
+        words = cls(quiet_bm25s().BM25(), language_name(language))
         number_of: dict[str, int] = {}
         numbers = [[number_of.setdefault(word, len(number_of)) for word in found] for found in words.split(texts)]
         words.bm25.index((numbers, number_of), create_empty_token=False, show_progress=False)
@@ -117,9 +125,7 @@ class Words:
     @classmethod
     def load(cls, folder: str | Path, language: str) -> "Words":
         """Open the weights that `save` wrote, memory-mapped."""
-        import bm25s
-
-        return cls(bm25s.BM25.load(folder, mmap=True), language)
+        return cls(quiet_bm25s().BM25.load(folder, mmap=True), language)
 
     def save(self, folder: str | Path) -> None:
         """Write the weights to a folder."""
