@@ -247,7 +247,10 @@ def parse(argv: Sequence[str], options: dict[str, Any] | None = None) -> Given:
     parser.set_file(dict(options or {}), "options")
     first = program.Parser(add_help=False)
     first.add_argument("--recipe")
+    first.add_argument("--backend", choices=("auto", "native", "st"))  # of version 0.3
     found, rest = first.parse_known_args(argv)
+    if found.backend:
+        logging.getLogger(__name__).warning("`backend` has no effect: every encoder is trained alike.")
     if found.recipe:
         parser.set_file(recipe_options(found.recipe), found.recipe)
     try:

@@ -134,3 +134,13 @@ def test_exit_code_of_the_script(command):
     run = forked.run(forked.script("run_unsup.py", command(train_file="nowhere.txt"), env=ENVIRONMENT))
     assert run.returncode == 2 and "Traceback" not in run.stderr
     assert "error: --train_file" in run.stderr and "nowhere.txt" in run.stderr
+
+
+def test_options_of_the_last_version_are_accepted():
+    """`backend` chose what all encoders now share."""
+    from informin.cli.train import parse
+
+    given = parse(["--model_name", "m", "--output_dir", "o", "--backend", "st"])
+    assert given.model_name == "m" and not hasattr(given.args, "backend")
+    with pytest.raises(SystemExit):
+        parse(["--model_name", "m", "--backend", "other"])
