@@ -1,1 +1,0 @@
-"""Scores of sentence embeddings, from an encode() function. Does not import models."""

@@ -1,1 +1,0 @@
-"""Encoders: architectures, loading, sentences to embeddings."""

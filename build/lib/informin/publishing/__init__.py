@@ -1,1 +1,0 @@
-"""The exported folder, its model card, what may be pushed, and the Hub."""

@@ -1,1 +1,0 @@
-"""Options, sentences, checkpoints and signals of a run."""
