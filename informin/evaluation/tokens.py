@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Selected in experiments/second_look.py.
 CANDIDATES = 50  # texts that are reordered
-TOKEN_WEIGHT = 0.25  # of the token score, as a z-score among all texts
+TOKEN_WEIGHT = 0.25  # of the token score, as a z-score over all texts
 TREND = 0.5  # fraction of the trend with the length that is removed: relevant texts are often longer, too
 DIRECTIONS = 64
 BYTES = DIRECTIONS + 4  # of a token, with its id
@@ -168,7 +168,7 @@ class TokenVectors:
         """Return the token scores (P,) of P texts, and what they add to the scores of the index (P,).
 
         The maximum over tokens grows with the length of a text. So half of the trend with the logarithm of the length
-        is removed, and the rest is a z-score among all texts, as the two other parts of the index's score. Trend, mean
+        is removed, and the rest is a z-score over all texts, as the two other parts of the index's score. Trend, mean
         and standard deviation are those of `BACKGROUND` texts at equal distances.
 
         Args:
