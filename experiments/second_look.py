@@ -22,6 +22,7 @@ from sentence_transformers.util import maxsim
 
 from experiments.tables import markdown
 from informin.evaluation.collections import Collection, load_collection
+from informin.evaluation.token_vectors import encode_with_tokens
 from informin.evaluation.tokens import (
     CANDIDATES,
     DIRECTIONS,
@@ -35,7 +36,6 @@ from informin.evaluation.tokens import (
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.files import last_name
 from informin.models.opening import load_model
-from informin.models.token_vectors import encode_with_tokens
 
 MOST = 100  # candidates that are scored for `--settings`
 FUSION = 60  # the constant of reciprocal rank fusion

@@ -17,10 +17,10 @@ from sentence_transformers.models import Normalize, Pooling, Transformer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from informin.models.cpu_parts import run_in_threads
 from informin.models.graphs import TOKENS, GraphedEncoder
 from informin.models.packing import BF16_ROWS, Packed, can_pack, pack, packed_attention_of
 from informin.models.positions import padding_index_of
+from informin.threads import run_in_threads
 from informin.views.attention import kept_maps, set_dropout
 from informin.views.stacking import to_device
 

@@ -19,7 +19,7 @@ import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
@@ -36,7 +36,6 @@ from informin.models.dropouts import own_dropouts
 from informin.models.lora import merged
 from informin.models.opening import load_model
 from informin.models.pooling import NAMES
-from informin.models.trained import NATIVE, TrainedModel
 from informin.outputs import new_files, new_folder
 from informin.publishing.card import write_card
 from informin.publishing.origin import remove_origins
@@ -47,11 +46,14 @@ from informin.publishing.published import (
     raise_if_weights_not_finite,
 )
 from informin.records import FitRecord, RunRecord
-from modeling_informin import HEAD_FILE, has_pooler, sentence_transformers_files
+from modeling_informin import CLASSES, HEAD_FILE, has_pooler, sentence_transformers_files
+
+if TYPE_CHECKING:
+    from informin.training.model import TrainedModel
 
 WEIGHT_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, *ADAPTER_WEIGHTS)  # in the root of a folder
-CLASSES = {"bert": "BertForInforMinCL", "roberta": "RobertaForInforMinCL"}  # for AutoModel with trust_remote_code
+FOR_AUTO_MODEL = ("bert", "roberta")  # with trust_remote_code; values of `model_type`
 PLAIN_MODULES = ["Transformer", "Pooling"]
 EXPORTED_MODULES = (
     PLAIN_MODULES,
@@ -64,7 +66,7 @@ USUAL = ("transformer_task", "modality_config", "module_output_name", "max_seq_l
 
 
 def export_folder(
-    trained: TrainedModel,
+    trained: "TrainedModel",
     folder: str | Path,
     record: RunRecord | None = None,
     dtype: str = "float32",
@@ -85,8 +87,8 @@ def export_folder(
         UsageError: A weight is NaN or infinite in this data type, or a file in the folder is a link.
     """
     head = getattr(module or trained.module, "mlp", None)
-    lora = trained.module.config.informin.get("lora")
-    with trained.finished(module) as model, merged(model) if merge and lora else nullcontext():
+    model = trained.finished(module)
+    with merged(model) if merge and trained.has_lora else nullcontext():
         _write_model(model, Path(folder), record, dtype, None if head is None else head.state_dict())
 
 
@@ -220,12 +222,12 @@ def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | No
     for path in folder.glob("*_Normalize/config.json"):  # older versions have no settings there
         path.unlink()
         path.parent.rmdir()
-    if config["model_type"] in NATIVE:
+    if config["model_type"] in CLASSES:
         config |= own_dropouts(config.get("informin"))  # the encoder's own, not those of training
         config["informin"] = settings
-        if kind := CLASSES.get(config["model_type"]):
+        if config["model_type"] in FOR_AUTO_MODEL:
             shutil.copyfile(modeling_informin.__file__, folder / "modeling_informin.py")
-            config["auto_map"] = {"AutoModel": f"modeling_informin.{kind}"}
+            config["auto_map"] = {"AutoModel": f"modeling_informin.{CLASSES[config['model_type']].__name__}"}
         write_json(folder / "config.json", dict(sorted(config.items())), indent=2)
     if head:
         (folder / HEAD_FILE).parent.mkdir()

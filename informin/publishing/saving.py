@@ -1,6 +1,6 @@
 """The facts about a run, its checkpoints, and the export of its model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from informin.errors import SaveError, error_line
 from informin.files import set_usual_modes
 from informin.models.checksums import forget_truncation
-from informin.models.trained import TrainedModel
 from informin.publishing.export import export_folder
 from informin.publishing.origin import license_of
+from informin.training.model import TrainedModel
+from informin.training.modules import save_wrapper
 from informin.training.record import describe_sentences, training_record
 from informin.training.sentences import Sentences
 
@@ -37,17 +38,22 @@ def run_facts(trained: TrainedModel, sentences: Sentences | None, provenance: Ma
     return facts
 
 
-def write_model(trainer: Any, folder: str | Path, usual: Callable[[], None], module: nn.Module | None = None) -> None:
+def write_model(
+    trainer: Any, folder: str, state: dict[str, Any] | None = None, module: nn.Module | None = None
+) -> None:
     """Write the model, its tokenizer and training.json to the folder of a checkpoint.
 
     Args:
         trainer: The trainer.
         folder: Folder to write.
-        usual: What Trainer does.
-        module: Module with whole weights, if they are sharded.
+        state: Whole weights by name, if they are sharded.
+        module: Module with these weights, if FSDP shards them.
     """
     forget_truncation(trainer.trained.tokenizer)
-    trainer.trained.save(folder, usual, module)
+    if trainer.trained.is_native:
+        trainer._save(folder, state)
+    else:
+        save_wrapper(trainer.trained, folder, module)
     # A pickle of the options, which contains local paths and is not used.
     Path(folder, TRAINING_ARGS_NAME).unlink(missing_ok=True)
     training_record(trainer).save(folder)
