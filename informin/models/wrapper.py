@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Transformer
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutput
@@ -72,12 +73,16 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
         return self.training_outputs(packed, input_ids, attention_mask, views)
 
     def activation_checkpointing_enable(self, **options: Any) -> None:
-        """Recompute the activations of the transformer's layers in the backward pass; see transformers' method."""
-        self.st.gradient_checkpointing_enable(**options)
-        if self.config.informin.get("lora"):  # the frozen embeddings give the first layer an input without gradient
-            self.st[0].auto_model.enable_input_require_grads()
+        """Recompute the activations of the layers in the backward pass; see the method of transformers."""
+        for module in self.st:
+            if isinstance(module, Transformer):
+                module.auto_model.activation_checkpointing_enable(**options)
 
-    gradient_checkpointing_enable = activation_checkpointing_enable
+    def gradient_checkpointing_enable(self, **options: Any) -> None:
+        """Do the same; older versions of transformers call this method."""
+        for module in self.st:
+            if isinstance(module, Transformer):
+                module.auto_model.gradient_checkpointing_enable(**options)
 
 
 class GivenStates(nn.Module):

@@ -229,8 +229,8 @@ def open_to_train(
     """
     set_seed(args.seed)  # of weights that are newly initialized
     if isinstance(model, InforMinMixin):
-        st = opened_around(model, tokenizer)
-        return TrainedModel(st, args, is_native=True, tokenizer=tokenizer, given=with_same_weights(model))
+        given = with_same_weights(model)
+        return TrainedModel(opened_around(given, tokenizer), args, is_native=True, tokenizer=tokenizer, given=given)
     if isinstance(model, SentenceTransformer):
         check_one_route(model)
         st = load_model(with_same_weights(model, are_frozen=args.lora_r is not None))
