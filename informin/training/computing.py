@@ -37,7 +37,7 @@ def how_to_compute(
         reads_maps="maps" in needs,
         bf16=args.device.type == "cpu" and args.mixed_precision == "bf16",
         prompt_tokens=prompt_tokens,
-        graph_length=length if packed and _takes_graphs(st, args) else None,
+        graph_length=length if _takes_graphs(st, args) else None,
         dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.mixed_precision),
     )
 
@@ -55,18 +55,21 @@ def _packs(st: SentenceTransformer, args: Any, needs: dict[str, str]) -> bool:
 
 def _what_needs_padding(st: SentenceTransformer, args: Any, needs: dict[str, str]) -> str | None:
     """Return the first thing that requires padded batches; None if there is none."""
-    reasons = {
-        "`view_dropout`": "rates" in needs,
-        "attention maps": "maps" in needs,
-        "`gradient_checkpointing`": args.gradient_checkpointing,
-        "`torch_compile`": args.torch_compile,
-        "`neftune_noise_alpha`": args.neftune_noise_alpha is not None,  # scaled by the padded length of the batch
-        **dict.fromkeys(sharded_by(args), True),
-    }
-    found = [reason for reason, holds in reasons.items() if holds]
+    reasons = {"`view_dropout`": "rates" in needs, "attention maps": "maps" in needs}
+    found = [reason for reason, holds in reasons.items() if holds] + _what_needs_its_own_forward(args)
     if not found and not reads_packed_rows(st):
         return "a model whose modules need padded batches"
     return found[0] if found else None
+
+
+def _what_needs_its_own_forward(args: Any) -> list[str]:
+    """Return what requires the usual forward pass of the encoder: neither packed nor as a CUDA graph."""
+    reasons = {
+        "`gradient_checkpointing`": args.gradient_checkpointing,
+        "`torch_compile`": args.torch_compile,
+        "`neftune_noise_alpha`": args.neftune_noise_alpha is not None,  # scaled by the padded length of the batch
+    }
+    return [reason for reason, holds in reasons.items() if holds] + sharded_by(args)
 
 
 def sharded_by(args: Any) -> list[str]:
@@ -92,5 +95,6 @@ def _takes_graphs(st: SentenceTransformer, args: Any) -> bool:
     reduced while they are computed.
     """
     allowed = args.device.type == "cuda" and args.world_size == 1 and not args.gradient_cache_chunk_size
-    hooks = any(module._forward_hooks or module._forward_pre_hooks for module in st[0].auto_model.modules())
-    return args.cuda_graphs and allowed and not hooks
+    if not (args.cuda_graphs and allowed) or _what_needs_its_own_forward(args) or not reads_packed_rows(st):
+        return False
+    return not any(module._forward_hooks or module._forward_pre_hooks for module in st[0].auto_model.modules())
