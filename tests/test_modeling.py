@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 from informin.objectives import Contrast, MaskedLM
 from informin.objectives.objective import as_preset
 from informin.objectives.presets import Encoder
-from informin.publishing.export import export_folder
+from informin.publishing.saving import export_folder
 from informin.training.active_objective import activate
 from informin.training.model import TrainedModel, open_to_train
 from informin.training.options import InforMinTrainingArguments

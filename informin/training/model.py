@@ -12,12 +12,12 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from informin.models.checksums import settings_sha256, weights_sha256
 from informin.models.embedding import width_of
 from informin.models.forward import Forward
-from informin.models.lora import without_lora
 from informin.models.opening import load_model, source_of
 from informin.models.speed import speed_up
 from informin.models.wrapper import WrapperConfig
 from informin.training.active_objective import ActiveObjective
 from informin.training.computing import how_to_compute
+from informin.training.lora import without_lora
 from informin.training.model_checks import check_dropout, check_embeddings, check_needs, freeze_unused, naming
 from informin.training.modules import build_native, build_wrapper
 from informin.training.sources import (
