@@ -93,7 +93,9 @@ class InforMinTrainer(Trainer):
     Four private methods of Trainer are overridden, each with the reason in its docstring.
 
     Args:
-        model: Encoder to train: a Hub id, a folder, or a SentenceTransformer. Its heads are newly initialized.
+        model: Encoder to train: a Hub id, a folder, a SentenceTransformer, a BertForInforMinCL or a
+            RobertaForInforMinCL. Of an object, a copy with the same weights is trained, so that it stays as it was in
+            all else. Heads are newly initialized.
         args: Training arguments. The trainer uses a copy if it has to fill in the paper's values, the output folder or
             the metric, and otherwise this object.
         train_dataset: Sentences (a list or another iterable, a data set with a column of sentences, a `DatasetDict`, a
@@ -185,13 +187,12 @@ class InforMinTrainer(Trainer):
         preset = as_preset(args.objective if objective is None else objective)
         self.objective = activate(preset, encoder, args.view if view is None else view, args.view_dropout)
         self.terms = self.objective.terms
-        self._prompt = trained.default_prompt if args.prompt is None else args.prompt
         self._stack_views = StackedViews(
             trained.tokenizer,
             masking=self.objective.masking,
             view=self.objective.view,
             single=self.objective.encodes_once,
-            tokens=SentenceTokens(trained.tokenizer, self._prompt, trained.length),
+            tokens=SentenceTokens(trained.tokenizer, trained.prompt, trained.length),
         )
         args = with_paper_values(args, preset, encoder, trained.name)
         return self.objective.with_unused_parameters(args)
@@ -202,11 +203,11 @@ class InforMinTrainer(Trainer):
         wanted = preset.max_seq_length if args.max_seq_length is None else args.max_seq_length
         with first_of_machine_first(args):
             rows, self.sentences, self.max_seq_length = training_rows(
-                train_dataset, trained.tokenizer, args, self._prompt, trained.length, wanted, text_column
+                train_dataset, trained.tokenizer, args, trained.prompt, trained.length, wanted, text_column
             )
         trained.module.config.informin["max_seq_length"] = self.max_seq_length  # may depend on the sentences
         check_sentences(rows, args, self.terms)
-        data = add_guide(trained, args, self.terms, rows, self.sentences, self.max_seq_length, self._prompt)
+        data = add_guide(trained, args, self.terms, rows, self.sentences, self.max_seq_length, trained.prompt)
         self._add_general = data.general
         return data.rows
 

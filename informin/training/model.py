@@ -44,6 +44,8 @@ class TrainedModel:
         has_lora: Whether low-rank matrices are trained.
         given: An object of such a class to train; None to load one.
         trusts_code: Whether code from the model's repository may run.
+        default_prompt: The prompt that the model stores for every text.
+        prompt: The prompt of training.
         tokenizer: Tokenizer of the training sentences.
         config: Configuration with `model_type` and `hidden_size`.
         module: The module in training, after `build`. Its `config.informin` has the settings of the run, and its
@@ -67,6 +69,7 @@ class TrainedModel:
         self.module: Any = None
         self.before: SentenceTransformer | None = None
         self.default_prompt = st.prompts.get(st.default_prompt_name or "") or ""
+        self.prompt = self.default_prompt if args.prompt is None else args.prompt
         self._checksums = {"weights_sha256": weights_sha256(st), "settings_sha256": settings_sha256(st)}
         self.config: Any = st[0].config if is_native else self._wrapper_config()
 
@@ -132,23 +135,16 @@ class TrainedModel:
         """
         by_default = objective.preset.projection_head == "mlp" and not self.is_static
         has_head = by_default if args.projection_head == "auto" else args.projection_head == "mlp"
-        training = self.default_prompt if args.prompt is None else args.prompt
-        exported = training if args.export_prompt else self.default_prompt
+        exported = self.prompt if args.export_prompt else self.default_prompt
         settings = objective.options()
         settings["max_seq_length"] = args.max_seq_length or objective.preset.max_seq_length
         settings["projection_head"] = "mlp" if has_head else "none"
         settings["lm_head"] = "lm_head" in objective.needs(args)
         if exported:
             settings["prompt"] = exported
-        if training != exported:
-            settings["training_prompt"] = training
+        if self.prompt != exported:
+            settings["training_prompt"] = self.prompt
         return settings
-
-    @property
-    def prompt(self) -> str:
-        """The prompt of training."""
-        settings = self.module.config.informin
-        return settings.get("training_prompt", settings.get("prompt", ""))
 
     def _prompt_tokens(self) -> int:
         """Return the number of tokens of the prompt, without a special token at its end, if the pooling skips them."""
