@@ -30,7 +30,6 @@ from informin.distributed import (
 from informin.errors import UsageError, counted
 from informin.evaluation.development import Development, as_development
 from informin.files import damage
-from informin.models.cpu_parts import one_thread
 from informin.models.embedding import count_truncated, encode, note_truncated
 from informin.objectives.objective import Objective, as_preset
 from informin.objectives.presets import Encoder
@@ -42,6 +41,7 @@ from informin.publishing.saving import export_model, run_facts, write_model
 from informin.records import RunRecord
 from informin.report.page import write_training_report
 from informin.texts import as_texts
+from informin.threads import one_thread
 from informin.training.active_objective import ActiveObjective, activate
 from informin.training.callbacks import (
     AfterStep,

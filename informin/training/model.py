@@ -14,7 +14,6 @@ from informin.models.embedding import width_of
 from informin.models.forward import Forward
 from informin.models.opening import load_model, source_of
 from informin.models.speed import speed_up
-from informin.models.wrapper import WrapperConfig
 from informin.training.active_objective import ActiveObjective
 from informin.training.computing import how_to_compute
 from informin.training.lora import without_lora
@@ -29,6 +28,7 @@ from informin.training.sources import (
     training_tokenizer,
     with_same_weights,
 )
+from informin.training.wrapper import WrapperConfig
 from informin.views.attention import prepare_encoder
 from modeling_informin import InforMinMixin, with_default_prompt
 

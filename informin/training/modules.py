@@ -16,9 +16,9 @@ from informin.errors import UsageError, counted
 from informin.models.dropouts import DROPOUTS, own_dropouts
 from informin.models.opening import SAFE, load_model
 from informin.models.pooling import NAMES
-from informin.models.wrapper import LanguageModelHead, SentenceTransformerForInforMinCL
 from informin.training.active_objective import ActiveObjective
 from informin.training.lora import add_lora
+from informin.training.wrapper import LanguageModelHead, SentenceTransformerForInforMinCL
 from informin.views.attention import set_dropout
 from modeling_informin import CLASSES, SOURCE_SETTINGS, ProjectionHead
 
