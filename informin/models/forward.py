@@ -106,6 +106,13 @@ def reads_packed_rows(st: SentenceTransformer) -> bool:
     )
 
 
+def with_encoder(transformer: Any, encoder: nn.Module) -> Any:
+    """Return a Transformer module with the settings of another one and its own encoder."""
+    view = copy.copy(transformer)
+    view._modules = transformer._modules | {"model": encoder}
+    return view
+
+
 class Forward:
     """Computes embeddings, hidden states of predicted tokens, and attention maps; a Normalize at the end is left out.
 
@@ -233,9 +240,7 @@ class Forward:
         if batch is None:  # not in a step
             batch = self._batch_of(ids.cpu(), mask.cpu(), None, len(ids))
         transformer, *others = self.modules
-        other: Any = copy.copy(transformer)
-        other._modules = transformer._modules | {"model": encoder}
-        results = self._results(batch, [other, *others])
+        results = self._results(batch, [with_encoder(transformer, encoder), *others])
         return torch.cat([result[0] for result in results])[batch.back]
 
     def copy_encoder(self, dropout: float) -> nn.Module:

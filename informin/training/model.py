@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 
 from informin.models.checksums import settings_sha256, weights_sha256
 from informin.models.embedding import width_of
-from informin.models.forward import Forward
+from informin.models.forward import Forward, with_encoder
 from informin.models.opening import load_model, source_of
 from informin.models.speed import speed_up
 from informin.training.active_objective import ActiveObjective
@@ -113,7 +113,7 @@ class TrainedModel:
         needs = objective.needs(args)
         check_needs(needs, args, self.is_static)
         if args.measure_drift and not self.is_stored and not self.has_lora:
-            self.before = load_model(copy.deepcopy(self.st)).eval().float()
+            self.before = copy.deepcopy(self.st).float()
         create = build_native if self.is_native else build_wrapper
         self.module = create(self, args, objective, self._settings(args, objective))
         if not self.is_static:
@@ -167,10 +167,8 @@ class TrainedModel:
             return self.st
         if not self.is_native:
             return module.st
-        transformer: Any = copy.copy(self.st[0])
-        transformer._modules = transformer._modules | {"model": module.base_model}
         view: Any = copy.copy(self.st)
-        view._modules = view._modules | {"0": transformer}
+        view._modules = view._modules | {"0": with_encoder(self.st[0], module.base_model)}
         return speed_up(view)
 
     def finished(self, module: Any = None) -> SentenceTransformer:
