@@ -264,13 +264,21 @@ class InforMinTrainer(Trainer):
 
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
         """Return the weighted sum of the terms, computed in one forward pass over the stacked views."""
+        reads_maps = next((term for term in self.terms if term.reads_maps), None)
         outputs = model(
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
             lm_labels=inputs.get("lm_labels"),
+            output_attentions=reads_maps is not None,
             views={"sentence_ids": inputs["sentence_ids"], "gather": gather_with_gradient},
             packed=inputs.get("packed"),
         )
+        if reads_maps and not outputs.attentions:
+            raise UsageError(
+                "needs attention maps, but the model returned none",
+                option=reads_maps.option_name("weight"),
+                fix="Use an encoder that returns attention maps in training, such as BERT.",
+            )
         views = two_views(outputs, inputs, self._stack_views.views)
         weighted: dict[str, Tensor] = {}
         self._step_values = {}

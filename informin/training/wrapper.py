@@ -66,6 +66,7 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
         input_ids: Tensor,
         attention_mask: Tensor,
         lm_labels: Tensor | None = None,
+        output_attentions: bool = False,
         views: dict[str, Any] | None = None,
         packed: Any = None,
     ) -> InforMinOutput:
