@@ -13,7 +13,8 @@ from trainer_informin import InforMinTrainer
 HAS_GPU = torch.cuda.is_available()
 DEVICE, PRECISIONS = ("cuda", ["bf16", "fp16"]) if HAS_GPU else ("cpu", ["bf16"])
 ON_GPU = pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
-QUEUE_OF = {"simcse": dict(queue_size=16, warmup_steps=0), "micse": dict(queue_size=16)}  # encoded by graphs, too
+QUEUE = dict(queue_size=16, momentum_dropout=0.0)  # whose encoder is replayed, too
+QUEUE_OF = {"simcse": QUEUE, "micse": QUEUE}
 STILL = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
