@@ -31,6 +31,7 @@ from informin.evaluation.tokens import (
     Tokens,
     TokenVectors,
     length_corrected_z_scores,
+    without_context,
 )
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.files import last_name
@@ -214,16 +215,6 @@ def reciprocal_ranks(scores: np.ndarray) -> np.ndarray:
     return 1 / (FUSION + 1 + np.argsort(best(scores), axis=1))
 
 
-def without_context(tokens: TokenVectors, asked: list[Tokens]) -> list[Tokens]:
-    """Return queries whose tokens have the mean vector of the same token in the texts; unknown tokens are left out."""
-    size = len(tokens.frequencies)
-    sums = np.zeros((size, tokens.rows.shape[1]), np.float32)
-    np.add.at(sums, tokens.ids, unit(tokens.rows.astype(np.float32)))
-    means, known = unit(sums), tokens.frequencies > 0
-    kept = [ids[known[np.minimum(ids, size - 1)] & (ids < size)] for ids, _ in asked]
-    return [(ids, means[ids]) for ids in kept]
-
-
 def by_maxsim(cell: Cell, tokens: TokenVectors, asked: list[Tokens]) -> np.ndarray:
     """Return the candidates (Q, CANDIDATES) ordered by `maxsim` of sentence-transformers alone."""
     rankings = []
@@ -240,7 +231,8 @@ def rows_of(cell: Cell) -> dict[str, np.ndarray]:
     tokens = cell.stored()
     asked = cell.asked(tokens)
     cosines = Cosines(cell, tokens, asked)
-    table = Cosines(cell, tokens, without_context(tokens, asked))
+    means = tokens.means()
+    table = Cosines(cell, tokens, [without_context(ids, means) for ids, _ in asked])
     rows: dict[str, np.ndarray] = {
         "vectors": best(cell.vectors),
         "the index": cell.first,

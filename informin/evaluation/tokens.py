@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import csc_array
 from tqdm import tqdm
 
 from informin.errors import UsageError
@@ -33,6 +34,7 @@ DIRECTIONS = 64
 BYTES = DIRECTIONS + 4  # of a token, with its id
 BACKGROUND = 100  # texts that stand for all texts
 TEXTS_IN_MEMORY = 512  # texts whose token vectors are in memory at once; the first ones are the sample
+AVERAGED = 2**18  # tokens whose vectors are averaged at once
 LEAST_DEVIATION = 1e-6  # below, a deviation is rounding
 
 Tokens = tuple[np.ndarray, np.ndarray]  # ids (n,) and projected unit vectors (n, k) of the tokens of a query
@@ -90,6 +92,18 @@ def embed_queries(
 
     vectors, tokens = encode_with_tokens(model, queries, "query", prompt, batch_size)
     return vectors, [(ids, projection.apply(states)) for ids, states in tokens]
+
+
+def without_context(ids: np.ndarray, means: np.ndarray) -> Tokens:
+    """Return the tokens of a query that the texts of an index have, each with its mean vector in them.
+
+    Args:
+        ids: (n,) ids of the query's tokens.
+        means: What `TokenVectors.means` returns.
+    """
+    ids = ids[ids < len(means)]
+    ids = ids[means[ids].any(1)]
+    return ids, means[ids].astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -163,6 +177,15 @@ class TokenVectors:
         known = ids < len(self.frequencies)
         frequencies = np.where(known, self.frequencies[np.where(known, ids, 0)], 0)
         return np.log((len(self) + 1) / (frequencies + 1)) ** 2
+
+    def means(self) -> np.ndarray:
+        """Return the mean (V, k) float16 of each token's vectors, with unit length; zeros for tokens without any."""
+        sums = np.zeros((len(self.frequencies), self.rows.shape[1]), np.float32)
+        for start in range(0, len(self.ids), AVERAGED):
+            ids = self.ids[start : start + AVERAGED]
+            tokens = csc_array((np.ones(len(ids), np.float32), ids, np.arange(len(ids) + 1)), (len(sums), len(ids)))
+            sums += tokens @ _unit(self.rows[start : start + AVERAGED].astype(np.float32))
+        return _unit(sums).astype(np.float16)
 
     def second_look(self, query: Tokens, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the token scores (P,) of P texts, and what they add to the scores of the index (P,).

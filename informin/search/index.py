@@ -145,14 +145,15 @@ class Index:
             queries: `model`, or `table`: queries are embedded by token vectors, without the model and torch, and
                 documents are adapted by the map of `fit --task search` and smoothed. See `informin.distill`. A model
                 with a prompt for queries embeds every text twice, the second time as a query, for the table.
-            second_look: Keep token vectors, 68 bytes a token, to reorder the first 50 hits of a search.
+            second_look: Keep token vectors, 68 bytes a token, to reorder the first 50 hits of a search. With a table
+                for queries, a token of a query has its mean vector in the texts.
             batch_size: Texts per forward pass.
             loading: Options of `load_model`.
 
         Raises:
             UsageError: The model cannot be loaded, all texts are blank, there are fewer or more ids or fields than
                 texts, the language is unknown, `smooth` or `queries` is set for a model that is compared by dot
-                product, or `second_look` for a model without token vectors or with a table for queries.
+                product, or `second_look` for a model without token vectors.
         """
         from informin.models.checksums import model_sha256
         from informin.models.opening import load_model, name_of
@@ -171,9 +172,6 @@ class Index:
             raise UsageError(f"needs cosines, and {name_of(st)} is compared by dot product", option=option)
         if second_look:
             check_token_vectors(st)
-            if by_table:
-                found = "needs the token vectors of queries, which a table does not have"
-                raise UsageError(found, option="second_look", fix="Set `queries` to model.")
         record = IndexRecord(
             model=str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st),
             model_sha256=model_sha256(st),
@@ -331,7 +329,7 @@ class Index:
 
     def _embedded(self, state: State, queries: list[str]) -> Queries:
         if state.table:
-            return Queries(state.table.encode(queries))
+            return Queries(state.table.encode(queries), state.table.tokens(queries))
         from informin.search.derived import embed_queries_with_tokens, embed_unit
 
         prompt = state.record.query_prompt
