@@ -4,9 +4,9 @@
 
 The first rows are scores, the others are changes from the index, with the standard error of the mean over queries. The
 settings were selected on every second query, from the first, of CISI, NPL and XQuAD; so a second table has the other
-queries alone. `--settings` prints tables of settings for both halves. A model that needs prompts has them in its
-config_sentence_transformers.json, as `prompts` `query` and `document`. `--cache` keeps all token vectors in float32:
-about 1 GB for 10,000 abstracts.
+queries alone. `--settings` prints tables of settings for both halves, and `--queries table` the scores of an index with
+a table for queries. A model that needs prompts has them in its config_sentence_transformers.json, as `prompts` `query`
+and `document`. `--cache` keeps all token vectors in float32: about 1 GB for 10,000 abstracts.
 """
 
 import argparse
@@ -37,6 +37,10 @@ from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.files import last_name
 from informin.models.opening import load_model
 from informin.models.token_vectors import encode_with_tokens
+from informin.search.derived import derive
+from informin.search.entries import new_entries
+from informin.search.index import Index
+from informin.search.record import IndexRecord
 
 MOST = 100  # candidates that are scored for `--settings`
 FUSION = 60  # the constant of reciprocal rank fusion
@@ -87,7 +91,9 @@ class Cell:
 
     def __init__(self, model: str, collection: Collection, language: str, cache: Path, candidates: int):
         folder = cache / f"{last_name(model)}-{collection.name}-{collection.sha256[:8]}"
+        self.model = model
         self.collection = collection
+        self.language = language
         self.documents = embedded(model, collection.documents, "document", folder / "document")
         self.queries = embedded(model, collection.queries, "query", folder / "query")
         similarities = unit(self.queries.vectors) @ unit(self.documents.vectors).T
@@ -278,6 +284,26 @@ def settings_of(cell: Cell) -> dict[str, np.ndarray]:
     return rows
 
 
+def by_table_of(cell: Cell) -> dict[str, np.ndarray]:
+    """Return nDCG@10 of an index with a table for queries."""
+    record = IndexRecord(cell.model, "", language=cell.language, smooth=True, queries="table", second_look=True)
+    entries = new_entries(cell.collection.documents)
+    vectors = unit(cell.documents.vectors[entries.rows]).astype(np.float16)
+    words = Words.build(entries.texts, cell.language)
+    tokens = cell.stored().take(entries.rows)
+    state = derive(record, entries, vectors, words, lambda: load_model(cell.model), tokens=tokens)
+    plain = replace(state, tokens=None)
+    states = {"vectors": plain.with_record(word_weight=0.0), "the index": plain, "+ second look": state}
+    return {name: cell.ndcg(found_by(Index(None, each), cell.collection)) for name, each in states.items()}
+
+
+def found_by(index: Index, collection: Collection) -> np.ndarray:
+    """Return the first ten documents (Q, 10) of each query, without the document that is the query."""
+    hits = index.search(collection.queries, 11)
+    rows = [[hit.row for hit in own if hit.row != same] for own, same in zip(hits, collection.same)]
+    return np.array([own[:10] for own in rows])
+
+
 def table_of(title: str, scores: dict[str, dict[str, np.ndarray]], part: slice) -> str:
     """Return the Markdown table of nDCG@10 by cell and row, over some of the queries."""
     cells = {cell: {name: values[part] for name, values in rows.items()} for cell, rows in scores.items()}
@@ -301,10 +327,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--retrieval", nargs="+", required=True, help="Folders of test collections.")
     parser.add_argument("--language", default="english", help="Language of the collections.")
     parser.add_argument("--settings", action="store_true", help="Print a table of settings.")
+    parser.add_argument("--queries", choices=["model", "table"], default="model", help="What embeds queries.")
     parser.add_argument("--cache", help="Folder that keeps embeddings and token vectors.")
     parser.add_argument("--output", required=True, help="Markdown file of the table.")
     args = parser.parse_args(argv)
-    measure = settings_of if args.settings else rows_of
+    ways = by_table_of if args.queries == "table" else rows_of
+    measure = settings_of if args.settings else ways
     cells = {}
     with tempfile.TemporaryDirectory() as temporary:
         for folder in args.retrieval:
