@@ -66,7 +66,7 @@ def embed_documents(
 
     note_truncated(model, texts, prompt)
     order = np.random.default_rng(0).permutation(len(texts))
-    blocks, stored = [], []
+    blocks, parts = [], []
     with tqdm(total=len(texts), desc=title, unit=" texts", leave=False, disable=title is None or hidden()) as bar:
         for start in range(0, len(texts), TEXTS_IN_MEMORY):
             chunk = [texts[place] for place in order[start : start + TEXTS_IN_MEMORY]]
@@ -74,10 +74,9 @@ def embed_documents(
             if projection is None:
                 projection = Projection.fit(np.concatenate([states for _, states in tokens]))
             blocks.append(vectors)
-            stored.append(TokenVectors.of(tokens, projection))
+            parts.append(TokenVectors.of(tokens, projection))
             bar.update(len(chunk))
-    back = np.argsort(order)
-    return np.concatenate(blocks)[back], TokenVectors.join(stored).take(back)
+    return np.concatenate(blocks)[np.argsort(order)], TokenVectors.join(parts, order)
 
 
 def embed_queries(
@@ -250,16 +249,32 @@ class TokenVectors:
     def take(self, places: np.ndarray) -> "TokenVectors":
         """Return a copy of the tokens of some texts, in this order, without any data of the others."""
         lengths = self.lengths(places)
+        tokens = _ranges(self.starts[places], lengths)
         starts = np.append(0, lengths.cumsum())
-        tokens = np.repeat(self.starts[places] - starts[:-1], lengths) + np.arange(starts[-1])
         return TokenVectors.counted(self.projection, starts, self.ids[tokens], self.rows[tokens])
 
     @classmethod
-    def join(cls, parts: Sequence["TokenVectors"]) -> "TokenVectors":
-        """Return the texts of several parts with the same projection, one part after another."""
+    def join(cls, parts: list["TokenVectors"], places: np.ndarray | None = None) -> "TokenVectors":
+        """Return the N texts of several parts with the same projection.
+
+        Args:
+            parts: The parts. The list is emptied on the way, so that no vector is in memory three times.
+            places: (N,) the new place of each text; None to keep the order.
+        """
+        projection = parts[0].projection
         lengths = np.concatenate([np.diff(part.starts) for part in parts])
-        ids, rows = np.concatenate([part.ids for part in parts]), np.concatenate([part.rows for part in parts])
-        return cls.counted(parts[0].projection, np.append(0, lengths.cumsum()), ids, rows)
+        places = np.arange(len(lengths)) if places is None else places
+        starts = np.append(0, lengths[np.argsort(places)].cumsum())
+        ids = np.empty(starts[-1], np.int32)
+        rows = np.empty((starts[-1], parts[0].rows.shape[1]), np.int8)
+        while parts:
+            part = parts.pop()
+            before = len(places) - len(part)
+            tokens = _ranges(starts[places[before:]], np.diff(part.starts))
+            places = places[:before]
+            ids[tokens] = part.ids
+            rows[tokens] = part.rows
+        return cls.counted(projection, starts, ids, rows)
 
     def save(self, folder: Path) -> None:
         """Write the token vectors to a new folder."""
@@ -312,6 +327,12 @@ def length_corrected_z_scores(scores: np.ndarray, lengths: np.ndarray, places: i
     mean = rest[places:].mean()
     deviation = rest[places:].std()
     return (rest[:places] - mean) / (deviation if deviation > LEAST_DEVIATION else 1)
+
+
+def _ranges(first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return the numbers of several ranges, one after another, by their first numbers and lengths (n,)."""
+    before = np.append(0, lengths.cumsum())
+    return np.repeat(first - before[:-1], lengths) + np.arange(before[-1])
 
 
 def _as_int8(vectors: np.ndarray) -> np.ndarray:

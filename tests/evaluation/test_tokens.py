@@ -222,6 +222,15 @@ def test_texts_are_taken_in_any_order():
     np.testing.assert_array_equal(taken.rows, np.concatenate([stored.rows[8:10], stored.rows[:3]]))
 
 
+def test_parts_are_joined_in_another_order():
+    whole = drawn([3, 0, 5, 2, 4])
+    parts = [whole.take(np.array(places)) for places in ([4], [1, 3, 0], [2])]
+    joined = TokenVectors.join(parts, np.array([4, 1, 3, 0, 2]))
+    for name in ("starts", "ids", "rows", "frequencies"):
+        np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
+    assert not parts, "rows are in memory twice at most"
+
+
 def test_integers_keep_cosines():
     stored = drawn([50] * 20)
     table = stored.projection.apply(np.random.default_rng(3).standard_normal((30, 64)))
