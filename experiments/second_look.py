@@ -68,7 +68,7 @@ class Look:
 
     Attributes:
         power: Power of the inverse document frequency that weights the query's tokens; 0 for none.
-        without_trend: Whether half of the trend with the length is removed.
+        without_trend: Whether half of the trend with the length is removed. Among candidates, it never is.
         among: The texts of the z-scores: `all` or `candidates`.
         weight: Weight of the z-scores.
         candidates: Number of texts that are reordered.
@@ -274,13 +274,15 @@ def settings_of(cell: Cell) -> dict[str, np.ndarray]:
     ranking: Callable[[Look], np.ndarray] = cosines[DIRECTIONS].ranking
     for candidates in (20, 50, 100):
         rows[f"{candidates} candidates"] = cell.ndcg(ranking(Look(candidates=candidates)))
-    for among in ("all", "candidates"):
-        for power in (0, 1, 2):
-            for without_trend in (True, False):
-                look = Look(power, without_trend, among)
-                for weight in WEIGHTS:
-                    name = f"{among}, IDF^{power}, {'half of the trend' if without_trend else 'trend'}, {weight}"
-                    rows[name] = cell.ndcg(ranking(replace(look, weight=weight)))
+    for power in (0, 1, 2):
+        looks = {
+            "all, half of the trend": Look(power),
+            "all, trend": Look(power, without_trend=False),
+            "candidates": Look(power, without_trend=False, among="candidates"),
+        }
+        for name, look in looks.items():
+            for weight in WEIGHTS:
+                rows[f"IDF^{power}, {name}, {weight}"] = cell.ndcg(ranking(replace(look, weight=weight)))
     return rows
 
 
