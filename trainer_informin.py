@@ -15,7 +15,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, has_length
 
 from informin.distributed import (
@@ -72,7 +72,7 @@ from informin.training.signals import EvaluationLeft, is_stopped
 from informin.training.summary import drift_of_run, headline, summary
 from informin.training.tokens import stream_loader, training_rows
 from informin.views import View
-from informin.views.stacking import StackedViews, on_device, step_seed, two_views
+from informin.views.stacking import PadRows, StackedViews, on_device, step_seed, two_views
 from informin.views.view import SentenceTokens
 from modeling_informin import InforMinMixin
 
@@ -186,7 +186,7 @@ class InforMinTrainer(Trainer):
             train_dataset=data.rows,
             eval_dataset=development,
             processing_class=trained.tokenizer,
-            data_collator=data_collator or DataCollatorWithPadding(trained.tokenizer),
+            data_collator=data_collator or PadRows(trained.tokenizer),
             callbacks=callbacks,
             optimizers=optimizers,
             optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,

@@ -47,7 +47,6 @@ class Packed:
         texts: (1, T) int32, index of each token's text.
         runs: For neighbors of equal length, their number and their length.
         longest: No text is longer.
-        is_fixed: Whether the shapes are those of a CUDA graph.
         rows: (N,), row in the batch of each text.
         places: (N, L), place of each token of the batch in the row; -1 for padding.
     """
@@ -58,7 +57,6 @@ class Packed:
     texts: Tensor
     runs: list[tuple[int, int]]
     longest: int
-    is_fixed: bool
     rows: Tensor
     places: Tensor
 
@@ -86,7 +84,7 @@ class Packed:
 def pack(
     ids: Tensor, mask: Tensor, padding_index: int | None = None, multiple: int = 1, longest: int | None = None
 ) -> Packed:
-    """Pack texts of at least one token, on a CPU.
+    """Pack padded texts of at least one token, on a CPU.
 
     Args:
         ids: (N, L), padded on either side.
@@ -96,26 +94,33 @@ def pack(
         longest: With a CUDA graph, the most tokens of a text in any batch; the number of ends is then that of the most
             filler texts. None for that of this batch.
     """
-    lengths, order = mask.sum(1).sort(descending=True, stable=True)
-    chosen = mask[order].bool()
-    tokens = ids[order][chosen]
-    fixed, longest, extra = longest is not None, longest or int(lengths[0]), -len(tokens) % multiple
+    return pack_tokens(ids[mask.bool()], mask, padding_index, multiple, longest)
+
+
+def pack_tokens(
+    tokens: Tensor, mask: Tensor, padding_index: int | None = None, multiple: int = 1, longest: int | None = None
+) -> Packed:
+    """Pack the tokens (T,) of texts that follow each other; see `pack`."""
+    lengths = mask.sum(1)
+    sorted_lengths, order = lengths.sort(descending=True, stable=True)
+    fixed, longest, extra = longest is not None, longest or int(sorted_lengths[0]), -len(tokens) % multiple
     filler = [longest] * (extra // longest) + [extra % longest] * (extra % longest > 0)
-    sizes = [*lengths.tolist(), *filler]
+    sizes = sorted_lengths.tolist() + filler
     counts = torch.tensor(sizes)
     ends = pad(counts.cumsum(0), (1, 0))
     missing = -(-multiple // longest) - len(filler) if fixed else 0  # empty texts at the end
-    places = torch.full_like(ids, -1)
-    places[order] = torch.full_like(ids, -1).masked_scatter(chosen, torch.arange(len(tokens)))
-    tokens = torch.cat([tokens, tokens[:1].expand(extra)])
+    starts = torch.empty_like(order)  # of each text of the batch in the row
+    starts[order] = ends[: len(order)]
+    places = (starts[:, None] + mask.cumsum(1) - 1).masked_fill(mask == 0, -1)
+    row = tokens[:1].repeat(len(tokens) + extra)  # the filler consists of the first token
+    row[places[places >= 0]] = tokens
     return Packed(
-        input_ids=tokens[None],
-        position_ids=position_ids(tokens, counts, ends, padding_index)[None],
+        input_ids=row[None],
+        position_ids=position_ids(row, counts, ends, padding_index)[None],
         ends=pad(ends, (0, missing), value=int(ends[-1])).int(),
         texts=torch.arange(len(sizes), dtype=torch.int32).repeat_interleave(counts)[None],
         runs=[(len(list(same)), length) for length, same in groupby(sizes)],
         longest=longest,
-        is_fixed=fixed,
         rows=order,
         places=places,
     )
