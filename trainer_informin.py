@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -30,6 +30,7 @@ from informin.distributed import (
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.files import damage
+from informin.models.cpu_parts import one_thread
 from informin.models.embedding import count_truncated, encode, note_truncated
 from informin.models.trained import open_to_train
 from informin.objectives.objective import Objective, as_preset
@@ -231,16 +232,17 @@ class InforMinTrainer(Trainer):
         if 0 < self.state.max_steps <= step:
             self.control.should_training_stop = True
             return [], None
-        batches = super().get_batch_samples(epoch_iterator, num_batches, device)[0]
-        if len(batches) < num_batches and not has_length(self.train_dataset):
-            return [], None
-        stacked = []
-        for number, batch in enumerate(batches):
-            seed = step_seed(self.args.seed, step, number, self.args.process_index)
-            rows = self._stack_views(batch, seed)
-            if self._add_general:
-                rows = self._add_general(rows, seed)
-            stacked.append(on_device(self.trained.collate(rows), self.args.device))
+        with one_thread() if self.args.device.type == "cuda" else nullcontext():
+            batches = super().get_batch_samples(epoch_iterator, num_batches, device)[0]
+            if len(batches) < num_batches and not has_length(self.train_dataset):
+                return [], None
+            stacked = []
+            for number, batch in enumerate(batches):
+                seed = step_seed(self.args.seed, step, number, self.args.process_index)
+                rows = self._stack_views(batch, seed)
+                if self._add_general:
+                    rows = self._add_general(rows, seed)
+                stacked.append(on_device(self.trained.collate(rows), self.args.device))
         return stacked, None
 
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):

@@ -13,6 +13,7 @@ from trainer_informin import InforMinTrainer
 HAS_GPU = torch.cuda.is_available()
 DEVICE, PRECISIONS = ("cuda", ["bf16", "fp16"]) if HAS_GPU else ("cpu", ["bf16"])
 ON_GPU = pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
+QUEUE_OF = {"simcse": dict(queue_size=16, warmup_steps=0), "micse": dict(queue_size=16)}  # encoded by graphs, too
 STILL = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
@@ -82,9 +83,8 @@ def test_graphs_give_the_gradients_of_the_eager_step_without_dropout(tmp_path, o
     folder = str(save_bert(tmp_path / "still", **STILL))
     found = []
     for graphs in (True, False):
-        run = trainer_of(
-            folder, tmp_path / str(graphs), view="crop", bf16=True, cuda_graphs=graphs, objective=objective
-        )
+        how = dict(view="crop", bf16=True, cuda_graphs=graphs, objective=objective, **QUEUE_OF.get(objective, {}))
+        run = trainer_of(folder, tmp_path / str(graphs), **how)
         batch = first_batch(run)
         assert (batch["packed"].parts[0].fixed is not None) == graphs
         gradients(run, batch)  # captures
@@ -107,8 +107,7 @@ def test_dropout_differs_between_replays(bert, tmp_path):
 @ON_GPU
 @pytest.mark.parametrize("objective", ["simcse", "informin", "scd", "micse"])
 def test_a_step_does_not_wait_for_the_gpu(bert, tmp_path, objective):
-    extra = dict(queue_size=16, warmup_steps=0) if objective == "simcse" else {}
-    run = trainer_of(str(bert), tmp_path, bf16=True, objective=objective, **extra)
+    run = trainer_of(str(bert), tmp_path, bf16=True, objective=objective, **QUEUE_OF.get(objective, {}))
     run.measures_shares = False
     batch = first_batch(run)
     gradients(run, batch)  # captures, and fills caches

@@ -116,10 +116,10 @@ class Forward:
     """
 
     batch: Batch | None = None
-    _graphs: GraphedEncoder | None = None
 
     def __init__(self, st: SentenceTransformer, how: How):
         self.st, self.how = st, how
+        self._graphs: dict[nn.Module, GraphedEncoder] = {}
         self.is_static = type(st[0]).__name__ == "StaticEmbedding"
         self._padding_index = None if self.is_static else padding_index_of(st[0].auto_model)
 
@@ -144,8 +144,12 @@ class Forward:
 
     def _batch_of(self, ids: Tensor, mask: Tensor, labels: Tensor | None, size: int) -> Batch:
         parts, order, predicted = [], [], []
-        for rows in self._split(mask, size):
-            part, own = self._part(ids[rows], mask[rows], None if labels is None else labels[rows])
+        splits = self._split(mask, size)
+        for rows in splits:
+            if len(splits) == 1:
+                part, own = self._part(ids, mask, labels)
+            else:
+                part, own = self._part(ids[rows], mask[rows], None if labels is None else labels[rows])
             parts.append(part)
             order.append(rows[own])
             if labels is not None:
@@ -261,29 +265,28 @@ class Forward:
             return run_in_threads(call, vectors, inner, without=table)
 
     def _compute(self, part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
-        if part.fixed is not None and torch.is_grad_enabled():
-            return self._through(self._graphed(part, part.fixed), part, modules[1:])
         transformer: Any = modules[0]
+        if part.fixed is not None:
+            return self._through(self._graphed(part, part.fixed, transformer.auto_model), part, modules[1:])
         is_packed = "packed" in part.features
         with packed_attention_of(transformer.auto_model) if is_packed else nullcontext():
             return self._through(dict(part.features), part, modules)
 
-    def _graphed(self, part: Part, fixed: dict[str, Tensor]) -> dict[str, Any]:
-        """Return the features of a part after the encoder, whose graphs are captured when they are first needed."""
-        encoder: Any = self.st[0].auto_model
+    def _graphed(self, part: Part, fixed: dict[str, Tensor], encoder: nn.Module) -> dict[str, Any]:
+        """Return the features of a part after an encoder, whose graphs are captured when they are first needed."""
         packed: Packed | None = part.features.get("packed")
 
         def encode(inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
-            if packed is None:
-                states = encoder(**inputs).last_hidden_state
-                return (states, *kept_maps(encoder))
             row: Any = inputs
+            if packed is None:
+                states = encoder(**row).last_hidden_state
+                return (states, *kept_maps(encoder))
             with packed_attention_of(encoder):
                 return (encoder(**replace(packed, **row).features()).last_hidden_state,)
 
-        if self._graphs is None:
-            self._graphs = GraphedEncoder(encoder, self.how.dtype)
-        states, *maps = self._graphs(encode, fixed)
+        if encoder not in self._graphs:
+            self._graphs[encoder] = GraphedEncoder(encoder, self.how.dtype)
+        states, *maps = self._graphs[encoder](encode, fixed)
         if packed is None:
             length = part.features["attention_mask"].shape[1]
             states = states[:, :length]
@@ -310,8 +313,10 @@ def padded_again(features: dict[str, Any]) -> dict[str, Any]:
     On a GPU, the pooling of packed texts adds in any order, so that a resumed run would differ by rounding.
     """
     packed = features["packed"]
-    places = packed.places[packed.rows]  # (N, L)
+    places = packed.places.index_select(0, packed.rows)  # (N, L)
     mask = places >= 0
-    states = features["token_embeddings"][0][places.clamp(min=0)] * mask[..., None]
+    # index_select, because the backward pass of an index sorts all places.
+    states = features["token_embeddings"][0].index_select(0, places.clamp(min=0).flatten())
+    states = states.view(*places.shape, -1) * mask[..., None]
     kept = {name: features[name] for name in ("prompt_length",) if name in features}
     return kept | {"token_embeddings": states, "attention_mask": mask.long()}

@@ -6,15 +6,16 @@ dropout differs between replays. Pooling, heads, losses and the optimizer are no
 one GPU.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-TOKENS = 512
+TOKENS = 256
 MOST_GRAPHS = 16  # more sizes of rows run without graphs
 WARMUP = 3  # forward passes before a capture, in which libraries allocate their buffers
 Inputs = dict[str, Tensor]
@@ -30,7 +31,8 @@ class Graph:
         inputs: Inputs of the forward pass.
         outputs: Its outputs: hidden states, and attention maps if they are kept.
         gradients_in: Inputs of the backward pass, the gradients by the outputs.
-        gradients_out: Its outputs, by weight; None for a weight without effect.
+        gradients_out: Its output, the gradients by all weights, one after the other. Graphs share it.
+        used: For each weight, whether it has an effect.
     """
 
     forward: torch.cuda.CUDAGraph
@@ -38,11 +40,14 @@ class Graph:
     inputs: Inputs
     outputs: tuple[Tensor, ...]
     gradients_in: tuple[Tensor, ...]
-    gradients_out: tuple[Tensor | None, ...]
+    gradients_out: Tensor
+    used: list[bool]
 
 
 class GraphedEncoder:
     """Computes the outputs of an encoder by replaying graphs, which are captured when a size first occurs.
+
+    An encoder that is not trained has forward passes only.
 
     Attributes:
         dtype: Data type of autocast; None without autocast.
@@ -51,6 +56,9 @@ class GraphedEncoder:
     def __init__(self, encoder: nn.Module, dtype: torch.dtype | None):
         self.dtype = dtype
         self._weights = [weight for weight in encoder.parameters() if weight.requires_grad]
+        sizes = [weight.numel() for weight in self._weights]
+        self._gradients = torch.zeros(sum(sizes), device=next(encoder.parameters()).device)
+        self._views = [x.view_as(weight) for x, weight in zip(self._gradients.split(sizes), self._weights)]
         self._graphs: dict[tuple[torch.Size, ...], Graph] = {}
 
     def __call__(self, encode: Encode, inputs: Inputs) -> tuple[Tensor, ...]:
@@ -84,28 +92,37 @@ class GraphedEncoder:
         with torch.cuda.stream(stream):
             for _ in range(WARMUP):
                 outputs = self._run(encode, own)
-                zeros = [torch.zeros_like(x) for x in outputs]
-                torch.autograd.grad(outputs, self._weights, zeros, allow_unused=True)
+                self._differentiate(outputs, [torch.zeros_like(x) for x in outputs])
             del outputs
         current.wait_stream(stream)
         forward, backward, pool = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), self._pool()
         with torch.cuda.graph(forward, pool=pool):
             outputs = self._run(encode, own)
         gradients_in = tuple(torch.zeros_like(x) for x in outputs)
-        # retain_graph: the activations must not be overwritten, because the backward pass can be replayed twice.
-        how: dict[str, Any] = {"retain_graph": True, "allow_unused": True}
-        with torch.cuda.graph(backward, pool=forward.pool()):
-            gradients_out = torch.autograd.grad(outputs, self._weights, gradients_in, **how)
+        used: list[bool] = []
+        if self._weights:
+            with torch.cuda.graph(backward, pool=forward.pool()):
+                used = self._differentiate(outputs, gradients_in)
         torch.cuda.set_rng_state(random_state, device)
-        found = tuple(x.detach() for x in outputs)
         return Graph(
             forward=forward,
             backward=backward,
             inputs=own,
-            outputs=found,
+            outputs=tuple(x.detach() for x in outputs),
             gradients_in=gradients_in,
-            gradients_out=gradients_out,
+            gradients_out=self._gradients,
+            used=used,
         )
+
+    def _differentiate(self, outputs: tuple[Tensor, ...], gradients: Sequence[Tensor]) -> list[bool]:
+        """Write the gradients by the weights to their places, and return which weights have an effect."""
+        if not self._weights:
+            return []
+        # retain_graph: the activations must not be overwritten, because the backward pass can be replayed twice.
+        found = torch.autograd.grad(outputs, self._weights, gradients, retain_graph=True, allow_unused=True)
+        used = [x is not None for x in found]
+        torch._foreach_copy_(list(compress(self._views, used)), list(compress(found, used)))
+        return used
 
     def _pool(self) -> Any:
         """Return the memory that all graphs share: only one of them is in use at a time."""
@@ -118,7 +135,10 @@ class _Replay(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, graph: Graph, number: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        weights = tensors[number:]
         ctx.graph = graph
+        ctx.shapes = [weight.shape for weight in weights]
+        ctx.sizes = [weight.numel() for weight in weights]
         ctx.unused = (None,) * (2 + number)
         for own, given in zip(graph.inputs.values(), tensors[:number]):
             own.copy_(given)
@@ -132,5 +152,6 @@ class _Replay(torch.autograd.Function):
         for own, given in zip(graph.gradients_in, gradients):
             own.copy_(given)
         graph.backward.replay()
-        copies = tuple(None if x is None else x.clone() for x in graph.gradients_out)  # the next replay overwrites them
-        return ctx.unused + copies
+        copies = graph.gradients_out.clone().split(ctx.sizes)  # the next replay overwrites them
+        found = zip(copies, ctx.shapes, graph.used)
+        return ctx.unused + tuple(x.view(shape) if used else None for x, shape, used in found)

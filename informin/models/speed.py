@@ -161,10 +161,10 @@ class PackedInference:
 
 def packed_rows(ids: list[list[int]], padding_index: int | None, multiple: int) -> Packed:
     """Pack texts whose tokens are lists; see `pack`."""
-    lengths = torch.tensor([len(text) for text in ids])
-    tokens = np.fromiter(chain.from_iterable(ids), np.int64, count=int(lengths.sum()))
-    mask = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
-    return pack_tokens(torch.from_numpy(tokens), mask, padding_index, multiple)
+    lengths = np.array([len(text) for text in ids])
+    tokens = np.fromiter(chain.from_iterable(ids), np.int64, count=lengths.sum())
+    mask = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int64)
+    return pack_tokens(tokens, mask, padding_index, multiple)
 
 
 def token_outputs(packed: Packed, hidden: Tensor, vectors: Tensor) -> list[dict[str, Tensor]]:
