@@ -11,8 +11,8 @@ Span = tuple[int, int]
 def matched_spans(stored: TokenVectors, query: Tokens, place: int, text: str, tokenizer: Tokenizer) -> list[Span]:
     """Return the spans (start, end) of tokens of a text that make up most of its token score.
 
-    They are the nearest tokens of those of the query that add at least their average to the score. Empty if the text
-    alone has other tokens than it had behind the prompt of documents.
+    They are the nearest tokens of those of the query that add at least their average to the score, without punctuation.
+    Empty if the text alone has other tokens than it had behind the prompt of documents.
 
     Args:
         stored: Token vectors of the index.
@@ -30,7 +30,8 @@ def matched_spans(stored: TokenVectors, query: Tokens, place: int, text: str, to
     nearest, cosines = stored.matches(query, place)
     added = stored.weights(query[0]) * cosines
     found = np.unique(nearest[(added > 0) & (added >= added.mean())])
-    return [_without_spaces(text, *encoding.offsets[token]) for token in places[found]]
+    spans = (_without_spaces(text, *encoding.offsets[token]) for token in places[found])
+    return [(start, end) for start, end in spans if any(map(str.isalnum, text[start:end]))]
 
 
 def _without_spaces(text: str, start: int, end: int) -> Span:

@@ -62,7 +62,7 @@ def test_a_text_that_had_other_tokens_behind_a_prompt_has_no_spans(looking):
 @pytest.fixture(scope="module")
 def spaced(tmp_path_factory) -> Path:
     """A static model whose tokens begin with the space before a word."""
-    words = ["<unk>", *(f"\u2581{word}" for word in ("the", "a", "dog", "cat", "runs"))]
+    words = ["<unk>", *(f"\u2581{word}" for word in ("the", "a", "dog", "cat", "runs", ","))]
     backend = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     weights = np.random.default_rng(0).normal(size=(len(words), 8)).astype(np.float32)
@@ -72,10 +72,10 @@ def spaced(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("queries", ["model", "table"])
-def test_spans_have_no_spaces(spaced, queries):
-    texts = ["the dog runs", "a dog", "the cat", *["a cat runs"] * 5]
+def test_spans_have_neither_spaces_nor_punctuation(spaced, queries):
+    texts = ["the , dog runs", "a , dog", "the cat", *["a cat runs"] * 5]
     index = Index.build(spaced, texts, queries=queries, second_look=True)
-    assert words_at(index, "dog", [0, 1]) == [["dog"], ["dog"]]
+    assert words_at(index, ", dog", [0, 1]) == [["dog"], ["dog"]]
 
 
 @pytest.mark.filterwarnings("error")
