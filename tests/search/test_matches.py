@@ -75,7 +75,8 @@ def spaced(tmp_path_factory) -> Path:
 def test_spans_have_neither_spaces_nor_punctuation(spaced, queries):
     texts = ["the , dog runs", "a , dog", "the cat", *["a cat runs"] * 5]
     index = Index.build(spaced, texts, queries=queries, second_look=True)
-    assert words_at(index, ", dog", [0, 1]) == [["dog"], ["dog"]]
+    assert words_at(index, "dog", [0, 1]) == [["dog"], ["dog"]]
+    assert words_at(index, ",", [0, 1]) == [[], []]
 
 
 @pytest.mark.filterwarnings("error")
