@@ -126,6 +126,7 @@ class InforMinTrainer(Trainer):
     objective: ActiveObjective
     terms: list[Term]
     _hub: Destination | None = None  # where to push
+    _operations: int | None = None  # floating-point operations per token
     _bones: nn.Module | None = None  # of a model that FSDP shards
     _whole: nn.Module | None = None  # its weights after training
 
@@ -276,6 +277,13 @@ class InforMinTrainer(Trainer):
         self.measures_shares = False
         total: Any = sum(weighted.values())
         return (total, outputs) if return_outputs else total
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Return the operations of a step, as Trainer does, but count the weights only once in a run."""
+        tokens = inputs["input_ids"].numel()
+        if self._operations is None:
+            self._operations = super().floating_point_ops(inputs) // tokens
+        return self._operations * tokens
 
     def training_step(self, model, inputs, num_items_in_batch=None) -> Tensor:
         """Compute the gradient of a batch, and collect its loss and terms.

@@ -316,7 +316,7 @@ def padded_again(features: dict[str, Any]) -> dict[str, Any]:
     places = packed.places.index_select(0, packed.rows)  # (N, L)
     mask = places >= 0
     # index_select, because the backward pass of an index sorts all places.
-    states = features["token_embeddings"][0].index_select(0, places.clamp(min=0).flatten())
+    states = features["token_embeddings"].squeeze(0).index_select(0, places.clamp(min=0).flatten())
     states = states.view(*places.shape, -1) * mask[..., None]
     kept = {name: features[name] for name in ("prompt_length",) if name in features}
     return kept | {"token_embeddings": states, "attention_mask": mask.long()}

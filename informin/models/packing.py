@@ -171,7 +171,8 @@ def packed_attention(
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))  # (T, H, d/H)
+    # squeeze, because the backward pass of an index copies its gradient into zeros.
+    query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # (T, H, d/H)
     dropout = dropout if module.training else 0.0
     attend = _attend_at_once if query.is_cuda and value.dtype in HALF else _attend_by_runs
     return attend(query, key, value, packed, dropout, scaling, sliding_window, causal)[None], None

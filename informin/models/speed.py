@@ -2,9 +2,10 @@
 
     model = informin.speed_up(SentenceTransformer("all-MiniLM-L6-v2"))
 
-`model.encode` then runs on packed batches (`informin.models.packing`): on a CPU one batch per core, on a GPU in fp16 or
-bf16. All modules are called, with their hooks. `encode(output_value=None)`, which also returns the last hidden states,
-is packed, too. Models that cannot read packed texts, and calls with other outputs, are computed as before.
+`model.encode` then runs on packed batches (`informin.models.packing`): on a CPU one batch per core, on a GPU batches of
+`GPU_TOKENS` tokens. All modules are called, with their hooks. `encode(output_value=None)`, which also returns the last
+hidden states, is packed, too. Models that cannot read packed texts, and calls with other outputs, are computed as
+before.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -79,7 +80,7 @@ class PackedInference:
             options["output_value"] in ("sentence_embedding", None)
             and all(isinstance(text, str) for text in inputs)
             and device.type == model.device.type
-            and (device.type == "cpu" or (device.type == "cuda" and self._is_half()))
+            and device.type in ("cpu", "cuda")
             and transformer.query_expansion is None
             and reads_packed_rows(model)
             and (tokenizer.padding_side == "right" or not has_position_table(transformer.auto_model))
