@@ -32,13 +32,13 @@ class Part:
 
     Attributes:
         features: What the modules of a SentenceTransformer read.
-        number: Number of rows; filler may follow them.
+        order: Places (N,) of its rows in what it was made of, on a CPU. Filler may follow them.
         targets: Places (M,) of the tokens that are predicted, in the flattened tokens; None without a prediction.
         fixed: Inputs of the encoder in the fixed shapes of a CUDA graph; None without one.
     """
 
     features: dict[str, Any]
-    number: int
+    order: Tensor
     targets: Tensor | None = None
     fixed: dict[str, Tensor] | None = None
 
@@ -154,11 +154,11 @@ class Forward:
         splits = self._split(mask, size)
         for rows in splits:
             if len(splits) == 1:
-                part, own = self._part(ids, mask, labels)
+                part = self._part(ids, mask, labels)
             else:
-                part, own = self._part(ids[rows], mask[rows], None if labels is None else labels[rows])
+                part = self._part(ids[rows], mask[rows], None if labels is None else labels[rows])
             parts.append(part)
-            order.append(rows[own])
+            order.append(rows[part.order])
             if labels is not None:
                 wanted = labels[rows]
                 predicted.append(wanted[wanted >= 0])
@@ -182,37 +182,47 @@ class Forward:
         cuts = torch.searchsorted(starts, ideal)
         return [rows for rows in order.tensor_split(cuts) if len(rows)]
 
-    def _part(self, ids: Tensor, mask: Tensor, labels: Tensor | None) -> tuple[Part, Tensor]:
-        """Return a part, and the order (N,) of its rows."""
-        device, order = self.how.device, torch.arange(len(ids))
+    def _part(self, ids: Tensor, mask: Tensor, labels: Tensor | None) -> Part:
+        """Return rows (N, L) as a part on the device."""
         wanted = None if labels is None else labels >= 0
-        fixed = None
-        longest = self._longest(mask)
-        if self.how.packs:
-            packed = pack(ids, mask, self._padding_index, self._multiple(mask), longest)
-            targets = None if wanted is None else to_device(packed.places[wanted], device)
-            order = packed.rows
-            packed = packed.to(device)
-            features = packed.features()
-            if longest is not None:
-                fixed = {name: getattr(packed, name) for name in ("input_ids", "position_ids", "ends")}
-        elif self.is_static:
-            lengths = mask.sum(1)
-            flat = {"input_ids": ids[mask.bool()], "offsets": lengths.cumsum(0) - lengths}
-            features, targets = {name: to_device(x, device) for name, x in flat.items()}, None
+        if self.is_static:
+            part = self._static_part(ids, mask)
         else:
-            features = {"input_ids": to_device(ids, device), "attention_mask": to_device(mask, device)}
-            targets = None if wanted is None else to_device(wanted.flatten().nonzero()[:, 0], device)
-            if longest is not None:
-                filler = (0, longest - ids.shape[1])
-                filled = {
-                    "input_ids": pad(ids, filler, value=self._padding_index or 0),
-                    "attention_mask": pad(mask, filler),
-                }
-                fixed = {name: to_device(x, device) for name, x in filled.items()}
+            part = self._packed_part(ids, mask, wanted) if self.how.packs else self._padded_part(ids, mask, wanted)
         if self.how.prompt_tokens:
-            features["prompt_length"] = self.how.prompt_tokens
-        return Part(features, len(ids), targets, fixed), order
+            part.features["prompt_length"] = self.how.prompt_tokens
+        return part
+
+    def _packed_part(self, ids: Tensor, mask: Tensor, wanted: Tensor | None) -> Part:
+        longest = self._longest(mask)
+        on_cpu = pack(ids, mask, self._padding_index, self._multiple(mask), longest)
+        packed = on_cpu.to(self.how.device)
+        fixed = None
+        if longest is not None:
+            fixed = {name: getattr(packed, name) for name in ("input_ids", "position_ids", "ends")}
+        targets = None if wanted is None else to_device(on_cpu.places[wanted], self.how.device)
+        return Part(packed.features(), on_cpu.rows, targets, fixed)
+
+    def _padded_part(self, ids: Tensor, mask: Tensor, wanted: Tensor | None) -> Part:
+        longest = self._longest(mask)
+        fixed = None
+        if longest is not None:
+            filler = (0, longest - ids.shape[1])
+            filled_ids = pad(ids, filler, value=self._padding_index or 0)
+            fixed = self._on_device({"input_ids": filled_ids, "attention_mask": pad(mask, filler)})
+        targets = None
+        if wanted is not None:
+            targets = to_device(wanted.flatten().nonzero()[:, 0], self.how.device)
+        features = self._on_device({"input_ids": ids, "attention_mask": mask})
+        return Part(features, torch.arange(len(ids)), targets, fixed)
+
+    def _static_part(self, ids: Tensor, mask: Tensor) -> Part:
+        lengths = mask.sum(1)
+        flat = {"input_ids": ids[mask.bool()], "offsets": lengths.cumsum(0) - lengths}
+        return Part(self._on_device(flat), torch.arange(len(ids)))
+
+    def _on_device(self, tensors: dict[str, Tensor]) -> dict[str, Any]:
+        return {name: to_device(x, self.how.device) for name, x in tensors.items()}
 
     def _longest(self, mask: Tensor) -> int | None:
         """Return the fixed length of texts in a CUDA graph; None if a text is longer, such as with repeated tokens."""
@@ -308,7 +318,7 @@ class Forward:
             features = padded_again(features)
         for module in after:
             features = module(features)
-        embeddings = features["sentence_embedding"][: part.number, : self.st.truncate_dim]
+        embeddings = features["sentence_embedding"][: len(part.order), : self.st.truncate_dim]
         return (embeddings,) if tokens is None else (embeddings, tokens)
 
 
