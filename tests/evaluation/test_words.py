@@ -6,7 +6,18 @@ import unicodedata
 import numpy as np
 import pytest
 
-from informin.evaluation.words import CODES, LANGUAGES, OTHER, Words, language_name, spread, z_scores
+from informin.evaluation.words import (
+    CODES,
+    FOUND,
+    LANGUAGES,
+    OTHER,
+    RARE,
+    Words,
+    _words_in,
+    language_name,
+    spread,
+    z_scores,
+)
 from tests.conftest import raises_usage
 
 TEXTS = ["cats see dogs", "a dog sees the dog and a bird", "birds", "the", ""]
@@ -214,3 +225,11 @@ def test_scores_that_differ_by_rounding_have_z_scores_of_zero(value):
     scores[0, ::2] = np.nextafter(scores[0, 0], np.float32(np.inf))
     assert spread(scores) == 1
     np.testing.assert_allclose(z_scores(scores), 0, atol=1e-6 * value)
+
+
+def test_plain_texts_are_split_faster_into_the_same_words():
+    rng = np.random.default_rng(0)
+    texts = ["".join(rng.choice(list("abcz019 .,:;'()#+_-\n"), size=12)) for _ in range(5_000)]
+    plain = [text for text in texts if not RARE.search(text)]
+    assert len(plain) > 500
+    assert [_words_in(text) for text in plain] == [FOUND.findall(text) for text in plain]
