@@ -36,7 +36,7 @@ CODES = {
 LANGUAGES = tuple(CODES.values())
 OTHER = "other"  # a language without stop words and stems
 WORD_WEIGHT = 0.25  # of words beside vectors; selected in experiments/search_system.py
-RULES = 2  # number of the rules below; another number makes an index build its words again
+RULES = 3  # number of the rules below; another number makes an index build its words again
 NEARLY_EQUAL = 1e-5  # of the largest score: a smaller standard deviation is rounding
 
 # Scripts that write no spaces between words, and Korean, which attaches particles to words.
@@ -54,7 +54,7 @@ NOT_A_WORD = regex.compile(r"['\u2019()]|\d\.$")  # an elided letter or the numb
 RARE = re.compile(r"['#+]|\b\d[.)]|\.[a-z]\b")  # without it, an ASCII text has plain words only; re is faster here
 SPACED = "".join(sign if sign.isalnum() or sign == "_" else " " for sign in map(chr, range(128)))  # for str.translate
 CHARACTER = regex.compile(r"\P{M}\p{M}*|\p{M}+")  # with its combining marks
-INVISIBLE = regex.compile(r"[\p{Cf}\p{Variation_Selector}]")  # soft hyphens, joiners, marks of direction
+INVISIBLE = regex.compile(r"[\p{Cf}\p{Variation_Selector}\u0640]")  # soft hyphens, joiners, direction, Arabic stretching
 DOTLESS_I = "\N{LATIN SMALL LETTER DOTLESS I}"
 WORD_BREAK = "\u200b"  # zero-width space
 MORE_STOP_WORDS = {"english": ("i", "eg", "ie")}  # one letter, and initials, which bm25s leaves out
