@@ -61,7 +61,20 @@ def mask(rows: list[int]) -> np.ndarray:
         torch.tensor,
         lambda rows: torch.from_numpy(mask(rows)),
     ],
-    ids=["set", "tuple", "iterator", "array", "mask", "list of booleans", "keys", "generator", "bytes", "twice", "tensor", "tensor mask"],
+    ids=[
+        "set",
+        "tuple",
+        "iterator",
+        "array",
+        "mask",
+        "list of booleans",
+        "keys",
+        "generator",
+        "bytes",
+        "twice",
+        "tensor",
+        "tensor mask",
+    ],
 )
 def test_rows_to_remove_in_any_form(few, form):
     few.remove(form([4, 9]))
