@@ -56,7 +56,7 @@ SPACED = "".join(sign if sign.isalnum() or sign == "_" else " " for sign in map(
 CHARACTER = regex.compile(r"\P{M}\p{M}*|\p{M}+")  # with its combining marks
 INVISIBLE = regex.compile(
     r"[\p{Cf}\p{Variation_Selector}\u0640]"
-)  # soft hyphens, joiners, direction, Arabic stretching
+)  # soft hyphens, joiners, Arabic stretching
 DOTLESS_I = "\N{LATIN SMALL LETTER DOTLESS I}"
 WORD_BREAK = "\u200b"  # zero-width space
 MORE_STOP_WORDS = {"english": ("i", "eg", "ie")}  # one letter, and initials, which bm25s leaves out
