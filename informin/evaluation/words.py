@@ -54,9 +54,7 @@ NOT_A_WORD = regex.compile(r"['\u2019()]|\d\.$")  # an elided letter or the numb
 RARE = re.compile(r"['#+]|\b\d[.)]|\.[a-z]\b")  # without it, an ASCII text has plain words only; re is faster here
 SPACED = "".join(sign if sign.isalnum() or sign == "_" else " " for sign in map(chr, range(128)))  # for str.translate
 CHARACTER = regex.compile(r"\P{M}\p{M}*|\p{M}+")  # with its combining marks
-INVISIBLE = regex.compile(
-    r"[\p{Cf}\p{Variation_Selector}\u0640]"
-)  # soft hyphens, joiners, Arabic stretching
+INVISIBLE = regex.compile(r"[\p{Cf}\p{Variation_Selector}\u0640]")  # soft hyphens, joiners, Arabic stretching
 DOTLESS_I = "\N{LATIN SMALL LETTER DOTLESS I}"
 WORD_BREAK = "\u200b"  # zero-width space
 MORE_STOP_WORDS = {"english": ("i", "eg", "ie")}  # one letter, and initials, which bm25s leaves out
