@@ -31,16 +31,17 @@ QUERIES, WORDS = 50, 8
 DIMENSIONS = 384  # of the drawn vectors
 
 
-@cache  # drawn before times are taken
+def draw(model, texts, **_) -> np.ndarray:
+    """Return random vectors (N, d) in place of embeddings."""
+    return drawn(len(texts))
+
+
+@cache
 def drawn(number: int) -> np.ndarray:
-    """Return random vectors (N, d) in place of embeddings, around 100 centers, as topics."""
+    """Return random vectors around 100 centers, as topics. They are drawn once, so that no time includes it."""
     draws = np.random.default_rng(number)
     centers = np.random.default_rng(0).standard_normal((100, DIMENSIONS), dtype=np.float32)
     return centers[draws.integers(100, size=number)] + draws.standard_normal((number, DIMENSIONS), "f4")
-
-
-def draw(model, texts, **_) -> np.ndarray:
-    return drawn(len(texts))
 
 
 def seconds(work) -> float:

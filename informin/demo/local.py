@@ -4,7 +4,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from informin.demo.marks import matching_spans
+from informin.demo.marks import joined, matching_spans
 from informin.errors import UsageError, counted
 from informin.evaluation.words import spread
 from informin.files import last_name
@@ -20,15 +20,25 @@ PAGE_NOTE = (
     "{texts}, embedded with {model}. The score adds the cosine of the vectors (blue) and the matching words (yellow), "
     "in standard deviations over all texts.{relevant}"
 )
+LOOKING_NOTE = (
+    "{texts}, embedded with {model}. The score adds the cosine of the vectors and the matching words, and in the best "
+    "50 texts the matching tokens, in standard deviations over all texts.{relevant}"
+)
 RELEVANT = " Relevant: at most about one unrelated text per query has so high a cosine."
 
 
 def cards_of(index: Index, query: str, k: int) -> "list[Card]":
-    """Return the hits of a query as cards of the page, with the words of the query marked in each."""
+    """Return the hits of a query as cards of the page, with the words of the query marked in each.
+
+    With a second look, the tokens that match those of the query are marked, too.
+    """
     from informin.demo.page import Card
 
     hits = index.search(query, k)
     marked = matching_spans([hit.text for hit in hits], query, index.words.split)
+    if index.record.second_look:
+        matched = index.matched_spans(query, [hit.row for hit in hits])
+        marked = [joined([*words, *tokens]) for words, tokens in zip(marked, matched)]
     shares = shares_of(index, query, hits)
     cards = []
     for hit, spans, share in zip(hits, marked, shares):
@@ -88,7 +98,7 @@ def index_page(index: Index) -> "gradio.Blocks":
     except ImportError:
         fix = "Install the extra `demo` (see Install in README), or search with a query."
         raise UsageError("The search page needs the package gradio, which is not installed", fix=fix) from None
-    note = PAGE_NOTE.format(
+    note = (LOOKING_NOTE if index.record.second_look else PAGE_NOTE).format(
         texts=counted(len(index), "text"),
         model=last_name(index.record.model),
         relevant="" if index.threshold is None else RELEVANT,
