@@ -180,6 +180,12 @@ def test_words_of_scripts_without_spaces_are_found(text, inside, language):
     assert found(text, text, language)
 
 
+def test_combining_marks_stay_with_their_characters():
+    """Thai writes this vowel above its consonant, as a character of its own."""
+    consonants = "\u0e25\u0e31\u0e07"
+    assert Words.build([consonants], OTHER).split([consonants]) == [["\u0e25\u0e31", "\u0e07", consonants]]
+
+
 def test_a_word_beats_its_characters():
     scores = Words.build(["火车站", "火在车上", "天气"], OTHER).scores(["火车"])[0]
     assert scores[0] > scores[1] > scores[2] == 0
