@@ -29,6 +29,7 @@ TABLES = (".csv", ".tsv", ".jsonl")
 SUFFIXES = (".txt", *TABLES, ".parquet", ".arrow")
 TEXT_COLUMNS = ("text", "sentence")  # read by default, if a file has several columns
 COLUMN_NAME = re.compile(r"[\w.:/-]+( [\w.:/-]+)?")  # up to two words; other first lines are texts
+HALF_A_SIGN = re.compile("[\ud800-\udfff]")  # of a surrogate pair that was cut, as JSON may hold: nothing can encode it
 FIRST_ROWS = 1_000  # of a JSON Lines file, whose keys are its columns
 # Most programs that write TSV do not quote, and their fields can begin with a quotation mark.
 DIALECTS: dict[str, dict[str, Any]] = {
@@ -153,7 +154,12 @@ def as_texts(texts: Iterable[str], option: str = "texts") -> list[str]:
     for item in items:
         if not isinstance(item, str):
             raise UsageError(f"contains {item!r:.60}", option=option, needed="a list of texts")
-    return [str(item) for item in items]  # also those of NumPy
+    return [encodable(str(item)) for item in items]  # also those of NumPy
+
+
+def encodable(text: str) -> str:
+    """Return a text with the replacement character in place of halves of surrogate pairs."""
+    return text if text.isascii() else HALF_A_SIGN.sub("\ufffd", text)
 
 
 def _visible_files(folder: Path) -> Iterator[Path]:
@@ -336,7 +342,8 @@ def _json_records(path: Path) -> Iterator[dict]:
                 raise UsageError(f"{path}, line {number}: not JSON ({error})") from None
             if not isinstance(record, dict):
                 raise UsageError(f"{path}, line {number}: found {line[:40]!r}", needed="one JSON object per line")
-            yield record
+            may_be_cut = "\\ud" in line.lower()
+            yield json.loads(encodable(json.dumps(record, ensure_ascii=False))) if may_be_cut else record
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from informin.texts import as_texts, find_files, is_blank, read_rows, read_texts
+from informin.texts import as_texts, find_files, is_blank, read_documents, read_rows, read_texts
 from tests.conftest import raises_usage
 
 
@@ -263,6 +263,16 @@ def test_lists_of_texts(texts):
 def test_other_than_lists_of_texts(texts):
     with raises_usage("sentences"):
         as_texts(texts, "sentences")
+
+
+def test_half_a_surrogate_pair_becomes_the_replacement_character(tmp_path):
+    """Programs that cut texts at a number of UTF-16 units write it to JSON, and no tokenizer takes it."""
+    lines = [r'{"text": "cut \ud83d"}', r'{"text": "whole \ud83d\ude42", "id": "\udc00"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    assert list(read_texts(tmp_path / "a.jsonl")) == ["cut \ufffd", "whole \U0001f642"]
+    (_, last) = read_documents(tmp_path / "a.jsonl", "text", ["id"])
+    assert last == ("whole \U0001f642", {"id": "\ufffd"})
+    assert as_texts(["cut \ud83d", "whole \U0001f642"]) == ["cut \ufffd", "whole \U0001f642"]
 
 
 def test_a_part_without_rows_is_read_and_a_damaged_one_is_named(tmp_path):

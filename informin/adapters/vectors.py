@@ -107,7 +107,11 @@ def _validated(array: np.ndarray, name: str) -> np.ndarray:
 
 
 def _parquet(path: Path) -> np.ndarray:
-    table = pq.read_table(path, columns=[_column(pq.read_schema(path), path)])
+    try:
+        table = pq.read_table(path, columns=[_column(pq.read_schema(path), path)])
+    except pa.ArrowInvalid as error:  # also nulls in lists of a fixed size, which older versions of pyarrow cannot read
+        fix = "Recompute rows that are null, or write the file again."
+        raise UsageError(f"{path} cannot be read ({error})", option="embeddings", fix=fix) from error
     lists = table.column(0).combine_chunks()
     values = lists.flatten()  # without the null lists
     widths = set(lists.value_lengths().to_pylist())

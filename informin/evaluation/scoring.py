@@ -199,7 +199,7 @@ def score_model(
             results.save(output)
         shown = "no score" if entry["score"] is None else f"{entry['score']:.2f}"
         seconds = sum(entry["seconds"].values())
-        logger.info(f"{name}: {shown} ({results.model}, {results.pooler}, {seconds:.1f} s)")
+        logger.info(f"{name}: {shown} ({results.model}, {results.pooler}, {seconds:.0f} s)")
     return results
 
 

@@ -33,6 +33,7 @@ SAFE: dict[str, Any] = {
     "allow_all_kernels": False,
 }
 MODULES = "modules.json"
+FEWEST_TOKENS = 3  # of a text: one, between two special ones
 
 
 class Loading(TypedDict, total=False):
@@ -97,10 +98,13 @@ def load_model(
         bf16: Embed under bfloat16 autocast.
 
     Raises:
-        UsageError: The model cannot be loaded, its weights are incomplete, or it stores no pooling for `pooler` auto.
+        UsageError: The model cannot be loaded, its weights are incomplete, it stores no pooling for `pooler` auto, or
+            `max_seq_length` leaves no token of a text between two special ones.
     """
     if isinstance(model, SentenceTransformer):
         return model if "informin_source" in vars(model) else speed_up(copy.copy(model))
+    if max_seq_length is not None and max_seq_length < FEWEST_TOKENS:
+        raise UsageError(f"is {max_seq_length}", option="max_seq_length", needed=f"{FEWEST_TOKENS} or more")
     name, how = str(model), {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
         raise_if_not_found(name, revision)

@@ -20,7 +20,7 @@ def places_to_remove(chosen: int | Iterable[int], rows: np.ndarray) -> np.ndarra
         UsageError: It is neither, or a row does not exist.
     """
     items = list(chosen) if isinstance(chosen, Iterable) else [chosen]
-    are_booleans = [isinstance(item, bool | np.bool_) for item in items]
+    are_booleans = [np.asarray(item).dtype == bool for item in items]
     if items and all(are_booleans):
         if len(items) != len(rows):
             raise UsageError(f"has {counted(len(items), 'boolean')} for {counted(len(rows), 'text')}", option="rows")

@@ -6,7 +6,18 @@ import unicodedata
 import numpy as np
 import pytest
 
-from informin.evaluation.words import CODES, LANGUAGES, OTHER, Words, language_name, spread, z_scores
+from informin.evaluation.words import (
+    CODES,
+    FOUND,
+    LANGUAGES,
+    OTHER,
+    RARE,
+    Words,
+    _words_in,
+    language_name,
+    spread,
+    z_scores,
+)
 from tests.conftest import raises_usage
 
 TEXTS = ["cats see dogs", "a dog sees the dog and a bird", "birds", "the", ""]
@@ -128,6 +139,7 @@ def test_words_are_found_in_each_normal_form(language, text, query, form):
         ("Straße", "STRASSE"),
         ("ΣΊΣΥΦΟΣ", "σίσυφος"),
         ("İstanbul", "istanbul"),
+        ("\u0643\u0640\u0640\u062a\u0627\u0628", "\u0643\u062a\u0627\u0628"),  # stretched Arabic letters
         ("U.S.A. and others", "USA"),
         ("it\u2019s Smith\u2019s", "smith"),
     ],
@@ -166,6 +178,12 @@ def test_turkish(text, query, form):
 def test_words_of_scripts_without_spaces_are_found(text, inside, language):
     assert all(found(query, text, language) for query in inside)
     assert found(text, text, language)
+
+
+def test_combining_marks_stay_with_their_characters():
+    """Thai writes this vowel above its consonant, as a character of its own."""
+    consonants = "\u0e25\u0e31\u0e07"
+    assert Words.build([consonants], OTHER).split([consonants]) == [["\u0e25\u0e31", "\u0e07", consonants]]
 
 
 def test_a_word_beats_its_characters():
@@ -214,3 +232,11 @@ def test_scores_that_differ_by_rounding_have_z_scores_of_zero(value):
     scores[0, ::2] = np.nextafter(scores[0, 0], np.float32(np.inf))
     assert spread(scores) == 1
     np.testing.assert_allclose(z_scores(scores), 0, atol=1e-6 * value)
+
+
+def test_plain_texts_are_split_faster_into_the_same_words():
+    rng = np.random.default_rng(0)
+    texts = ["".join(rng.choice(list("abcz019 .,:;'()#+_-\n"), size=12)) for _ in range(5_000)]
+    plain = [text for text in texts if not RARE.search(text)]
+    assert len(plain) > 500
+    assert [_words_in(text) for text in plain] == [FOUND.findall(text) for text in plain]

@@ -278,6 +278,14 @@ def test_models_of_other_folders_have_their_own_names(tmp_path):
         assert source_of(load_model(folder, pooler="cls")).name == str(folder)
 
 
+@pytest.mark.parametrize("save", [save_letters, save_bert])
+@pytest.mark.parametrize("length", [2, 0, -3])
+def test_texts_without_tokens_are_not_embedded(tmp_path, save, length):
+    """A static model would return zeros, and another one the vector of its special tokens."""
+    with raises_usage(option="max_seq_length"):
+        load_model(save(tmp_path / "model"), pooler="mean", max_seq_length=length)
+
+
 def test_texts_of_static_embeddings_are_truncated(tmp_path):
     """Their class has no maximum length of its own."""
     folder = save_letters(tmp_path / "letters")
@@ -310,7 +318,7 @@ def test_a_table_of_model2vec_in_whole_numbers_is_named(tmp_path, kind):
     if kind == torch.float16:
         assert load_model(tmp_path).encode("cat").shape == (8,)
         return
-    with raises_usage("model_name", found="model2vec"):
+    with raises_usage("model_name", found="is a model2vec model with vectors in"):  # not in the name of the folder
         load_model(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"damaged")
     with raises_usage("model_name"):

@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
 from informin.cli import index as index_command
 from informin.search.files import DATA
@@ -57,8 +58,23 @@ def mask(rows: list[int]) -> np.ndarray:
         lambda rows: (row for row in rows),
         lambda rows: np.array(rows, np.uint8),
         lambda rows: [rows[0], *rows],
+        torch.tensor,
+        lambda rows: torch.from_numpy(mask(rows)),
     ],
-    ids=["set", "tuple", "iterator", "array", "mask", "list of booleans", "keys", "generator", "bytes", "twice"],
+    ids=[
+        "set",
+        "tuple",
+        "iterator",
+        "array",
+        "mask",
+        "list of booleans",
+        "keys",
+        "generator",
+        "bytes",
+        "twice",
+        "tensor",
+        "tensor mask",
+    ],
 )
 def test_rows_to_remove_in_any_form(few, form):
     few.remove(form([4, 9]))
