@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from tqdm.auto import tqdm
@@ -11,10 +12,12 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import ExportableState
 
 from informin.distributed import rank, world_size
-from informin.evaluation.development import Development
 from informin.program import hidden
-from informin.training.log_entries import logged_scores, loss_text
+from informin.training.log_entries import LOGGING_STEPS, logged_scores, loss_text
 from informin.views.stacking import step_seed
+
+if TYPE_CHECKING:  # it imports scikit-learn and datasets, and a wrong option is answered without them
+    from informin.evaluation.development import Development
 
 
 class AfterStep(TrainerCallback):
@@ -28,12 +31,11 @@ class AfterStep(TrainerCallback):
 class LogShortRuns(TrainerCallback):
     """Logs the loss four times in a run that is too short for the default of `logging_steps`."""
 
-    default = 25
     times = 4
 
     def on_step_end(self, args, state, control, **kwargs):
-        by_default = args.logging_strategy == "steps" and args.logging_steps == self.default
-        if by_default and state.max_steps < self.default * self.times:
+        by_default = args.logging_strategy == "steps" and args.logging_steps == LOGGING_STEPS
+        if by_default and state.max_steps < LOGGING_STEPS * self.times:
             is_first = state.global_step == 1 and args.logging_first_step
             every = max(1, state.max_steps // self.times)
             control.should_log = is_first or state.global_step % every == 0
@@ -132,7 +134,7 @@ class Progress(TrainerCallback):
         first_step: Returns the line to print after the first step, or an empty one.
     """
 
-    def __init__(self, development: Development | None, headline: Callable[[], str], first_step: Callable[[], str]):
+    def __init__(self, development: "Development | None", headline: Callable[[], str], first_step: Callable[[], str]):
         self.development = development
         self.headline = headline
         self.first_step = first_step
@@ -213,7 +215,7 @@ def replace_progress(trainer: Trainer, progress: Progress) -> None:
         trainer.add_callback(progress)
 
 
-def scores_line(scores: Mapping[str, float], development: Development) -> str:
+def scores_line(scores: Mapping[str, float], development: "Development") -> str:
     """Return scores as one line, such as "STS-B dev 83.47  alignment 0.150  titles.tsv V-measure 70.25"."""
     shown = []
     for one in development.sets:

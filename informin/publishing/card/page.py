@@ -13,9 +13,10 @@ from informin.errors import UsageError
 from informin.evaluation.drift import MAIN, drift_table
 from informin.evaluation.measures import KINDS
 from informin.evaluation.results import Results
-from informin.evaluation.senteval import HUB_DATA, STS_TASKS, TRANSFER_TASKS
+from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.table import render
 from informin.files import last_name, read_json
+from informin.hub_access import HUB_DATA
 from informin.outputs import PREFIX, save_text
 from informin.publishing.card import tables
 from informin.publishing.card.tables import escape, escaped, in_quotes, worse_after_training, worse_by_drift
