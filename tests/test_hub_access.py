@@ -4,14 +4,19 @@ import pytest
 from huggingface_hub import constants
 from huggingface_hub.utils import get_session
 
+from informin.errors import UsageError
+from informin.evaluation.senteval import senteval_folder
 from informin.hub_access import hub_is_reachable
 from informin.models.opening import load_model
+from informin.training.options import DataArguments
+from informin.training.sentences import load_sentences
 from tests.conftest import raises_usage
 
 
 @pytest.fixture
 def no_hub(monkeypatch):
     """An address that nothing answers at, and the requests to it."""
+    monkeypatch.delenv("SENTEVAL_DATA", raising=False)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     hub_is_reachable.cache_clear()
@@ -34,3 +39,18 @@ def test_a_mistyped_name_without_the_hub_is_not_found(no_hub, caplog):
 def test_a_folder_does_not_need_the_hub(no_hub, st_mean):
     load_model(st_mean)
     assert no_hub == []
+
+
+READERS = {
+    "senteval": lambda: senteval_folder(None),
+    "dataset_name": lambda: load_sentences(DataArguments(dataset_name="some/data"), seed=0),
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_data_without_the_hub_is_asked_for_once(no_hub, read):
+    with pytest.raises((UsageError, OSError)):
+        read()
+    addresses = [request.url for request in no_hub]
+    assert addresses[:1] == [constants.ENDPOINT], "the question comes first"
+    assert len(addresses) == len(set(addresses)), "nothing is tried again"
