@@ -19,6 +19,8 @@ from informin.views.stacking import step_seed
 if TYPE_CHECKING:  # it imports scikit-learn and datasets, and a wrong option is answered without them
     from informin.evaluation.development import Development
 
+BAR = "{desc} |{bar}| {remaining} left{postfix}, {rate_fmt}"  # a narrow terminal cuts the end
+
 
 class AfterStep(TrainerCallback):
     """Calls `Head.after_step` after each optimizer step."""
@@ -151,7 +153,8 @@ class Progress(TrainerCallback):
             self._first = state.global_step
             self._sentences = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
             self._bar = tqdm(
-                desc="training",
+                desc=f"step {state.global_step:,}/{state.max_steps:,}",
+                bar_format=BAR,
                 leave=False,
                 disable=args.disable_tqdm or hidden(),
                 total=state.max_steps,
@@ -163,6 +166,7 @@ class Progress(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         if self._bar is not None:
+            self._bar.set_description_str(f"step {state.global_step:,}/{state.max_steps:,}", refresh=False)
             self._bar.update(state.global_step - self._bar.n)
             line = self.first_step() if self._is_first else ""
             if line:
@@ -182,8 +186,7 @@ class Progress(TrainerCallback):
         elif "loss" in logs and self._is_line_wanted(control):
             self._write(f"step {state.global_step}{loss}{self._speed(state)}")
         if self._bar is not None:
-            parts = [f"step {state.global_step}", loss.strip(), self._score]
-            self._bar.set_postfix_str(", ".join(filter(None, parts)))
+            self._bar.set_postfix_str(", ".join(filter(None, [loss.strip(), self._score])))
 
     def on_train_end(self, args, state, control, **kwargs):
         if self._bar is not None:
