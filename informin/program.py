@@ -162,8 +162,10 @@ def processes() -> Iterator[None]:
         return
     from accelerate import PartialState
 
+    from informin.distributed import rank
+
     state = PartialState()
-    if state.is_main_process:
+    if rank() == 0:  # on CPUs, PartialState takes every process that torchrun starts for the main one
         yield
     else:
         logging.getLogger("informin").setLevel(logging.ERROR)
