@@ -130,7 +130,8 @@ def read_rows(
     if _kind(path) not in TABLES:
         raise UsageError(f"{path} has an unsupported suffix", option=option, needed=", ".join(TABLES))
     header, read = _open_table(path)
-    _check_columns(path, header, [*columns, *(name for name in optional if name in header)], option)
+    present = [name for name in optional if name in header]
+    _check_columns(path, header, [*columns, *present], option)
     names = list(dict.fromkeys([*header, *optional]))
     for row in read(names):
         yield {name: None if isinstance(cell, str) and is_blank(cell) else cell for name, cell in zip(names, row)}

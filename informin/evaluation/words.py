@@ -223,7 +223,8 @@ def _characters(run: str) -> list[str]:
     if not UNSPACED_START.match(run):
         return [run]
     characters = CHARACTER.findall(run)
-    return [*characters, *(first + second for first, second in pairwise(characters))]
+    pairs = [first + second for first, second in pairwise(characters)]
+    return characters + pairs
 
 
 def z_scores(scores: np.ndarray) -> np.ndarray:

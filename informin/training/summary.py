@@ -144,7 +144,7 @@ def drift_of_run(trainer: Any, senteval_dir: str | None) -> tuple[dict[str, Any]
         return None
     try:
         pairs = stsb_dev(senteval_dir)
-        wanted = [*texts, *(pairs.texts() if pairs else [])]
+        wanted = texts + (pairs.texts() if pairs else [])
         new = embed_once(trainer.encode, wanted)
         with trainer.accelerator.autocast():
             old = embed_once(trainer.trained.original(trainer.args), wanted)
