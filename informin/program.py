@@ -72,7 +72,7 @@ def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str 
     """
     logging.basicConfig(format="%(message)s")
     logging.getLogger("informin").setLevel(logging.INFO)
-    logging.getLogger("huggingface_hub").propagate = False  # it has a handler of its own, and would print twice
+    logging.getLogger("huggingface_hub").propagate = False  # its own handler prints, too
     quiet_transformers()
     try:
         return work() or 0

@@ -217,7 +217,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _open_table(path: Path) -> tuple[list[str], Read]:
-    """Return the names of the columns, and a function that reads some of them. A cell that a row lacks is None."""
+    """Return the names of the columns, and a function that reads some of them. A missing cell is None."""
     kind = _kind(path)
     if kind in DIALECTS:
         return _open_csv(path, kind)
