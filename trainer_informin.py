@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -15,7 +15,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, has_length
 
 from informin.distributed import (
@@ -30,6 +30,7 @@ from informin.distributed import (
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.files import damage
+from informin.models.cpu_parts import one_thread
 from informin.models.embedding import count_truncated, encode, note_truncated
 from informin.models.trained import open_to_train
 from informin.objectives.objective import Objective, as_preset
@@ -72,7 +73,7 @@ from informin.training.signals import EvaluationLeft, is_stopped
 from informin.training.summary import drift_of_run, headline, summary
 from informin.training.tokens import stream_loader, training_rows
 from informin.views import View
-from informin.views.stacking import StackedViews, on_device, step_seed, two_views
+from informin.views.stacking import PadRows, StackedViews, on_device, step_seed, two_views
 from informin.views.view import SentenceTokens
 from modeling_informin import InforMinMixin
 
@@ -125,6 +126,7 @@ class InforMinTrainer(Trainer):
     objective: ActiveObjective
     terms: list[Term]
     _hub: Destination | None = None  # where to push
+    _operations: int | None = None  # floating-point operations per token
     _bones: nn.Module | None = None  # of a model that FSDP shards
     _whole: nn.Module | None = None  # its weights after training
 
@@ -186,7 +188,7 @@ class InforMinTrainer(Trainer):
             train_dataset=data.rows,
             eval_dataset=development,
             processing_class=trained.tokenizer,
-            data_collator=data_collator or DataCollatorWithPadding(trained.tokenizer),
+            data_collator=data_collator or PadRows(trained.tokenizer),
             callbacks=callbacks,
             optimizers=optimizers,
             optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
@@ -231,16 +233,17 @@ class InforMinTrainer(Trainer):
         if 0 < self.state.max_steps <= step:
             self.control.should_training_stop = True
             return [], None
-        batches = super().get_batch_samples(epoch_iterator, num_batches, device)[0]
-        if len(batches) < num_batches and not has_length(self.train_dataset):
-            return [], None
-        stacked = []
-        for number, batch in enumerate(batches):
-            seed = step_seed(self.args.seed, step, number, self.args.process_index)
-            rows = self._stack_views(batch, seed)
-            if self._add_general:
-                rows = self._add_general(rows, seed)
-            stacked.append(on_device(self.trained.collate(rows), self.args.device))
+        with one_thread() if self.args.device.type == "cuda" else nullcontext():
+            batches = super().get_batch_samples(epoch_iterator, num_batches, device)[0]
+            if len(batches) < num_batches and not has_length(self.train_dataset):
+                return [], None
+            stacked = []
+            for number, batch in enumerate(batches):
+                seed = step_seed(self.args.seed, step, number, self.args.process_index)
+                rows = self._stack_views(batch, seed)
+                if self._add_general:
+                    rows = self._add_general(rows, seed)
+                stacked.append(on_device(self.trained.collate(rows), self.args.device))
         return stacked, None
 
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
@@ -274,6 +277,13 @@ class InforMinTrainer(Trainer):
         self.measures_shares = False
         total: Any = sum(weighted.values())
         return (total, outputs) if return_outputs else total
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Return the operations of a step, as Trainer does, but count the weights only once in a run."""
+        tokens = inputs["input_ids"].numel()
+        if self._operations is None:
+            self._operations = super().floating_point_ops(inputs) // tokens
+        return self._operations * tokens
 
     def training_step(self, model, inputs, num_items_in_batch=None) -> Tensor:
         """Compute the gradient of a batch, and collect its loss and terms.

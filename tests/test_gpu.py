@@ -13,6 +13,8 @@ from trainer_informin import InforMinTrainer
 HAS_GPU = torch.cuda.is_available()
 DEVICE, PRECISIONS = ("cuda", ["bf16", "fp16"]) if HAS_GPU else ("cpu", ["bf16"])
 ON_GPU = pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
+QUEUE = dict(queue_size=16, momentum_dropout=0.0)  # whose encoder is replayed, too
+QUEUE_OF = {"simcse": QUEUE, "micse": QUEUE}
 STILL = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
@@ -77,22 +79,25 @@ def test_resuming_gives_the_same_weights(bert, tmp_path, precision):
 
 
 @ON_GPU
-@pytest.mark.parametrize("objective", ["simcse", "informin"])
-def test_graphs_give_the_gradients_of_the_eager_step_without_dropout(tmp_path, objective):
+@pytest.mark.parametrize(
+    "objective, bf16", [("simcse", False), ("informin", True), ("informin", False), ("micse", False)]
+)
+def test_graphs_give_the_gradients_of_the_eager_step_without_dropout(tmp_path, objective, bf16):
+    """In bfloat16, rows of other lengths are rounded in other ways, and a queue adds to the difference."""
     folder = str(save_bert(tmp_path / "still", **STILL))
     found = []
     for graphs in (True, False):
-        run = trainer_of(
-            folder, tmp_path / str(graphs), view="crop", bf16=True, cuda_graphs=graphs, objective=objective
-        )
+        how = dict(view="crop", bf16=bf16, cuda_graphs=graphs, objective=objective, **QUEUE_OF.get(objective, {}))
+        run = trainer_of(folder, tmp_path / str(graphs), **how)
         batch = first_batch(run)
-        assert batch["packed"].parts[0].features["packed"].is_fixed == graphs
+        assert (batch["packed"].parts[0].fixed is not None) == graphs
         gradients(run, batch)  # captures
         found.append(gradients(run, batch))
-    scale = max(x.abs().max() for x in found[1].values())
+    scale = max(x.abs().max() for x in found[1].values()).item()
+    absolute, relative = (0.02 * scale, 0.05) if bf16 else (1e-4 * scale, 1e-3)
     assert found[0].keys() == found[1].keys()
     for name, expected in found[1].items():
-        torch.testing.assert_close(found[0][name], expected, atol=0.02 * scale.item(), rtol=0.05, msg=name)
+        torch.testing.assert_close(found[0][name], expected, atol=absolute, rtol=relative)
 
 
 @ON_GPU
@@ -107,8 +112,7 @@ def test_dropout_differs_between_replays(bert, tmp_path):
 @ON_GPU
 @pytest.mark.parametrize("objective", ["simcse", "informin", "scd", "micse"])
 def test_a_step_does_not_wait_for_the_gpu(bert, tmp_path, objective):
-    extra = dict(queue_size=16, warmup_steps=0) if objective == "micse" else {}
-    run = trainer_of(str(bert), tmp_path, bf16=True, objective=objective, **extra)
+    run = trainer_of(str(bert), tmp_path, bf16=True, objective=objective, **QUEUE_OF.get(objective, {}))
     run.measures_shares = False
     batch = first_batch(run)
     gradients(run, batch)  # captures, and fills caches

@@ -5,7 +5,6 @@ All functions take arrays.
 
 import numpy as np
 from scipy.linalg import orthogonal_procrustes
-from scipy.spatial.distance import cdist, pdist
 from scipy.stats import skew
 
 from informin.rows import unit_rows
@@ -40,14 +39,20 @@ def uniformity(x: np.ndarray) -> float:
         Wang & Isola (2020), with t = 2; Gao et al. (2021), eq. 3.
     """
     x = unit(x)
+    blocks = [x[start : start + ROWS_AT_ONCE] for start in range(0, len(x), ROWS_AT_ONCE)]
     total = 0.0
-    for start in range(0, len(x), ROWS_AT_ONCE):
-        block = x[start : start + ROWS_AT_ONCE]
-        rest = x[start + ROWS_AT_ONCE :]
-        total += np.exp(-2 * pdist(block, "sqeuclidean")).sum()
-        for later in range(0, len(rest), ROWS_AT_ONCE):
-            total += np.exp(-2 * cdist(block, rest[later : later + ROWS_AT_ONCE], "sqeuclidean")).sum()
+    for number, block in enumerate(blocks):
+        near = _nearness(block, block)
+        total += (near.sum() - np.trace(near)) / 2  # each pair once, and no row with itself
+        for other in blocks[number + 1 :]:
+            total += _nearness(block, other).sum()
     return float(np.log(total / (len(x) * (len(x) - 1) / 2)))
+
+
+def _nearness(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return exp(-2 |x - y|^2), (N, M), for rows (N, d) and (M, d). A matrix product computes the distances."""
+    squares = (x**2).sum(-1)[:, None] + (y**2).sum(-1)
+    return np.exp(-2 * (squares - 2 * (x @ y.T)))
 
 
 def occurrences(neighbors: np.ndarray) -> np.ndarray:

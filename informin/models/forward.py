@@ -8,20 +8,21 @@ backward pass; otherwise there is one part.
 import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Transformer
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from informin.models.cpu_parts import run_in_threads
 from informin.models.graphs import TOKENS, GraphedEncoder
 from informin.models.packing import BF16_ROWS, Packed, can_pack, pack, packed_attention_of
 from informin.models.positions import padding_index_of
-from informin.views.attention import kept_maps, set_dropout
+from informin.views.attention import keep_maps, kept_maps, set_dropout
 from informin.views.stacking import to_device
 
 
@@ -33,11 +34,13 @@ class Part:
         features: What the modules of a SentenceTransformer read.
         number: Number of rows; filler may follow them.
         targets: Places (M,) of the tokens that are predicted, in the flattened tokens; None without a prediction.
+        fixed: Inputs of the encoder in the fixed shapes of a CUDA graph; None without one.
     """
 
     features: dict[str, Any]
     number: int
     targets: Tensor | None = None
+    fixed: dict[str, Tensor] | None = None
 
 
 class Batch:
@@ -113,10 +116,10 @@ class Forward:
     """
 
     batch: Batch | None = None
-    _graphs: GraphedEncoder | None = None
 
     def __init__(self, st: SentenceTransformer, how: How):
         self.st, self.how = st, how
+        self._graphs: dict[nn.Module, GraphedEncoder] = {}
         self.is_static = type(st[0]).__name__ == "StaticEmbedding"
         self._padding_index = None if self.is_static else padding_index_of(st[0].auto_model)
 
@@ -141,8 +144,12 @@ class Forward:
 
     def _batch_of(self, ids: Tensor, mask: Tensor, labels: Tensor | None, size: int) -> Batch:
         parts, order, predicted = [], [], []
-        for rows in self._split(mask, size):
-            part, own = self._part(ids[rows], mask[rows], None if labels is None else labels[rows])
+        splits = self._split(mask, size)
+        for rows in splits:
+            if len(splits) == 1:
+                part, own = self._part(ids, mask, labels)
+            else:
+                part, own = self._part(ids[rows], mask[rows], None if labels is None else labels[rows])
             parts.append(part)
             order.append(rows[own])
             if labels is not None:
@@ -172,11 +179,16 @@ class Forward:
         """Return a part, and the order (N,) of its rows."""
         device, order = self.how.device, torch.arange(len(ids))
         wanted = None if labels is None else labels >= 0
+        fixed = None
+        longest = self._longest(mask)
         if self.how.packs:
-            packed = pack(ids, mask, self._padding_index, self._multiple(mask), self._longest(mask))
+            packed = pack(ids, mask, self._padding_index, self._multiple(mask), longest)
             targets = None if wanted is None else to_device(packed.places[wanted], device)
-            features = packed.to(device).features()
             order = packed.rows
+            packed = packed.to(device)
+            features = packed.features()
+            if longest is not None:
+                fixed = {name: getattr(packed, name) for name in ("input_ids", "position_ids", "ends")}
         elif self.is_static:
             lengths = mask.sum(1)
             flat = {"input_ids": ids[mask.bool()], "offsets": lengths.cumsum(0) - lengths}
@@ -184,9 +196,16 @@ class Forward:
         else:
             features = {"input_ids": to_device(ids, device), "attention_mask": to_device(mask, device)}
             targets = None if wanted is None else to_device(wanted.flatten().nonzero()[:, 0], device)
+            if longest is not None:
+                filler = (0, longest - ids.shape[1])
+                filled = {
+                    "input_ids": pad(ids, filler, value=self._padding_index or 0),
+                    "attention_mask": pad(mask, filler),
+                }
+                fixed = {name: to_device(x, device) for name, x in filled.items()}
         if self.how.prompt_tokens:
             features["prompt_length"] = self.how.prompt_tokens
-        return Part(features, len(ids), targets), order
+        return Part(features, len(ids), targets, fixed), order
 
     def _longest(self, mask: Tensor) -> int | None:
         """Return the fixed length of texts in a CUDA graph; None if a text is longer, such as with repeated tokens."""
@@ -246,19 +265,33 @@ class Forward:
             return run_in_threads(call, vectors, inner, without=table)
 
     def _compute(self, part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
-        packed = part.features.get("packed")
-        if packed is not None and packed.is_fixed and torch.is_grad_enabled():
-            return self._through(self._graphed(part, packed), part, modules[1:])
         transformer: Any = modules[0]
+        if part.fixed is not None:
+            return self._through(self._graphed(part, part.fixed, transformer.auto_model), part, modules[1:])
         is_packed = "packed" in part.features
         with packed_attention_of(transformer.auto_model) if is_packed else nullcontext():
             return self._through(dict(part.features), part, modules)
 
-    def _graphed(self, part: Part, packed: Packed) -> dict[str, Any]:
-        """Return the features of a part after the encoder, whose graphs are captured when they are first needed."""
-        if self._graphs is None:
-            self._graphs = GraphedEncoder(self.st[0].auto_model, self.how.dtype)
-        return part.features | {"token_embeddings": self._graphs(packed)}
+    def _graphed(self, part: Part, fixed: dict[str, Tensor], encoder: nn.Module) -> dict[str, Any]:
+        """Return the features of a part after an encoder, whose graphs are captured when they are first needed."""
+        packed: Packed | None = part.features.get("packed")
+
+        def encode(inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
+            row: Any = inputs
+            if packed is None:
+                states = encoder(**row).last_hidden_state
+                return (states, *kept_maps(encoder))
+            with packed_attention_of(encoder):
+                return (encoder(**replace(packed, **row).features()).last_hidden_state,)
+
+        if encoder not in self._graphs:
+            self._graphs[encoder] = GraphedEncoder(encoder, self.how.dtype)
+        states, *maps = self._graphs[encoder](encode, fixed)
+        if packed is None:
+            length = part.features["attention_mask"].shape[1]
+            states = states[:, :length]
+            keep_maps(encoder, [one[..., :length, :length] for one in maps])
+        return part.features | {"token_embeddings": states}
 
     def _through(self, features: dict[str, Any], part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
         """Return embeddings and hidden states of predicted tokens, from features before or after the encoder."""
@@ -280,8 +313,10 @@ def padded_again(features: dict[str, Any]) -> dict[str, Any]:
     On a GPU, the pooling of packed texts adds in any order, so that a resumed run would differ by rounding.
     """
     packed = features["packed"]
-    places = packed.places[packed.rows]  # (N, L)
+    places = packed.places.index_select(0, packed.rows)  # (N, L)
     mask = places >= 0
-    states = features["token_embeddings"][0][places.clamp(min=0)] * mask[..., None]
+    # index_select, because the backward pass of an index sorts all places.
+    states = features["token_embeddings"].squeeze(0).index_select(0, places.clamp(min=0).flatten())
+    states = states.view(*places.shape, -1) * mask[..., None]
     kept = {name: features[name] for name in ("prompt_length",) if name in features}
     return kept | {"token_embeddings": states, "attention_mask": mask.long()}

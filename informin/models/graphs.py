@@ -1,23 +1,25 @@
 """Replay the forward and backward pass of an encoder as CUDA graphs, without the cost of launching each kernel.
 
-A graph has fixed shapes. Rows are therefore filled up to a multiple of `TOKENS`, and each size has its own pair of
-graphs. The kernels are those of the encoder's own forward pass, and dropout differs between replays. Pooling, heads,
-losses and the optimizer are not part of the graphs. For training on one GPU.
+A graph has fixed shapes. Packed rows are therefore filled up to a multiple of `TOKENS`, padded ones to the longest text
+of any batch, and each size has its own pair of graphs. The kernels are those of the encoder's own forward pass, and
+dropout differs between replays. Pooling, heads, losses and the optimizer are not part of the graphs. For training on
+one GPU.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from transformers import PreTrainedModel
 
-from informin.models.packing import Packed, packed_attention_of
-
-TOKENS = 512
+TOKENS = 256
 MOST_GRAPHS = 16  # more sizes of rows run without graphs
 WARMUP = 3  # forward passes before a capture, in which libraries allocate their buffers
+Inputs = dict[str, Tensor]
+Encode = Callable[[Inputs], tuple[Tensor, ...]]
 
 
 @dataclass
@@ -26,74 +28,101 @@ class Graph:
 
     Attributes:
         forward, backward: The graphs.
-        row: Its tensors are the inputs of the forward pass.
-        output: Its output, hidden states (1, T, d).
-        gradient: Input of the backward pass, the gradient by the output.
-        gradients: Its outputs, by weight; None for a weight without effect.
+        inputs: Inputs of the forward pass.
+        outputs: Its outputs: hidden states, and attention maps if they are kept.
+        gradients_in: Inputs of the backward pass, the gradients by the outputs.
+        gradients_out: Its output, the gradients by all weights, one after the other. Graphs share it.
+        used: For each weight, whether it has an effect.
     """
 
     forward: torch.cuda.CUDAGraph
     backward: torch.cuda.CUDAGraph
-    row: Packed
-    output: Tensor
-    gradient: Tensor
-    gradients: tuple[Tensor | None, ...]
+    inputs: Inputs
+    outputs: tuple[Tensor, ...]
+    gradients_in: tuple[Tensor, ...]
+    gradients_out: Tensor
+    used: list[bool]
 
 
 class GraphedEncoder:
-    """Computes the hidden states of packed rows by replaying graphs, which are captured when a size first occurs.
+    """Computes the outputs of an encoder by replaying graphs, which are captured when a size first occurs.
+
+    An encoder that is not trained has forward passes only.
 
     Attributes:
-        encoder: The encoder in training.
         dtype: Data type of autocast; None without autocast.
     """
 
-    def __init__(self, encoder: PreTrainedModel, dtype: torch.dtype | None):
-        self.encoder, self.dtype = encoder, dtype
+    def __init__(self, encoder: nn.Module, dtype: torch.dtype | None):
+        self.dtype = dtype
         self._weights = [weight for weight in encoder.parameters() if weight.requires_grad]
-        self._graphs: dict[tuple[int, int], Graph] = {}
+        sizes = [weight.numel() for weight in self._weights]
+        self._gradients = torch.zeros(sum(sizes), device=next(encoder.parameters()).device)
+        self._views = [x.view_as(weight) for x, weight in zip(self._gradients.split(sizes), self._weights)]
+        self._graphs: dict[tuple[torch.Size, ...], Graph] = {}
 
-    def __call__(self, packed: Packed) -> Tensor:
-        """Return the hidden states (1, T, d) of a row. Call it once in each step, before its backward pass."""
-        size = packed.input_ids.shape[1], len(packed.ends)
+    def __call__(self, encode: Encode, inputs: Inputs) -> tuple[Tensor, ...]:
+        """Return what a function of the encoder returns for some inputs, all of them tensors on the GPU.
+
+        Call it once in each step, before its backward pass. Inputs of one shape must need the same kernels.
+        """
+        size = tuple(x.shape for x in inputs.values())
         if size not in self._graphs:
             if len(self._graphs) == MOST_GRAPHS:
-                return self._forward(packed)
-            self._graphs[size] = self._captured(packed)
-        inputs = packed.input_ids, packed.position_ids, packed.ends
-        return _Replay.apply(self._graphs[size], *inputs, *self._weights)
+                return self._run(encode, inputs)
+            self._graphs[size] = self._captured(encode, inputs)
+        return _Replay.apply(self._graphs[size], len(inputs), *inputs.values(), *self._weights)
 
-    def _forward(self, row: Packed) -> Tensor:
+    def _run(self, encode: Encode, inputs: Inputs) -> tuple[Tensor, ...]:
         how: dict[str, Any] = {
             "dtype": self.dtype or torch.float32,
             "enabled": self.dtype is not None,
             "cache_enabled": False,
         }
-        with torch.autocast("cuda", **how), packed_attention_of(self.encoder):
-            return self.encoder(**row.features()).last_hidden_state
+        with torch.autocast("cuda", **how):
+            return encode(inputs)
 
-    def _captured(self, packed: Packed) -> Graph:
-        """Return graphs for rows of this size. The random state stays as it was, so that a resumed run is the same."""
-        tensors = {name: getattr(packed, name).clone() for name in ("input_ids", "position_ids", "ends")}
-        row, device = replace(packed, **tensors), packed.input_ids.device
+    def _captured(self, encode: Encode, inputs: Inputs) -> Graph:
+        """Return graphs for inputs of these shapes. The random state stays as it was: a resumed run is the same."""
+        own = {name: x.clone() for name, x in inputs.items()}
+        device = next(iter(own.values())).device
         random_state = torch.cuda.get_rng_state(device)
         stream, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             for _ in range(WARMUP):
-                output = self._forward(row)
-                torch.autograd.grad(output, self._weights, torch.zeros_like(output), allow_unused=True)
+                outputs = self._run(encode, own)
+                self._differentiate(outputs, [torch.zeros_like(x) for x in outputs])
+            del outputs
         current.wait_stream(stream)
         forward, backward, pool = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), self._pool()
         with torch.cuda.graph(forward, pool=pool):
-            output = self._forward(row)
-        gradient = torch.zeros_like(output)
-        # retain_graph: the activations must not be overwritten, because the backward pass can be replayed twice.
-        how: dict[str, Any] = {"retain_graph": True, "allow_unused": True}
-        with torch.cuda.graph(backward, pool=forward.pool()):
-            gradients = torch.autograd.grad(output, self._weights, gradient, **how)
+            outputs = self._run(encode, own)
+        gradients_in = tuple(torch.zeros_like(x) for x in outputs)
+        used: list[bool] = []
+        if self._weights:
+            with torch.cuda.graph(backward, pool=forward.pool()):
+                used = self._differentiate(outputs, gradients_in)
         torch.cuda.set_rng_state(random_state, device)
-        return Graph(forward, backward, row, output.detach(), gradient, gradients)
+        return Graph(
+            forward=forward,
+            backward=backward,
+            inputs=own,
+            outputs=tuple(x.detach() for x in outputs),
+            gradients_in=gradients_in,
+            gradients_out=self._gradients,
+            used=used,
+        )
+
+    def _differentiate(self, outputs: tuple[Tensor, ...], gradients: Sequence[Tensor]) -> list[bool]:
+        """Write the gradients by the weights to their places, and return which weights have an effect."""
+        if not self._weights:
+            return []
+        # retain_graph: the activations must not be overwritten, because the backward pass can be replayed twice.
+        found = torch.autograd.grad(outputs, self._weights, gradients, retain_graph=True, allow_unused=True)
+        used = [x is not None for x in found]
+        torch._foreach_copy_(list(compress(self._views, used)), list(compress(found, used)))
+        return used
 
     def _pool(self) -> Any:
         """Return the memory that all graphs share: only one of them is in use at a time."""
@@ -105,19 +134,24 @@ class _Replay(torch.autograd.Function):
     """Replays a graph. The weights are inputs, so that their gradients have a place in the graph of autograd."""
 
     @staticmethod
-    def forward(ctx: Any, graph: Graph, input_ids: Tensor, position_ids: Tensor, ends: Tensor, *_: Tensor) -> Tensor:
+    def forward(ctx: Any, graph: Graph, number: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        weights = tensors[number:]
         ctx.graph = graph
-        graph.row.input_ids.copy_(input_ids)
-        graph.row.position_ids.copy_(position_ids)
-        graph.row.ends.copy_(ends)
+        ctx.shapes = [weight.shape for weight in weights]
+        ctx.sizes = [weight.numel() for weight in weights]
+        ctx.unused = (None,) * (2 + number)
+        for own, given in zip(graph.inputs.values(), tensors[:number]):
+            own.copy_(given)
         graph.forward.replay()
-        return graph.output.clone()
+        return tuple(x.clone() for x in graph.outputs)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         graph = ctx.graph
-        graph.gradient.copy_(gradient)
+        for own, given in zip(graph.gradients_in, gradients):
+            own.copy_(given)
         graph.backward.replay()
-        copies = [None if x is None else x.clone() for x in graph.gradients]  # the next replay overwrites them
-        return None, None, None, None, *copies
+        copies = graph.gradients_out.clone().split(ctx.sizes)  # the next replay overwrites them
+        found = zip(copies, ctx.shapes, graph.used)
+        return ctx.unused + tuple(x.view(shape) if used else None for x, shape, used in found)

@@ -49,12 +49,18 @@ def unpackable(args: Any, needs: Needs) -> list[str]:
     reasons = {
         "`view_dropout`": needs.view_rates is not None,
         "attention maps": bool(needs.map_layers),
+    }
+    return [reason for reason, holds in reasons.items() if holds] + uncapturable(args)
+
+
+def uncapturable(args: Any) -> list[str]:
+    """Return the options that require the encoder's usual forward pass: neither packed nor as a CUDA graph."""
+    reasons = {
         "`gradient_checkpointing`": args.gradient_checkpointing,
         "`torch_compile`": args.torch_compile,
         "`neftune_noise_alpha`": args.neftune_noise_alpha is not None,  # scaled by the padded length of the batch
-        **dict.fromkeys(sharded_by(args), True),
     }
-    return [reason for reason, holds in reasons.items() if holds]
+    return [reason for reason, holds in reasons.items() if holds] + sharded_by(args)
 
 
 def sharded_by(args: Any) -> list[str]:

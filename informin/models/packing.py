@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -47,7 +48,6 @@ class Packed:
         texts: (1, T) int32, index of each token's text.
         runs: For neighbors of equal length, their number and their length.
         longest: No text is longer.
-        is_fixed: Whether the shapes are those of a CUDA graph.
         rows: (N,), row in the batch of each text.
         places: (N, L), place of each token of the batch in the row; -1 for padding.
     """
@@ -58,7 +58,6 @@ class Packed:
     texts: Tensor
     runs: list[tuple[int, int]]
     longest: int
-    is_fixed: bool
     rows: Tensor
     places: Tensor
 
@@ -86,7 +85,7 @@ class Packed:
 def pack(
     ids: Tensor, mask: Tensor, padding_index: int | None = None, multiple: int = 1, longest: int | None = None
 ) -> Packed:
-    """Pack texts of at least one token, on a CPU.
+    """Pack padded texts of at least one token, on a CPU.
 
     Args:
         ids: (N, L), padded on either side.
@@ -96,28 +95,46 @@ def pack(
         longest: With a CUDA graph, the most tokens of a text in any batch; the number of ends is then that of the most
             filler texts. None for that of this batch.
     """
-    lengths, order = mask.sum(1).sort(descending=True, stable=True)
-    chosen = mask[order].bool()
-    tokens = ids[order][chosen]
-    fixed, longest, extra = longest is not None, longest or int(lengths[0]), -len(tokens) % multiple
+    there = mask.numpy()
+    return pack_tokens(ids.numpy()[there > 0], there, padding_index, multiple, longest)
+
+
+def pack_tokens(
+    tokens: np.ndarray,
+    mask: np.ndarray,
+    padding_index: int | None = None,
+    multiple: int = 1,
+    longest: int | None = None,
+) -> Packed:
+    """Pack the tokens (T,) of texts that follow each other; see `pack`.
+
+    NumPy computes it: PyTorch would split these small operations across threads, which takes ten times as long.
+    """
+    lengths = mask.sum(1)
+    order = np.argsort(-lengths, kind="stable")
+    fixed = longest is not None
+    longest = longest or int(lengths[order[0]])
+    extra = -len(tokens) % multiple
     filler = [longest] * (extra // longest) + [extra % longest] * (extra % longest > 0)
-    sizes = [*lengths.tolist(), *filler]
-    counts = torch.tensor(sizes)
-    ends = pad(counts.cumsum(0), (1, 0))
+    sizes = lengths[order].tolist() + filler
     missing = -(-multiple // longest) - len(filler) if fixed else 0  # empty texts at the end
-    places = torch.full_like(ids, -1)
-    places[order] = torch.full_like(ids, -1).masked_scatter(chosen, torch.arange(len(tokens)))
-    tokens = torch.cat([tokens, tokens[:1].expand(extra)])
+    ends = np.concatenate([[0], np.cumsum(sizes + [0] * missing)])
+    starts = np.empty_like(order)  # of each text of the batch in the row
+    starts[order] = ends[: len(order)]
+    places = np.where(mask > 0, starts[:, None] + mask.cumsum(1) - 1, -1)
+    row = np.full(len(tokens) + extra, tokens[0])  # the filler consists of the first token
+    row[places[places >= 0]] = tokens
+    positions = position_ids(row, np.array(sizes), ends[: len(sizes) + 1], padding_index)
+    texts = np.arange(len(sizes), dtype=np.int32).repeat(sizes)
     return Packed(
-        input_ids=tokens[None],
-        position_ids=position_ids(tokens, counts, ends, padding_index)[None],
-        ends=pad(ends, (0, missing), value=int(ends[-1])).int(),
-        texts=torch.arange(len(sizes), dtype=torch.int32).repeat_interleave(counts)[None],
+        input_ids=torch.from_numpy(row)[None],
+        position_ids=torch.from_numpy(positions)[None],
+        ends=torch.from_numpy(ends.astype(np.int32)),
+        texts=torch.from_numpy(texts)[None],
         runs=[(len(list(same)), length) for length, same in groupby(sizes)],
         longest=longest,
-        is_fixed=fixed,
-        rows=order,
-        places=places,
+        rows=torch.from_numpy(order),
+        places=torch.from_numpy(places),
     )
 
 
@@ -154,7 +171,8 @@ def packed_attention(
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))  # (T, H, d/H)
+    # squeeze, because the backward pass of an index copies its gradient into zeros.
+    query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # (T, H, d/H)
     dropout = dropout if module.training else 0.0
     attend = _attend_at_once if query.is_cuda and value.dtype in HALF else _attend_by_runs
     return attend(query, key, value, packed, dropout, scaling, sliding_window, causal)[None], None
@@ -192,7 +210,10 @@ def _window_mask(length: int, window: int | None, causal: bool, device: torch.de
 def _attend_at_once(query, key, value, packed: Packed, dropout, scaling, window, causal) -> Tensor:
     """Return attention (T, H, d/H) by one FlashAttention kernel, in fp16 or bf16 on a GPU."""
     size, longest = query.shape[-1], packed.longest
-    query, key, value = (pad(x.to(value.dtype), (0, -size % 8)).contiguous() for x in (query, key, value))
+    query, key, value = (x.to(value.dtype) for x in (query, key, value))
+    if size % 8:
+        query, key, value = (pad(x, (0, -size % 8)) for x in (query, key, value))
+    query, key, value = (x.contiguous() for x in (query, key, value))
     scaling = size**-0.5 if scaling is None else scaling
     how: dict[str, Any] = {"scale": scaling}
     if window is not None and longest > window:

@@ -2,8 +2,8 @@
 
 import re
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from torch import nn
 
 POSITIONS = re.compile(r"(.*\.)?(wpe|embed_positions|pos_embed\w*|position_embed\w*)")  # names of position tables
 
@@ -23,7 +23,7 @@ def has_position_table(encoder: nn.Module) -> bool:
     return any(isinstance(part, nn.Embedding) and POSITIONS.fullmatch(name) for name, part in parts)
 
 
-def position_ids(tokens: Tensor, counts: Tensor, ends: Tensor, padding_index: int | None) -> Tensor:
+def position_ids(tokens: np.ndarray, counts: np.ndarray, ends: np.ndarray, padding_index: int | None) -> np.ndarray:
     """Return the position ids (T,) of packed texts: from 0, or as RoBERTa numbers them, without padding tokens as text.
 
     Args:
@@ -33,8 +33,8 @@ def position_ids(tokens: Tensor, counts: Tensor, ends: Tensor, padding_index: in
         padding_index: See `padding_index_of`.
     """
     if padding_index is None:
-        return torch.arange(len(tokens)) - ends[:-1].repeat_interleave(counts)
-    counted = (tokens != padding_index).long()
-    total = counted.cumsum(0)
+        return np.arange(len(tokens)) - ends[:-1].repeat(counts)
+    counted = (tokens != padding_index).astype(np.int64)
+    total = counted.cumsum()
     before = (total - counted)[ends[:-1]]
-    return (total - before.repeat_interleave(counts)) * counted + padding_index
+    return (total - before.repeat(counts)) * counted + padding_index

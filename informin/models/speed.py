@@ -2,9 +2,10 @@
 
     model = informin.speed_up(SentenceTransformer("all-MiniLM-L6-v2"))
 
-`model.encode` then runs on packed batches (`informin.models.packing`): on a CPU one batch per core, on a GPU in fp16 or
-bf16. All modules are called, with their hooks. `encode(output_value=None)`, which also returns the last hidden states,
-is packed, too. Models that cannot read packed texts, and calls with other outputs, are computed as before.
+`model.encode` then runs on packed batches (`informin.models.packing`): on a CPU one batch per core, on a GPU batches of
+`GPU_TOKENS` tokens. All modules are called, with their hooks. `encode(output_value=None)`, which also returns the last
+hidden states, is packed, too. Models that cannot read packed texts, and calls with other outputs, are computed as
+before.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,15 +27,16 @@ from informin.models.packing import (
     BF16_ROWS,
     HALF,
     Packed,
-    pack,
+    pack_tokens,
     packed_attention_of,
 )
 from informin.models.positions import has_position_table, padding_index_of
 
 # Tokens per packed forward pass. On a CPU, with up to 4,096 floats per token, the largest activation stays below
 # 32 MiB. The C library (glibc) returns larger blocks to the system, so each layer would wait for new pages.
-CPU_TOKENS, GPU_TOKENS = 2_000, 16_384
+CPU_TOKENS, GPU_TOKENS = 2_000, 32_768
 TOKENIZED_AT_ONCE = 8_192  # tokenized at once, while the texts before them are embedded
+UNPADDED = {"padding": False, "return_attention_mask": False, "return_token_type_ids": False}  # of the tokenizer
 KEPT_FEATURES = ("modality", "prompt_length")  # features that the modules read beside tokens
 Model = TypeVar("Model")
 Made = TypeVar("Made")
@@ -78,7 +80,7 @@ class PackedInference:
             options["output_value"] in ("sentence_embedding", None)
             and all(isinstance(text, str) for text in inputs)
             and device.type == model.device.type
-            and (device.type == "cpu" or (device.type == "cuda" and self._is_half()))
+            and device.type in ("cpu", "cuda")
             and transformer.query_expansion is None
             and reads_packed_rows(model)
             and (tokenizer.padding_side == "right" or not has_position_table(transformer.auto_model))
@@ -112,9 +114,9 @@ class PackedInference:
         index = padding_index_of(encoder)
         most = (batch_size, CPU_TOKENS) if on_cpu else (GPU_TOKENS, GPU_TOKENS)
 
-        def forward(batch: tuple[Tensor, Tensor, dict[str, Any]]) -> Tensor | list[dict[str, Tensor]]:
-            ids, mask, kept = batch
-            packed = pack(ids, mask, index, multiple).to(device)
+        def forward(batch: tuple[list[list[int]], dict[str, Any]]) -> Tensor | list[dict[str, Tensor]]:
+            ids, kept = batch
+            packed = packed_rows(ids, index, multiple).to(device)
             features = model(packed.features() | kept, **options)
             vectors = features["sentence_embedding"][: len(ids), :truncate_dim]
             vectors = normalize(vectors, dim=1) if normalize_embeddings else vectors
@@ -123,23 +125,29 @@ class PackedInference:
                 return vectors
             return token_outputs(packed, features["token_embeddings"][0], vectors)
 
+        given = options.get("processing_kwargs") or {}
+        unpadded = given | {
+            "common": given.get("common", {}) | {"return_tensors": None},
+            "text": given.get("text", {}) | UNPADDED,
+        }
+
         def tokenize(texts: list[str]) -> dict[str, Any]:
-            return model.preprocess(texts, prompt=prompt, **options)
+            return model.preprocess(texts, prompt=prompt, **options | {"processing_kwargs": unpadded})
 
         blocks = [inputs[start : start + TOKENIZED_AT_ONCE] for start in range(0, len(inputs), TOKENIZED_AT_ONCE)]
         bar = tqdm(total=len(inputs), desc="Batches", disable=not show_progress_bar)
         with bar, packed_attention_of(encoder):
             for features in made_ahead(tokenize, blocks):
-                ids, mask = features["input_ids"], features["attention_mask"]
-                lengths = mask.sum(1)
+                ids = features["input_ids"]
+                lengths = torch.tensor([len(text) for text in ids])
                 if not lengths.all():
                     return None
                 kept = {name: features[name] for name in KEPT_FEATURES if name in features}
                 rows = list(batches(lengths, *most))
-                given = [(ids[batch], mask[batch], kept) for batch in rows]
+                inputs_of = [([ids[text] for text in batch], kept) for batch in rows]
                 found: list[Any] = []
                 with parallel_map(len(rows) if on_cpu else 0) as run:
-                    for batch, part in zip(rows, run(forward, given)):
+                    for batch, part in zip(rows, run(forward, inputs_of)):
                         found.append(part)
                         bar.update(len(batch))
                 back = torch.from_numpy(np.argsort(np.concatenate(rows)))
@@ -150,6 +158,14 @@ class PackedInference:
                     block = torch.cat(found)[back.to(device)]
                     blocks_done.append(block.cpu() if save_to_cpu else block)
         return blocks_done if output_value is None else torch.cat(blocks_done)
+
+
+def packed_rows(ids: list[list[int]], padding_index: int | None, multiple: int) -> Packed:
+    """Pack texts whose tokens are lists; see `pack`."""
+    lengths = np.array([len(text) for text in ids])
+    tokens = np.fromiter(chain.from_iterable(ids), np.int64, count=lengths.sum())
+    mask = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int64)
+    return pack_tokens(tokens, mask, padding_index, multiple)
 
 
 def token_outputs(packed: Packed, hidden: Tensor, vectors: Tensor) -> list[dict[str, Tensor]]:

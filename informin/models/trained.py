@@ -21,7 +21,7 @@ from informin.models.checksums import settings_sha256, weights_sha256
 from informin.models.cpu_parts import parts_in_training
 from informin.models.embedding import embed
 from informin.models.forward import Forward, How, reads_packed_rows
-from informin.models.needs import Needs, check_options, check_static, naming, unpackable
+from informin.models.needs import Needs, check_options, check_static, naming, uncapturable, unpackable
 from informin.models.opening import Source, file_of, limit_length, load_model, name_of, source_of, with_pooling
 from informin.models.pooling import MODES
 from informin.views.attention import prepare_encoder
@@ -113,7 +113,7 @@ class TrainedModel(ABC):
             reads_maps=bool(needs.map_layers),
             bf16=args.device.type == "cpu" and args.mixed_precision == "bf16",
             prompt_tokens=self._prompt_tokens(),
-            graph_length=self._graph_length(args, needs) if packs else None,
+            graph_length=self._graph_length(args, needs),
             dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.mixed_precision),
         )
         self.module.forward_pass = Forward(self.st, how)
@@ -151,8 +151,10 @@ class TrainedModel(ABC):
         reduced while they are computed.
         """
         allowed = args.device.type == "cuda" and args.world_size == 1 and not args.gradient_cache_chunk_size
+        if not (args.cuda_graphs and allowed and reads_packed_rows(self.st)) or uncapturable(args):
+            return None
         hooks = any(module._forward_hooks or module._forward_pre_hooks for module in self.st[0].auto_model.modules())
-        if not (args.cuda_graphs and allowed and not hooks):
+        if hooks:
             return None
         return min(self.length, needs.settings.get("max_seq_length") or self.length)
 

@@ -47,5 +47,5 @@ class MomentumQueue(Head):
     @torch.no_grad()
     def after_step(self, model) -> None:
         """Update the momentum encoder: m <- decay * m + (1 - decay) * theta (He et al., 2020, eq. 2)."""
-        for slow, fast in zip(self.encoder.parameters(), model.base_model.parameters()):
-            slow.lerp_(fast, 1 - self.decay)
+        slow, fast = list(self.encoder.parameters()), list(model.base_model.parameters())
+        torch._foreach_lerp_(slow, fast, 1 - self.decay)

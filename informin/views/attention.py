@@ -119,6 +119,14 @@ def kept_maps(encoder: nn.Module) -> tuple[Tensor, ...]:
     return tuple(maps)
 
 
+def keep_maps(encoder: nn.Module, maps: Sequence[Tensor]) -> None:
+    """Let the selected layers keep these attention maps, as if they came from the last forward pass."""
+    selected = [module for module in encoder.modules() if getattr(module, "keeps_map", False)]
+    module: Any
+    for module, kept in zip(selected, maps, strict=True):
+        module.kept_map = kept
+
+
 def attention_modules(encoder: PreTrainedModel) -> list[tuple[nn.Module, float]]:
     """Return the modules that call the attention function, in their order, each with its own dropout rate.
 

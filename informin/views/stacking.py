@@ -16,11 +16,32 @@ from informin.distributed import gather_with_gradient
 from informin.errors import UsageError
 from informin.objectives.false_negatives import copies
 from informin.objectives.terms import Masking, Views
-from informin.views.view import SentenceTokens, View, join_rows
+from informin.views.view import SentenceTokens, View, join_rows, pad_rows
 from modeling_informin import InforMinOutput
 
 IGNORED = -100  # transformers' label for positions that are not predicted
 VIEW = 1  # gives views other random numbers than masks, which are seeded with the same step
+
+
+class PadRows:
+    """Pads rows to the longest of a batch, as DataCollatorWithPadding does, in a fraction of its time.
+
+    With CUDA graphs, that time would be a large part of a step.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self.tokenizer = tokenizer
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
+        """Return `input_ids` and `attention_mask` (B, L) of B rows, and with a guide their `row` (B,)."""
+        fill = {"input_ids": self.tokenizer.pad_token_id, "attention_mask": 0}
+        batch = {
+            name: pad_rows([row[name] for row in rows], value, self.tokenizer.padding_side)
+            for name, value in fill.items()
+        }
+        if "row" in rows[0]:
+            batch["row"] = torch.tensor([row["row"] for row in rows])
+        return batch
 
 
 class TokenMasker:
@@ -126,10 +147,12 @@ class StackedViews:
         second = self._view.second_views(batch, self._tokens, seed)
         tokenizer = self._tokens.tokenizer
         ones = [[1] * len(row) for row in second.tokens]
-        unpadded: dict[str, Any] = {"input_ids": second.tokens, "attention_mask": ones}
-        encoding = tokenizer.pad(unpadded, return_tensors="pt")
+        rows = {"input_ids": second.tokens, "attention_mask": ones}
         fill = {"input_ids": tokenizer.pad_token_id, "attention_mask": 0}
-        pairs = {name: join_rows(batch[name], encoding[name], fill[name], tokenizer.padding_side) for name in fill}
+        side = tokenizer.padding_side
+        pairs = {
+            name: join_rows(batch[name], pad_rows(rows[name], fill[name], side), fill[name], side) for name in fill
+        }
         if second.places is not None:
             pairs["shared"] = _shared(second.places, pairs["attention_mask"])
         return batch | pairs

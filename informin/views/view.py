@@ -4,8 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -139,6 +141,17 @@ class View(ABC):
             else:
                 rows.append(torch.cat([start, changed, end]).tolist())
         return SecondView(rows, places=places or None)
+
+
+def pad_rows(rows: Sequence[Sequence[int]], value: int, side: str) -> Tensor:
+    """Return rows of N lists as (N, L), padded with a value on the side `left` or `right`."""
+    lengths = np.array([len(row) for row in rows])
+    places = np.arange(lengths.max()) < lengths[:, None]
+    if side == "left":
+        places = places[:, ::-1]
+    padded = np.full(places.shape, value, np.int64)
+    padded[places] = np.fromiter(chain.from_iterable(rows), np.int64, count=lengths.sum())
+    return torch.from_numpy(padded)
 
 
 def join_rows(first: Tensor, second: Tensor, value: int, side: str) -> Tensor:

@@ -28,13 +28,13 @@ TEXTS = ["dog", *make_sentences(60), "the old dog sleeps under the red house and
 @pytest.fixture
 def packed_batches(monkeypatch):
     """The masks of the packed forward passes."""
-    masks, pack = [], speed.pack
+    masks, pack = [], speed.pack_tokens
 
-    def spy(ids, mask, *options):
+    def spy(tokens, mask, *options):
         masks.append(mask)
-        return pack(ids, mask, *options)
+        return pack(tokens, mask, *options)
 
-    monkeypatch.setattr(speed, "pack", spy)
+    monkeypatch.setattr(speed, "pack_tokens", spy)
     return masks
 
 
