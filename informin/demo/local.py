@@ -20,7 +20,7 @@ NOTE = "{texts}, embedded with {model}.{relevant}"
 RELEVANT = " “Relevant” marks a cosine that at most about one unrelated text per query reaches."
 # What each color of the bars means.
 LEGEND = {"vectors": "vectors: cosine of the embeddings", "words": "words: those of the query, marked in the text"}
-SECOND_LEGEND = {"tokens": "vectors, words and the most similar tokens, together"}
+SECOND_LEGEND = {"tokens": "vectors, words and, in the best 50 texts, matching tokens"}
 
 
 def cards_of(index: Index, query: str, k: int) -> "list[Card]":
