@@ -115,7 +115,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     base = record.base_model or {"name": "encoder"}
     hub_id = base["hub_id"] if is_hub_id(base.get("hub_id")) else None
     shown = {
-        "name": escape(repo.rpartition("/")[2] if repo else last_name(folder).removeprefix(PREFIX)),
+        "name": escape(repo.rpartition("/")[2] if repo else last_name(folder).replace(PREFIX, "")),
         "base": f"[{hub_id}](https://huggingface.co/{hub_id})" if hub_id else f"`{escape(base['name'])}`",
         "repo": in_quotes(repo or UNPUBLISHED),
         "published": bool(repo),
