@@ -31,5 +31,6 @@ def hub_is_reachable() -> bool:
     except (httpx2.HTTPError, OSError):
         logger.warning(f"Could not reach the Hub at {constants.ENDPOINT}: only cached models and data can be used.")
         constants.HF_HUB_OFFLINE = True
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it would say the same again
         return False
     return True

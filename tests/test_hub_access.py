@@ -1,5 +1,7 @@
 """Without the Hub, a name that is wrong is found at once and said once."""
 
+import logging
+
 import pytest
 from huggingface_hub import constants
 from huggingface_hub.utils import get_session
@@ -17,6 +19,8 @@ from tests.conftest import raises_usage
 def no_hub(monkeypatch):
     """An address that nothing answers at, and the requests to it."""
     monkeypatch.delenv("SENTEVAL_DATA", raising=False)
+    library = logging.getLogger("huggingface_hub")
+    level = library.level
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     hub_is_reachable.cache_clear()
@@ -26,6 +30,7 @@ def no_hub(monkeypatch):
     monkeypatch.setattr(session, "send", lambda request, **more: asked.append(request) or send(request, **more))
     yield asked
     hub_is_reachable.cache_clear()
+    library.setLevel(level)
 
 
 def test_a_mistyped_name_without_the_hub_is_not_found(no_hub, caplog):
@@ -33,6 +38,12 @@ def test_a_mistyped_name_without_the_hub_is_not_found(no_hub, caplog):
         with raises_usage("model_name", found="not found"):
             load_model(name)
     assert len(no_hub) == 1, "nothing is tried again"
+    assert [record.name for record in caplog.records] == ["informin.hub_access"]
+
+
+def test_the_hub_library_does_not_warn_again(no_hub, caplog):
+    assert not hub_is_reachable()
+    logging.getLogger("huggingface_hub.hf_api").warning("Could not reach the Hub")
     assert [record.name for record in caplog.records] == ["informin.hub_access"]
 
 
