@@ -5,7 +5,7 @@
 Each round embeds the same sentences with every library in turn, in one process, with the default batch size of each
 (32 in sentence-transformers, 64 here). Speedups are computed within a round, and the table shows their median. It
 also shows the lowest cosine similarity to the embeddings of sentence-transformers. With bf16, both use autocast. The
-8-bit model is exported with `informin export --onnx --int8`.
+8-bit model is exported with `informin export --onnx --int8`. With --gpu, sentence-transformers has batches of 256.
 """
 
 import argparse
@@ -31,19 +31,20 @@ from informin.texts import read_texts
 SIDES = ("sentence-transformers", "here", "here, 8 bits")
 
 
-def sides_of(model: str, pooler: str, length: int, bf16: bool, folder: str) -> dict:
+def sides_of(model: str, pooler: str, length: int, bf16: bool, folder: str, device: str) -> dict:
     """Return a function that embeds sentences for each side. The 8-bit file is timed only with fp32."""
     encoder = Transformer(model, max_seq_length=length)
     modules = [encoder, Pooling(encoder.get_embedding_dimension(), pooling_mode=pooler)]
-    theirs = SentenceTransformer(modules=modules, device="cpu")
-    ours = load_model(model, pooler=pooler, max_seq_length=length, bf16=bf16, device="cpu")
+    theirs = SentenceTransformer(modules=modules, device=device)
+    ours = load_model(model, pooler=pooler, max_seq_length=length, bf16=bf16, device=device)
+    batch_size = 32 if device == "cpu" else 256
 
     def encode(sentences):
-        with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
-            return theirs.encode(sentences, show_progress_bar=False)
+        with torch.autocast(device, torch.bfloat16) if bf16 else nullcontext():
+            return theirs.encode(sentences, batch_size=batch_size, show_progress_bar=False)
 
     sides = {SIDES[0]: encode, SIDES[1]: lambda sentences: embed(ours, sentences, title=None)}
-    if not bf16:
+    if not bf16 and device == "cpu":
         exported = Path(folder, f"{Path(model).name}-{pooler}")
         theirs.save_pretrained(str(exported))
         export_onnx(exported)
@@ -76,13 +77,14 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=2000)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--gpu", action="store_true")
     args = parser.parse_args()
     sentences = list(read_texts(args.sentences))[: args.number]
     measured, rows = {}, []
     with tempfile.TemporaryDirectory() as folder:
         for model in args.model_name:
             for pooler, precision in product(args.pooler, ("fp32", "bf16")):
-                sides = sides_of(model, pooler, args.length, precision == "bf16", folder)
+                sides = sides_of(model, pooler, args.length, precision == "bf16", folder, "cuda" if args.gpu else "cpu")
                 first = {side: encode(sentences[:128]) for side, encode in sides.items()}  # warm-up and comparison
                 seconds = {side: [] for side in sides}
                 for _ in range(args.rounds):

@@ -10,7 +10,8 @@ beginning of the first step to the end of the last. Tokenization happens within 
 which takes less than a hundredth of the time. `sorted` is sentence-transformers with length-sorted batches: less
 padding, but harder negatives. `two processes` is sentence-transformers in two processes of one thread, each with half
 of the batch, so that there are half as many negatives; its memory is that of both. `padded` is our trainer without
-`--padding_free`. On a GPU, memory is the peak allocated by PyTorch. Rows name the file and the fraction of padding in
+`--padding_free`. On a GPU, memory is the peak allocated by PyTorch, and `--skip` leaves out the first steps, in which
+kernels are loaded and CUDA graphs captured. Rows name the file and the fraction of padding in
 unsorted batches.
 """
 
@@ -22,8 +23,10 @@ import resource
 import statistics
 import sys
 import tempfile
+import time
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -32,6 +35,30 @@ from experiments.benchmarks.report import in_process, report, spread
 MODULE = "experiments.benchmarks.throughput"
 THEIRS = ("sentence-transformers", "sorted", "two processes")
 SIDES = (*THEIRS, "padded", "here")
+
+
+def steady_clock(skip: int, batch_size: int) -> Any:
+    """Return a callback that measures the sentences per second of the steps after `skip`."""
+    import torch
+    from transformers import TrainerCallback
+
+    class SteadyClock(TrainerCallback):
+        sentences_per_second = 0.0
+        start = 0.0
+
+        def on_train_begin(self, args, state, control, **kwargs):
+            self.start = time.perf_counter()
+
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step in (skip, state.max_steps) and torch.cuda.is_available():
+                torch.cuda.synchronize()
+            now = time.perf_counter()
+            if state.global_step == skip:
+                self.start = now
+            if state.global_step == state.max_steps:
+                self.sentences_per_second = (state.max_steps - skip) * batch_size / (now - self.start)
+
+    return SteadyClock()
 
 
 def peak_memory() -> float:
@@ -60,9 +87,9 @@ def ours(args: argparse.Namespace, folder: str, padding_free: bool) -> float:
     options = dict(objective="simcse", projection_head="none", pooler=args.pooler, padding_free=padding_free)
     options |= {name: yaml.safe_load(value) for name, value in (word.split("=") for word in args.options)}
     arguments = InforMinTrainingArguments(folder, **options, **shared(args), gradient_cache_chunk_size=args.chunk_size)
-    trainer = InforMinTrainer(args.model_name[0], arguments, read_lines(args))
-    trainer.train()
-    return trainer.throughput.sentences_per_second
+    clock = steady_clock(args.skip, args.batch_size)
+    InforMinTrainer(args.model_name[0], arguments, read_lines(args), callbacks=[clock]).train()
+    return clock.sentences_per_second
 
 
 def theirs(args: argparse.Namespace, folder: str) -> float:
@@ -76,12 +103,11 @@ def theirs(args: argparse.Namespace, folder: str) -> float:
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-    from informin.training.callbacks import Throughput
-
     encoder = Transformer(args.model_name[0], max_seq_length=args.length)
     modules = [encoder, Pooling(encoder.get_embedding_dimension(), pooling_mode=args.pooler)]
     model = SentenceTransformer(modules=modules, device=None if args.gpu else "cpu")
-    clock, lines = Throughput(), read_lines(args)
+    lines = read_lines(args)
+    clock = steady_clock(args.skip, args.batch_size * int(os.environ.get("WORLD_SIZE", "1")))
 
     class SortedTrainer(SentenceTransformerTrainer):
         def get_batch_sampler(self, dataset, batch_size, *_args, **_kwargs):
@@ -153,6 +179,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--join", type=int, default=1, help="Number of lines of the file to join into one text.")
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--skip", type=int, default=0, help="Steps before the measured ones.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--chunk_size", type=int, help="Value of --gradient_cache_chunk_size here.")
     parser.add_argument("--options", nargs="+", default=[], metavar="OPTION=VALUE", help="Further options here.")

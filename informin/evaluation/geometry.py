@@ -9,7 +9,7 @@ from scipy.stats import skew
 
 from informin.rows import unit_rows
 
-ROWS_AT_ONCE = 4096  # whose distances to all others are in memory at once
+ROWS_AT_ONCE = 1024  # whose distances to all others are in memory at once
 
 
 def unit(x: np.ndarray) -> np.ndarray:
