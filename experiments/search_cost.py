@@ -13,6 +13,7 @@ import multiprocessing
 import resource
 import tempfile
 import time
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -31,10 +32,16 @@ DIMENSIONS = 384  # of the drawn vectors
 
 
 def draw(model, texts, **_) -> np.ndarray:
-    """Return random vectors (N, d) in place of embeddings, around 100 centers, as topics."""
-    draws = np.random.default_rng(len(texts))
+    """Return random vectors (N, d) in place of embeddings."""
+    return drawn(len(texts))
+
+
+@cache
+def drawn(number: int) -> np.ndarray:
+    """Return random vectors around 100 centers, as topics. They are drawn once, so that no query waits for them."""
+    draws = np.random.default_rng(number)
     centers = np.random.default_rng(0).standard_normal((100, DIMENSIONS), dtype=np.float32)
-    return centers[draws.integers(100, size=len(texts))] + draws.standard_normal((len(texts), DIMENSIONS), "f4")
+    return centers[draws.integers(100, size=number)] + draws.standard_normal((number, DIMENSIONS), "f4")
 
 
 def seconds(work) -> float:

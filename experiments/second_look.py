@@ -4,9 +4,9 @@
 
 The first rows are scores, the others are changes from the index, with the standard error of the mean over queries. The
 settings were selected on every second query, from the first, of CISI, NPL and XQuAD; so a second table has the other
-queries alone. `--settings` prints tables of settings for both halves. A model that needs prompts has them in its
-config_sentence_transformers.json, as `prompts` `query` and `document`. `--cache` keeps all token vectors in float32:
-about 1 GB for 10,000 abstracts.
+queries alone. `--settings` prints tables of settings for both halves, and `--queries table` the scores of an index with
+a table for queries. A model that needs prompts has them in its config_sentence_transformers.json, as `prompts` `query`
+and `document`. `--cache` keeps all token vectors in float32: about 1 GB for 10,000 abstracts.
 """
 
 import argparse
@@ -31,11 +31,16 @@ from informin.evaluation.tokens import (
     Tokens,
     TokenVectors,
     length_corrected_z_scores,
+    without_context,
 )
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.files import last_name
 from informin.models.opening import load_model
 from informin.models.token_vectors import encode_with_tokens
+from informin.search.derived import derive
+from informin.search.entries import new_entries
+from informin.search.index import Index
+from informin.search.record import IndexRecord
 
 MOST = 100  # candidates that are scored for `--settings`
 FUSION = 60  # the constant of reciprocal rank fusion
@@ -63,7 +68,7 @@ class Look:
 
     Attributes:
         power: Power of the inverse document frequency that weights the query's tokens; 0 for none.
-        without_trend: Whether half of the trend with the length is removed.
+        without_trend: Whether half of the trend with the length is removed. Among candidates, it never is.
         among: The texts of the z-scores: `all` or `candidates`.
         weight: Weight of the z-scores.
         candidates: Number of texts that are reordered.
@@ -86,7 +91,9 @@ class Cell:
 
     def __init__(self, model: str, collection: Collection, language: str, cache: Path, candidates: int):
         folder = cache / f"{last_name(model)}-{collection.name}-{collection.sha256[:8]}"
+        self.model = model
         self.collection = collection
+        self.language = language
         self.documents = embedded(model, collection.documents, "document", folder / "document")
         self.queries = embedded(model, collection.queries, "query", folder / "query")
         similarities = unit(self.queries.vectors) @ unit(self.documents.vectors).T
@@ -214,16 +221,6 @@ def reciprocal_ranks(scores: np.ndarray) -> np.ndarray:
     return 1 / (FUSION + 1 + np.argsort(best(scores), axis=1))
 
 
-def without_context(tokens: TokenVectors, asked: list[Tokens]) -> list[Tokens]:
-    """Return queries whose tokens have the mean vector of the same token in the texts; unknown tokens are left out."""
-    size = len(tokens.frequencies)
-    sums = np.zeros((size, tokens.rows.shape[1]), np.float32)
-    np.add.at(sums, tokens.ids, unit(tokens.rows.astype(np.float32)))
-    means, known = unit(sums), tokens.frequencies > 0
-    kept = [ids[known[np.minimum(ids, size - 1)] & (ids < size)] for ids, _ in asked]
-    return [(ids, means[ids]) for ids in kept]
-
-
 def by_maxsim(cell: Cell, tokens: TokenVectors, asked: list[Tokens]) -> np.ndarray:
     """Return the candidates (Q, CANDIDATES) ordered by `maxsim` of sentence-transformers alone."""
     rankings = []
@@ -240,7 +237,8 @@ def rows_of(cell: Cell) -> dict[str, np.ndarray]:
     tokens = cell.stored()
     asked = cell.asked(tokens)
     cosines = Cosines(cell, tokens, asked)
-    table = Cosines(cell, tokens, without_context(tokens, asked))
+    means = tokens.means()
+    table = Cosines(cell, tokens, [without_context(ids, means) for ids, _ in asked])
     rows: dict[str, np.ndarray] = {
         "vectors": best(cell.vectors),
         "the index": cell.first,
@@ -276,14 +274,36 @@ def settings_of(cell: Cell) -> dict[str, np.ndarray]:
     ranking: Callable[[Look], np.ndarray] = cosines[DIRECTIONS].ranking
     for candidates in (20, 50, 100):
         rows[f"{candidates} candidates"] = cell.ndcg(ranking(Look(candidates=candidates)))
-    for among in ("all", "candidates"):
-        for power in (0, 1, 2):
-            for without_trend in (True, False):
-                look = Look(power, without_trend, among)
-                for weight in WEIGHTS:
-                    name = f"{among}, IDF^{power}, {'half of the trend' if without_trend else 'trend'}, {weight}"
-                    rows[name] = cell.ndcg(ranking(replace(look, weight=weight)))
+    for power in (0, 1, 2):
+        looks = {
+            "all, half of the trend": Look(power),
+            "all, trend": Look(power, without_trend=False),
+            "candidates": Look(power, without_trend=False, among="candidates"),
+        }
+        for name, look in looks.items():
+            for weight in WEIGHTS:
+                rows[f"IDF^{power}, {name}, {weight}"] = cell.ndcg(ranking(replace(look, weight=weight)))
     return rows
+
+
+def by_table_of(cell: Cell) -> dict[str, np.ndarray]:
+    """Return nDCG@10 of an index with a table for queries."""
+    record = IndexRecord(cell.model, "", language=cell.language, smooth=True, queries="table", second_look=True)
+    entries = new_entries(cell.collection.documents)
+    vectors = unit(cell.documents.vectors[entries.rows]).astype(np.float16)
+    words = Words.build(entries.texts, cell.language)
+    tokens = cell.stored().take(entries.rows)
+    state = derive(record, entries, vectors, words, lambda: load_model(cell.model), tokens=tokens)
+    plain = replace(state, tokens=None)
+    states = {"vectors": plain.with_record(word_weight=0.0), "the index": plain, "+ second look": state}
+    return {name: cell.ndcg(found_by(Index(None, each), cell.collection)) for name, each in states.items()}
+
+
+def found_by(index: Index, collection: Collection) -> np.ndarray:
+    """Return the first ten documents (Q, 10) of each query, without the document that is the query."""
+    hits = index.search(collection.queries, 11)
+    rows = [[hit.row for hit in own if hit.row != same] for own, same in zip(hits, collection.same)]
+    return np.array([own[:10] for own in rows])
 
 
 def table_of(title: str, scores: dict[str, dict[str, np.ndarray]], part: slice) -> str:
@@ -309,10 +329,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--retrieval", nargs="+", required=True, help="Folders of test collections.")
     parser.add_argument("--language", default="english", help="Language of the collections.")
     parser.add_argument("--settings", action="store_true", help="Print a table of settings.")
+    parser.add_argument("--queries", choices=["model", "table"], default="model", help="What embeds queries.")
     parser.add_argument("--cache", help="Folder that keeps embeddings and token vectors.")
     parser.add_argument("--output", required=True, help="Markdown file of the table.")
     args = parser.parse_args(argv)
-    measure = settings_of if args.settings else rows_of
+    ways = by_table_of if args.queries == "table" else rows_of
+    measure = settings_of if args.settings else ways
     cells = {}
     with tempfile.TemporaryDirectory() as temporary:
         for folder in args.retrieval:

@@ -45,7 +45,7 @@ def build(texts: int, tokens: int, dimensions: int) -> tuple[float, TokenVectors
         time_of_chunk, part = seconds(lambda own=own: TokenVectors.of(own, projection))
         spent += time_of_chunk
         parts.append(part)
-    time_of_end, stored = seconds(lambda: TokenVectors.join(parts).take(np.arange(texts)))
+    time_of_end, stored = seconds(lambda: TokenVectors.join(parts, draws.permutation(texts)))
     return spent + time_of_end, stored
 
 

@@ -71,7 +71,7 @@ def work(args: argparse.Namespace) -> None:
     print(f"{args.output_dir}: {counted(len(index), 'text')}, {index.vectors.shape[1]} dimensions")
     if index.threshold is not None:
         print(f"Above a cosine of {index.threshold:.3f}, expect at most about one unrelated text per query.")
-    if not args.second_look and index.table is None:
+    if not args.second_look:
         print(second_look_cost(index))
     code = " --trust_remote_code" if args.trust_remote_code else ""
     print(f'Search it: informin search --index {args.output_dir}{code} "your words"')

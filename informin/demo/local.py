@@ -4,7 +4,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from informin.demo.marks import matching_spans
+from informin.demo.marks import joined, matching_spans
 from informin.errors import UsageError, counted
 from informin.evaluation.words import spread
 from informin.files import last_name
@@ -24,11 +24,17 @@ SECOND_LEGEND = {"tokens": "vectors, words and, in the best 50 texts, matching t
 
 
 def cards_of(index: Index, query: str, k: int) -> "list[Card]":
-    """Return the hits of a query as cards of the page, with the words of the query marked in each."""
+    """Return the hits of a query as cards of the page, with the words of the query marked in each.
+
+    With a second look, the tokens that match those of the query are marked, too.
+    """
     from informin.demo.page import Card
 
     hits = index.search(query, k)
     marked = matching_spans([hit.text for hit in hits], query, index.words.split)
+    if index.record.second_look:
+        matched = index.matched_spans(query, [hit.row for hit in hits])
+        marked = [joined([*words, *tokens]) for words, tokens in zip(marked, matched)]
     shares = shares_of(index, query, hits)
     cards = []
     for hit, spans, share in zip(hits, marked, shares):

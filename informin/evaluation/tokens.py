@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import csc_array
 from tqdm import tqdm
 
 from informin.errors import UsageError
@@ -33,6 +34,7 @@ DIRECTIONS = 64
 BYTES = DIRECTIONS + 4  # of a token, with its id
 BACKGROUND = 100  # texts that stand for all texts
 TEXTS_IN_MEMORY = 512  # texts whose token vectors are in memory at once; the first ones are the sample
+AVERAGED = 2**18  # tokens whose vectors are averaged at once
 LEAST_DEVIATION = 1e-6  # below, a deviation is rounding
 
 Tokens = tuple[np.ndarray, np.ndarray]  # ids (n,) and projected unit vectors (n, k) of the tokens of a query
@@ -64,7 +66,7 @@ def embed_documents(
 
     note_truncated(model, texts, prompt)
     order = np.random.default_rng(0).permutation(len(texts))
-    blocks, stored = [], []
+    blocks, parts = [], []
     with tqdm(total=len(texts), desc=title, unit=" texts", leave=False, disable=title is None or hidden()) as bar:
         for start in range(0, len(texts), TEXTS_IN_MEMORY):
             chunk = [texts[place] for place in order[start : start + TEXTS_IN_MEMORY]]
@@ -72,10 +74,9 @@ def embed_documents(
             if projection is None:
                 projection = Projection.fit(np.concatenate([states for _, states in tokens]))
             blocks.append(vectors)
-            stored.append(TokenVectors.of(tokens, projection))
+            parts.append(TokenVectors.of(tokens, projection))
             bar.update(len(chunk))
-    back = np.argsort(order)
-    return np.concatenate(blocks)[back], TokenVectors.join(stored).take(back)
+    return np.concatenate(blocks)[np.argsort(order)], TokenVectors.join(parts, order)
 
 
 def embed_queries(
@@ -90,6 +91,18 @@ def embed_queries(
 
     vectors, tokens = encode_with_tokens(model, queries, "query", prompt, batch_size)
     return vectors, [(ids, projection.apply(states)) for ids, states in tokens]
+
+
+def without_context(ids: np.ndarray, means: np.ndarray) -> Tokens:
+    """Return the tokens of a query that the texts of an index have, each with its mean vector in them.
+
+    Args:
+        ids: (n,) ids of the query's tokens.
+        means: What `TokenVectors.means` returns.
+    """
+    ids = ids[ids < len(means)]
+    ids = ids[means[ids].any(1)]
+    return ids, means[ids].astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -164,6 +177,15 @@ class TokenVectors:
         frequencies = np.where(known, self.frequencies[np.where(known, ids, 0)], 0)
         return np.log((len(self) + 1) / (frequencies + 1)) ** 2
 
+    def means(self) -> np.ndarray:
+        """Return the mean (V, k) float16 of each token's vectors, with unit length; zeros for tokens without any."""
+        sums = np.zeros((len(self.frequencies), self.rows.shape[1]), np.float32)
+        for start in range(0, len(self.ids), AVERAGED):
+            ids = self.ids[start : start + AVERAGED]
+            tokens = csc_array((np.ones(len(ids), np.float32), ids, np.arange(len(ids) + 1)), (len(sums), len(ids)))
+            sums += tokens @ _unit(self.rows[start : start + AVERAGED].astype(np.float32))
+        return _unit(sums).astype(np.float16)
+
     def second_look(self, query: Tokens, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the token scores (P,) of P texts, and what they add to the scores of the index (P,).
 
@@ -227,16 +249,32 @@ class TokenVectors:
     def take(self, places: np.ndarray) -> "TokenVectors":
         """Return a copy of the tokens of some texts, in this order, without any data of the others."""
         lengths = self.lengths(places)
+        tokens = _ranges(self.starts[places], lengths)
         starts = np.append(0, lengths.cumsum())
-        tokens = np.repeat(self.starts[places] - starts[:-1], lengths) + np.arange(starts[-1])
         return TokenVectors.counted(self.projection, starts, self.ids[tokens], self.rows[tokens])
 
     @classmethod
-    def join(cls, parts: Sequence["TokenVectors"]) -> "TokenVectors":
-        """Return the texts of several parts with the same projection, one part after another."""
+    def join(cls, parts: list["TokenVectors"], places: np.ndarray | None = None) -> "TokenVectors":
+        """Return the N texts of several parts with the same projection.
+
+        Args:
+            parts: The parts. The list is emptied on the way, so that no vector is in memory three times.
+            places: (N,) the new place of each text; None to keep the order.
+        """
+        projection = parts[0].projection
         lengths = np.concatenate([np.diff(part.starts) for part in parts])
-        ids, rows = np.concatenate([part.ids for part in parts]), np.concatenate([part.rows for part in parts])
-        return cls.counted(parts[0].projection, np.append(0, lengths.cumsum()), ids, rows)
+        places = np.arange(len(lengths)) if places is None else places
+        starts = np.append(0, lengths[np.argsort(places)].cumsum())
+        ids = np.empty(starts[-1], np.int32)
+        rows = np.empty((starts[-1], parts[0].rows.shape[1]), np.int8)
+        while parts:
+            part = parts.pop()
+            before = len(places) - len(part)
+            tokens = _ranges(starts[places[before:]], np.diff(part.starts))
+            places = places[:before]
+            ids[tokens] = part.ids
+            rows[tokens] = part.rows
+        return cls.counted(projection, starts, ids, rows)
 
     def save(self, folder: Path) -> None:
         """Write the token vectors to a new folder."""
@@ -289,6 +327,12 @@ def length_corrected_z_scores(scores: np.ndarray, lengths: np.ndarray, places: i
     mean = rest[places:].mean()
     deviation = rest[places:].std()
     return (rest[:places] - mean) / (deviation if deviation > LEAST_DEVIATION else 1)
+
+
+def _ranges(first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return the numbers of several ranges, one after another, by their first numbers and lengths (n,)."""
+    before = np.append(0, lengths.cumsum())
+    return np.repeat(first - before[:-1], lengths) + np.arange(before[-1])
 
 
 def _as_int8(vectors: np.ndarray) -> np.ndarray:

@@ -95,6 +95,8 @@ def derive(
     table = None
     if record.by_table:
         table, documents = _fit(record, entries, vectors, model, old)
+        if tokens:
+            table = replace(table, means=tokens.means())
     elif record.smooth:
         documents = smooth_rows(vectors.astype(np.float32)).astype(np.float16)
     scores = record.scores

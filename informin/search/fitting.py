@@ -3,7 +3,6 @@
 Nothing of a removed text remains: neither its words as tokens, nor, in a large vocabulary, which tokens it had.
 """
 
-import json
 from collections.abc import Callable
 
 import numpy as np
@@ -19,7 +18,7 @@ from informin.adapters.table import (
     embed_tokens,
     tokenizer_of,
 )
-from informin.search.table import QueryTable
+from informin.search.table import QueryTable, is_word, without_words
 
 EncodeQueries = Callable[[list[str]], np.ndarray]  # from texts to their embeddings as queries
 
@@ -42,7 +41,7 @@ def fit_query_table(
         as_queries: (N, d) the texts as queries; None if the model embeds queries and documents alike.
         old: The table before texts were added or removed.
     """
-    plain = _without_words(old.tokenizer) if old else tokenizer_of(model())
+    plain = without_words(old.tokenizer) if old else tokenizer_of(model())
     tokenizer = add_words(plain, texts)
     counts = count_tokens(tokenizer, texts)
     known = _known_tokens(old, tokenizer, counts) if old else None
@@ -64,19 +63,7 @@ def embed_as_queries(texts: list[str], encode: EncodeQueries, known: dict[str, n
 def _added_words(tokenizer: Tokenizer) -> dict[str, int]:
     """Return the tokens that `add_words` added."""
     added = tokenizer.get_added_tokens_decoder().items()
-    return {token.content: number for number, token in added if _is_word(token.single_word, token.special)}
-
-
-def _without_words(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a copy without the tokens that `add_words` added."""
-    values = json.loads(tokenizer.to_str())
-    added = values["added_tokens"]
-    values["added_tokens"] = [token for token in added if not _is_word(token["single_word"], token["special"])]
-    return Tokenizer.from_str(json.dumps(values))
-
-
-def _is_word(single_word: bool, special: bool) -> bool:
-    return single_word and not special
+    return {token.content: number for number, token in added if is_word(token.single_word, token.special)}
 
 
 def _known_tokens(old: QueryTable, tokenizer: Tokenizer, counts: csr_array) -> np.ndarray:

@@ -10,6 +10,7 @@ The score of a text is its cosine to the query plus `word_weight` times its BM25
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -22,6 +23,7 @@ from informin.evaluation.words import WORD_WEIGHT, Words, language_name, version
 from informin.files import last_name
 from informin.search.entries import Entries, new_entries
 from informin.search.files import read_state, write_state
+from informin.search.matches import Span, matched_spans
 from informin.search.record import Hit, IndexRecord
 from informin.search.rows import places_of, places_to_remove
 from informin.search.state import Queries, State
@@ -30,6 +32,7 @@ from informin.texts import as_texts
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+    from tokenizers import Tokenizer
 
 # Functions that need the model import torch, so that an index with a table for queries starts without it.
 
@@ -113,6 +116,13 @@ class Index:
             self._model = open_model(self.record, None, self._trust_remote_code)
         return self._model
 
+    @cached_property
+    def _tokenizer(self) -> "Tokenizer":
+        """The tokenizer of the model, without truncation and padding."""
+        from informin.adapters.table import tokenizer_of
+
+        return tokenizer_of(self.model)
+
     @classmethod
     def build(
         cls,
@@ -145,14 +155,15 @@ class Index:
             queries: `model`, or `table`: queries are embedded by token vectors, without the model and torch, and
                 documents are adapted by the map of `fit --task search` and smoothed. See `informin.distill`. A model
                 with a prompt for queries embeds every text twice, the second time as a query, for the table.
-            second_look: Keep token vectors, 68 bytes a token, to reorder the first 50 hits of a search.
+            second_look: Keep token vectors, 68 bytes a token, to reorder the first 50 hits of a search. With a table
+                for queries, a token of a query has its mean vector in the texts.
             batch_size: Texts per forward pass.
             loading: Options of `load_model`.
 
         Raises:
             UsageError: The model cannot be loaded, all texts are blank, there are fewer or more ids or fields than
                 texts, the language is unknown, `smooth` or `queries` is set for a model that is compared by dot
-                product, or `second_look` for a model without token vectors or with a table for queries.
+                product, or `second_look` for a model without token vectors.
         """
         from informin.models.checksums import model_sha256
         from informin.models.opening import load_model, name_of
@@ -171,9 +182,6 @@ class Index:
             raise UsageError(f"needs cosines, and {name_of(st)} is compared by dot product", option=option)
         if second_look:
             check_token_vectors(st)
-            if by_table:
-                found = "needs the token vectors of queries, which a table does not have"
-                raise UsageError(found, option="second_look", fix="Set `queries` to model.")
         record = IndexRecord(
             model=str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st),
             model_sha256=model_sha256(st),
@@ -322,16 +330,32 @@ class Index:
             UsageError: The index has no token vectors, or a row does not exist.
         """
         state = self._state
-        if not state.tokens:
-            raise UsageError("is not set in this index", option="second_look", fix="Build the index again with it.")
+        tokens = _tokens_of(state)
         embedded = self._embedded(state, as_texts([query], "queries"))
         _, deviation = state.compared.moments(embedded.vectors)
-        _, added = state.tokens.second_look(embedded.tokens[0], places_of(rows, state.entries.rows))
+        _, added = tokens.second_look(embedded.tokens[0], places_of(rows, state.entries.rows))
         return deviation[0] * added
+
+    def matched_spans(self, query: str, rows: Sequence[int]) -> list[list[Span]]:
+        """Return for each of P texts the spans (start, end) of tokens that make up most of its token score.
+
+        Args:
+            query: The query.
+            rows: P row numbers.
+
+        Raises:
+            UsageError: The index has no token vectors, or a row does not exist.
+        """
+        state = self._state
+        tokens = _tokens_of(state)
+        asked = self._embedded(state, as_texts([query], "queries")).tokens[0]
+        tokenizer = state.table.model_tokenizer if state.table else self._tokenizer
+        places = places_of(rows, state.entries.rows)
+        return [matched_spans(tokens, asked, place, state.entries.texts[place], tokenizer) for place in places]
 
     def _embedded(self, state: State, queries: list[str]) -> Queries:
         if state.table:
-            return Queries(state.table.encode(queries))
+            return Queries(state.table.encode(queries), state.table.tokens(queries))
         from informin.search.derived import embed_queries_with_tokens, embed_unit
 
         prompt = state.record.query_prompt
@@ -345,6 +369,17 @@ class Index:
 
         words = Words.build(entries.texts, state.record.language)
         self._state = derive(state.record, entries, vectors, words, lambda: self.model, state, tokens)
+
+
+def _tokens_of(state: State) -> TokenVectors:
+    """Return the token vectors of an index.
+
+    Raises:
+        UsageError: It has none.
+    """
+    if not state.tokens:
+        raise UsageError("is not set in this index", option="second_look", fix="Build the index again with it.")
+    return state.tokens
 
 
 def embed_entries(

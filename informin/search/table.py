@@ -1,15 +1,19 @@
 """Queries embedded by a table of token vectors, with NumPy and tokenizers alone."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from informin.evaluation.tokens import Tokens, without_context
 from informin.rows import unit_rows
 
 AS_QUERIES = "as_queries.npy"
+MEANS = "means.npy"
 
 
 @dataclass
@@ -22,17 +26,31 @@ class QueryTable:
         alone: (V, d) the model's embedding of each token alone, to fit the table again.
         as_queries: (N, d) float16 the documents embedded as queries, to fit the table again; None if the model embeds
             queries and documents alike.
+        means: What `TokenVectors.means` returns for the documents; None for an index without a second look.
     """
 
     tokenizer: Tokenizer
     rows: np.ndarray
     alone: np.ndarray
     as_queries: np.ndarray | None = None
+    means: np.ndarray | None = None
+
+    @cached_property
+    def model_tokenizer(self) -> Tokenizer:
+        """The tokenizer without the words that were added for the table, whose tokens the model sees."""
+        return without_words(self.tokenizer)
 
     def encode(self, queries: Sequence[str]) -> np.ndarray:
         """Return unit vectors (Q, d) float32; zeros without a known token."""
         encodings = self.tokenizer.encode_batch_fast(list(queries), add_special_tokens=False)
         return unit_rows(np.stack([self.rows[encoding.ids].sum(0, np.float32) for encoding in encodings]))
+
+    def tokens(self, queries: Sequence[str]) -> list[Tokens]:
+        """Return the tokens of each query that the documents have, with their mean vectors. Empty without `means`."""
+        if self.means is None:
+            return []
+        encodings = self.model_tokenizer.encode_batch_fast(list(queries), add_special_tokens=False)
+        return [without_context(np.array(encoding.ids, int), self.means) for encoding in encodings]
 
     def save(self, folder: Path) -> None:
         """Write the files of the table."""
@@ -41,13 +59,32 @@ class QueryTable:
         np.save(folder / "tokens.npy", self.alone)
         if self.as_queries is not None:
             np.save(folder / AS_QUERIES, self.as_queries)
+        if self.means is not None:
+            np.save(folder / MEANS, self.means)
 
     @classmethod
     def load(cls, folder: Path) -> "QueryTable":
         """Open what `save` wrote, memory-mapped."""
         rows = np.load(folder / "table.npy", mmap_mode="r")
         alone = np.load(folder / "tokens.npy", mmap_mode="r")
-        has_queries = (folder / AS_QUERIES).is_file()
-        as_queries = np.load(folder / AS_QUERIES, mmap_mode="r") if has_queries else None
+        as_queries = _mapped_if_there(folder / AS_QUERIES)
+        means = _mapped_if_there(folder / MEANS)
         tokenizer = Tokenizer.from_str((folder / "tokenizer.json").read_text(encoding="utf-8"))
-        return cls(tokenizer, rows, alone, as_queries)
+        return cls(tokenizer, rows, alone, as_queries, means)
+
+
+def without_words(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a copy of a tokenizer without the tokens that `informin.adapters.table.add_words` added."""
+    values = json.loads(tokenizer.to_str())
+    added = values["added_tokens"]
+    values["added_tokens"] = [token for token in added if not is_word(token["single_word"], token["special"])]
+    return Tokenizer.from_str(json.dumps(values))
+
+
+def is_word(single_word: bool, special: bool) -> bool:
+    """Return whether a token with these properties is one that `add_words` added."""
+    return single_word and not special
+
+
+def _mapped_if_there(path: Path) -> np.ndarray | None:
+    return np.load(path, mmap_mode="r") if path.is_file() else None

@@ -15,11 +15,12 @@ from informin.rows import top
 COMPARED = 2**24  # numbers, of 43,690 vectors of 384: of fewer, all are compared
 IN_MEMORY = 2**28  # numbers: of more, FAISS chooses the candidates, if it is installed
 BLOCK = 16_384  # rows converted to float32 at a time
-LEADING_DIRECTIONS = (
-    96  # leading directions. With 1,000 candidates, 99.98% of the first ten hits among 100,000 texts are found.
-)
-MOST_CANDIDATES = 1_000  # candidates
+# With 96 directions and 1,000 candidates, 99.98% of the first ten hits among 100,000 texts are found.
+LEADING_DIRECTIONS = 96
+MOST_CANDIDATES = 1_000
 SAMPLED_ROWS = 4_096  # rows that the spread of similarities and the leading directions are computed from
+
+HALVES = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)  # all float16 numbers, by their bits
 
 Candidates = tuple[np.ndarray, np.ndarray]  # rows, ascending, and their similarities
 
@@ -34,7 +35,7 @@ class Vectors:
     def __init__(self, documents: np.ndarray):
         self.documents = documents
         sample = np.unique(np.linspace(0, len(documents) - 1, SAMPLED_ROWS).astype(int))
-        self.sample = documents[sample].astype(np.float32)
+        self.sample = np.asfortranarray(documents[sample], np.float32)  # as in `_converted`
         self.copy = _converted(documents) if documents.size <= COMPARED else None
         is_large = documents.size > IN_MEMORY and find_spec("faiss")
         self.faiss = _faiss_index(documents) if is_large else None
@@ -62,7 +63,7 @@ class Vectors:
         depth = min(max(MOST_CANDIDATES, 10 * k), len(self.documents))
         for query, more in zip(queries, added):
             rows = self._nearest(query, more, depth)
-            yield rows, self.documents[rows].astype(np.float32) @ query
+            yield rows, HALVES.take(self.documents[rows].view(np.uint16)) @ query  # a quarter of the time of astype
 
     def _nearest(self, query: np.ndarray, added: np.ndarray, depth: int) -> np.ndarray:
         if self.faiss is None:
@@ -77,9 +78,12 @@ def leading_directions(sample: np.ndarray) -> np.ndarray:
 
 
 def _converted(documents: np.ndarray, directions: np.ndarray | None = None) -> np.ndarray:
-    """Return the documents in float32 (N, d), or their coordinates (N, k) in some directions (d, k)."""
+    """Return the documents in float32 (N, d), or their coordinates (N, k) in some directions (d, k).
+
+    Columns are contiguous, which halves the time of a product with one query.
+    """
     width = documents.shape[1] if directions is None else directions.shape[1]
-    converted = np.empty((len(documents), width), np.float32)
+    converted = np.empty((len(documents), width), np.float32, order="F")
     for start in range(0, len(documents), BLOCK):
         block = documents[start : start + BLOCK].astype(np.float32)
         converted[start : start + BLOCK] = block if directions is None else block @ directions

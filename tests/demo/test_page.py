@@ -63,6 +63,19 @@ def test_words_of_the_query_are_marked(index):
         assert found == [word for word in card.text.split() if word in ("dog", "dogs", "house")]
 
 
+def test_tokens_that_a_second_look_found_are_marked(st_mean, index):
+    looking = Index.build(st_mean, TEXTS, second_look=True)
+    cards = cards_of(looking, "the dog", 20)
+    rows = [hit.row for hit in looking.search("the dog", 20)]
+    words = {card.text: set(card.marked) for card in cards_of(index, "the dog", len(TEXTS))}
+    matched = looking.matched_spans("the dog", rows)
+    for card, spans in zip(cards, matched):
+        assert set(card.marked) == {*words[card.text], *spans}
+    assert any(set(spans) - words[card.text] for card, spans in zip(cards, matched))
+    assert "matching tokens" in str(index_page(looking).config).replace("\\n", " ")
+    assert "matching tokens" not in str(index_page(index).config)
+
+
 def test_bar_is_split_as_the_score_is(index):
     query = "a dog sees the house"
     hits = index.search([query], 20)[0]

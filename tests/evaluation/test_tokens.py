@@ -8,7 +8,14 @@ from sentence_transformers.util import maxsim
 from torch import nn
 
 from informin.evaluation import tokens as tokens_module
-from informin.evaluation.tokens import CANDIDATES, Projection, TokenVectors, embed_documents, embed_queries
+from informin.evaluation.tokens import (
+    CANDIDATES,
+    Projection,
+    TokenVectors,
+    embed_documents,
+    embed_queries,
+    without_context,
+)
 from informin.models.embedding import embed
 from informin.models.opening import load_model
 from tests.conftest import make_sentences, raises_usage, save_letters, save_sentence_transformer
@@ -141,6 +148,25 @@ def test_a_text_with_the_words_of_the_query_is_first(model, texts):
         assert nearest.tolist() == list(range(len(query[0]))) and cosines.min() > 0.99
 
 
+def test_mean_vectors_of_tokens(monkeypatch):
+    monkeypatch.setattr(tokens_module, "AVERAGED", 7)  # of 60 tokens
+    projection = Projection(np.zeros(8, np.float32), np.eye(8, dtype=np.float32))
+    source = np.random.default_rng(0)
+    ids = source.integers(2, 6, size=60)
+    states = source.standard_normal((60, 8), dtype=np.float32)
+    stored = TokenVectors.of(list(zip(np.split(ids, 6), np.split(states, 6))), projection)
+    unit = states / np.linalg.norm(states, axis=1, keepdims=True)
+    expected = np.zeros((6, 8))
+    for number in range(2, 6):
+        mean = unit[ids == number].mean(0)
+        expected[number] = mean / np.linalg.norm(mean)
+    means = stored.means()
+    np.testing.assert_allclose(means, expected, atol=0.01)
+    asked, vectors = without_context(np.array([3, 0, 9, 5]), means)
+    assert asked.tolist() == [3, 5], "no text has 0 and 9"
+    np.testing.assert_array_equal(vectors, means[[3, 5]])
+
+
 def test_texts_and_queries_without_tokens(model):
     stored = embed_documents(model, ["", "the dog", "", "cat", ""], title=None)[1]
     assert len(stored) == 5 and stored.lengths(np.arange(5)).tolist() == [0, 2, 0, 1, 0]
@@ -194,6 +220,15 @@ def test_texts_are_taken_in_any_order():
     assert np.diff(taken.starts).tolist() == [2, 0, 3]
     assert taken.ids.tolist() == [*stored.ids[8:10], *stored.ids[:3]]
     np.testing.assert_array_equal(taken.rows, np.concatenate([stored.rows[8:10], stored.rows[:3]]))
+
+
+def test_parts_are_joined_in_another_order():
+    whole = drawn([3, 0, 5, 2, 4])
+    parts = [whole.take(np.array(places)) for places in ([4], [1, 3, 0], [2])]
+    joined = TokenVectors.join(parts, np.array([4, 1, 3, 0, 2]))
+    for name in ("starts", "ids", "rows", "frequencies"):
+        np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
+    assert not parts, "rows are in memory twice at most"
 
 
 def test_integers_keep_cosines():

@@ -83,6 +83,17 @@ def test_added_and_removed_texts(page, db, st_mean, texts):
     assert found(page, db, index, ["zyzzyva"])[0][0] == 150
 
 
+def test_a_second_look_at_what_the_database_finds(page, db, st_mean, texts):
+    index = Index.build(st_mean, texts, second_look=True)
+    index.remove([0, 7])
+    fill(page, db, index)
+    for query in QUERIES:
+        hits = page.search_and_look_again(db, index, query)
+        assert [row for row, _, _ in hits] == rows_of(index, [query])[0]
+        assert {row: text for row, text, _ in hits} == {hit.row: hit.text for hit in index.search(query)}
+    assert found(page, db, index, QUERIES) != rows_of(index, QUERIES)
+
+
 def test_parts_are_loaded_with_unit_vectors_and_without_texts_that_have_none(page, db, built, tmp_path):
     (tmp_path / "0.txt").write_text("the dog\n\n?!\na small house\n", encoding="utf-8")
     vectors = np.zeros((3, built.documents.shape[1]), np.float32)  # the blank line is not a text

@@ -1,16 +1,19 @@
 """An index with a second look: hits, saving, adding, removing, and models without token vectors."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from informin.adapters.table import tokenizer_of
 from informin.cli import index as index_command
 from informin.evaluation import tokens as tokens_module
 from informin.evaluation.tokens import CANDIDATES, embed_documents, embed_queries
 from informin.search.derived import second_look_bytes
 from informin.search.files import DATA
 from informin.search.index import Index
-from tests.conftest import make_sentences, raises_usage
+from tests.conftest import make_sentences, raises_usage, save_letters
 from tests.search.test_index import QUERIES
 
 
@@ -122,9 +125,85 @@ def test_a_model_without_token_vectors(st_mean, texts):
     assert second_look_bytes(model, texts) is None
 
 
-def test_a_table_for_queries_has_no_tokens(st_mean, texts):
-    with raises_usage("second_look"):
-        Index.build(st_mean, texts, second_look=True, queries="table")
+@pytest.fixture(scope="module")
+def looking_by_table(tmp_path_factory, texts) -> Index:
+    """An index of a model whose tokens are letters, so that words are added for the table. Tests must not change it."""
+    model = tmp_path_factory.mktemp("letters")
+    save_letters(model)
+    return Index.build(model, texts, queries="table", second_look=True)
+
+
+def means_of(index: Index) -> dict[int, np.ndarray]:
+    """Return the mean vector of each token in the texts of an index, with unit length."""
+    tokens = index._state.tokens
+    rows = tokens.rows / np.linalg.norm(tokens.rows.astype(float), axis=1, keepdims=True)
+    means = {number: rows[tokens.ids == number].mean(0) for number in np.unique(tokens.ids)}
+    return {number: mean / np.linalg.norm(mean) for number, mean in means.items()}
+
+
+def check_token_scores(index: Index, query: str) -> None:
+    """Check that the token scores of all hits are those of the mean vectors of the query's tokens in the texts."""
+    means = means_of(index)
+    split = tokenizer_of(index.model).encode(query, add_special_tokens=False).ids
+    ids = np.array([number for number in split if number in means])
+    vectors = np.array([means[number] for number in ids])
+    hits = index.search(query, CANDIDATES)
+    places = np.searchsorted(index.rows, [hit.row for hit in hits])
+    expected = index._state.tokens.scores((ids, vectors), places)
+    np.testing.assert_allclose([hit.token_score for hit in hits], expected, atol=1e-3)
+    assert expected.std() > 0
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_with_a_table_tokens_of_queries_have_their_mean_vector_in_the_texts(looking_by_table, query):
+    assert {"dog", "house"} <= set(looking_by_table.table.tokenizer.get_vocab())
+    assert not {"dog", "house"} & set(tokenizer_of(looking_by_table.model).get_vocab())
+    check_token_scores(looking_by_table, query)
+    state = looking_by_table._state
+    plain = Index(None, replace(state, tokens=None, table=replace(state.table, means=None)))
+    first = plain.search(query, CANDIDATES)
+    places = np.array([hit.row for hit in first])
+    _, added = state.tokens.second_look(state.table.tokens([query])[0], places)
+    hits = {hit.row: hit.score for hit in looking_by_table.search(query, CANDIDATES)}
+    assert hits == pytest.approx({hit.row: hit.score + more for hit, more in zip(first, added)}, abs=1e-4)
+
+
+def test_a_table_without_the_tokens_of_a_query(looking_by_table):
+    hits, others = looking_by_table.search(["", "\N{SNOWMAN}"], 3)
+    assert [hit.token_score for hit in (*hits, *others)] == [0] * 6
+
+
+def test_a_table_is_saved_and_searched_without_the_model(looking_by_table, tmp_path):
+    looking_by_table.save(tmp_path)
+    index = Index.load(tmp_path)
+    assert index.search(QUERIES) == looking_by_table.search(QUERIES)
+    assert index.second_look("dog", [2, 5]).tolist() == looking_by_table.second_look("dog", [2, 5]).tolist()
+    assert index._model is None and isinstance(index.table.means, np.memmap)
+
+
+def test_a_table_after_texts_were_added_and_removed(looking_by_table, tmp_path):
+    looking_by_table.save(tmp_path / "index")
+    index = Index.load(tmp_path / "index")
+    index.remove([0, 4])
+    assert index._model is None, "removing texts does not open the model"
+    index.add(["a quark", "the quark sleeps"])
+    index.save(tmp_path / "index")
+    index = Index.load(tmp_path / "index")
+    for query in (*QUERIES, "quark"):
+        check_token_scores(index, query)
+
+
+def test_mean_vectors_of_erased_tokens_are_zeros(looking_by_table, tmp_path):
+    index = Index(looking_by_table.model, looking_by_table._state)
+    letter = min(set("abcdefghijklmnopqrstuvwxyz") - set("".join(index.texts)))
+    rows = index.add([f"a{letter}"])
+    (number,) = set(index._state.tokens.ids) - set(looking_by_table._state.tokens.ids)
+    assert index.table.means[number].any()
+    index.remove(rows)
+    index.save(tmp_path)
+    means = Index.load(tmp_path).table.means
+    assert not means[number : number + 1].any()
+    np.testing.assert_array_equal(means, looking_by_table.table.means)
 
 
 def test_cost(looking, texts, tmp_path):

@@ -1,5 +1,8 @@
 """The index in other stores: Qdrant, a count sketch of the words beside the vector, and docs/integrations.md."""
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from informin.search.index import Index
-from tests.conftest import raises_usage, tokenizer_of
+from tests.conftest import ROOT, raises_usage, tokenizer_of
 from tests.search.test_index import QUERIES, rows_of
 from tools.integrations import read_snippets
 
@@ -34,44 +37,27 @@ def test_texts_that_a_store_found_are_reordered_as_by_search(st_mean, texts, bui
         built.second_look("dog", [0])
 
 
-def test_qdrant(built):
-    qdrant_client = pytest.importorskip("qdrant_client")
-    models = qdrant_client.models
-    client = qdrant_client.QdrantClient(":memory:")
+def page_blocks() -> list[str]:
+    """Return the Python blocks of docs/search.md that search in Qdrant, and that look again."""
+    page = (ROOT / "docs/search.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    return [block for block in blocks if "QdrantClient" in block or "index.second_look" in block]
 
-    def sparse_vector(row: csr_array):
-        return models.SparseVector(indices=row.indices.tolist(), values=row.data.tolist())
 
-    client.create_collection(
-        "texts",
-        vectors_config={"dense": models.VectorParams(size=built.documents.shape[1], distance=models.Distance.DOT)},
-        sparse_vectors_config={"words": models.SparseVectorParams()},
-    )
-    words = built.sparse_vectors()
-    points = [
-        models.PointStruct(
-            id=int(row),
-            vector={"dense": built.documents[i].tolist(), "words": sparse_vector(words[[i]])},
-            payload={"text": built.texts[i]},
-        )
-        for i, row in enumerate(built.rows)
-    ]
-    client.upsert("texts", points)
-    dense, sparse = built.embed_queries(QUERIES), built.sparse_queries(QUERIES)
-    for query, expected in enumerate(rows_of(built)):
-        found = client.query_points(
-            "texts",
-            prefetch=[
-                models.Prefetch(query=dense[query].tolist(), using="dense", limit=1_000),
-                models.Prefetch(query=sparse_vector(sparse[[query]]), using="words", limit=1_000),
-            ],
-            query=models.FormulaQuery(
-                formula=models.SumExpression(sum=["$score[0]", "$score[1]"]),
-                defaults={"$score[0]": 0.0, "$score[1]": 0.0},
-            ),
-            limit=10,
-        )
-        assert [point.id for point in found.points] == expected
+def test_qdrant_with_the_code_of_the_page(st_mean, texts):
+    pytest.importorskip("qdrant_client")
+    search, look_again = page_blocks()
+    index = Index.build(st_mean, texts, second_look=True)
+    index.remove([0, 7])
+    plain = Index(index.model, replace(index._state, tokens=None))
+    for query, first, looked in zip(QUERIES, rows_of(plain), rows_of(index)):
+        asked = search.replace("a delayed train", query)
+        names = {"index": index, "np": np}
+        exec(asked, names)
+        assert [point.id for point in names["hits"].points] == first
+        exec(asked.replace("limit=10", "limit=50"), names)
+        exec(look_again.replace("a delayed train", query), names)
+        assert names["best"] == looked
 
 
 def sketch(matrix: csr_array, width: int = 2_048) -> np.ndarray:

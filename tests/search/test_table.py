@@ -129,10 +129,11 @@ def test_mistakes(st_mean, texts):
         Index.build(model, texts, queries="table")
 
 
-def test_searching_imports_neither_torch_nor_transformers(st_mean, texts, tmp_path):
+@pytest.mark.parametrize("more", [[], ["--second_look"]], ids=["plain", "second look"])
+def test_searching_imports_neither_torch_nor_transformers(st_mean, texts, tmp_path, more):
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     folder, file = str(tmp_path / "index"), str(tmp_path / "texts.txt")
-    options = ["--train_file", file, "--output_dir", folder, "--queries", "table"]
+    options = ["--train_file", file, "--output_dir", folder, "--queries", "table", *more]
     assert index_command.main(["--model_name", str(st_mean), *options]) == 0
     code = f"""
 import sys
