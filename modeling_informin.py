@@ -6,7 +6,7 @@ a projection head is applied to the embedding (Gao et al., EMNLP 2021, section 3
 its own heads to `heads`.
 
 BERT and RoBERTa have custom classes, which AutoModel loads from published folders with trust_remote_code=True.
-Other encoders are trained by the same forward pass, see `informin.models.wrapper`.
+Other encoders are trained by the same forward pass, see `informin.models.forward`.
 
 This file is copied into every saved checkpoint and imported from there. It may import only the standard library, torch
 and transformers.
@@ -209,6 +209,7 @@ class TrainingMixin:
 
     heads: nn.ModuleDict
     forward_pass: Any = None
+    _lm_head_name: ClassVar[str] = "lm_head"
 
     def training_outputs(
         self, packed: Any, input_ids: Tensor, attention_mask: Tensor, views: Optional[dict[str, Any]]
@@ -261,7 +262,13 @@ class TrainingMixin:
 
     def lm_logits(self, tokens: Tensor) -> Tensor:
         """Return the logits (M, V) of the language-model head for hidden states (M, d)."""
-        raise NotImplementedError
+        head = getattr(self, self._lm_head_name, None)
+        if head is None:
+            raise ValueError(
+                "lm_labels was given, but this model has no language-model head. Load it with "
+                'config.informin = {"lm_head": True} from a checkpoint that has one.'
+            )
+        return head(tokens)
 
 
 class InforMinMixin(TrainingMixin):
@@ -349,21 +356,16 @@ class InforMinMixin(TrainingMixin):
             files |= {str(Path(ADAPTER_FILE).with_name("config.json")): sizes | linear, ADAPTER_FILE: self.adapter}
         return files
 
-    def _build_heads(
-        self, lm_head_name: str = "", lm_head_class: Optional[type[nn.Module]] = None, tied: Optional[dict] = None
-    ) -> None:
+    def _build_heads(self, lm_head_class: type[nn.Module], tied: dict[str, str]) -> None:
         config = self.config
         config.informin = with_defaults(getattr(config, "informin", None) or {})
-        self._lm_head_name = lm_head_name
         if config.informin["projection_head"] == "mlp":
             self.mlp = ProjectionHead(config.hidden_size)
         if config.informin.get("adapter"):
             self.adapter = nn.Linear(config.hidden_size, self._adapted_size)
         self.heads = nn.ModuleDict()
         if config.informin["lm_head"]:
-            if lm_head_class is None:
-                raise ValueError(f"{type(self).__name__} has no language-model head.")
-            setattr(self, lm_head_name, lm_head_class(config))
+            setattr(self, self._lm_head_name, lm_head_class(config))
             # transformers 5 looks up every name listed here, so list only weights that exist.
             self._tied_weights_keys = tied
         self.post_init()
@@ -465,24 +467,16 @@ class InforMinMixin(TrainingMixin):
     def _pooling(self) -> str:
         return self.config.informin["pooling"]
 
-    def lm_logits(self, tokens: Tensor) -> Tensor:
-        """Return the logits (M, V) of the language-model head for hidden states (M, d)."""
-        if not self.config.informin["lm_head"]:
-            raise ValueError(
-                "lm_labels was given, but this model has no language-model head. Load it with "
-                'config.informin = {"lm_head": True} from a checkpoint that has one.'
-            )
-        return getattr(self, self._lm_head_name)(tokens)
-
 
 class BertForInforMinCL(InforMinMixin, BertPreTrainedModel):
     """BERT sentence encoder for InforMin-CL and related objectives."""
+
+    _lm_head_name = "cls"
 
     def __init__(self, config, add_pooling_layer: bool = False):  # unused; sentence-transformers passes it
         super().__init__(config)
         self.bert = BertModel(config, add_pooling_layer=False)
         self._build_heads(
-            "cls",
             BertOnlyMLMHead,
             tied={
                 "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -498,7 +492,6 @@ class RobertaForInforMinCL(InforMinMixin, RobertaPreTrainedModel):
         super().__init__(config)
         self.roberta = RobertaModel(config, add_pooling_layer=False)
         self._build_heads(
-            "lm_head",
             RobertaLMHead,
             tied={
                 "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
@@ -512,5 +505,11 @@ def has_pooler(encoder: type[nn.Module]) -> bool:
     return "add_pooling_layer" in inspect.signature(encoder.__init__).parameters
 
 
+CLASSES = {  # by `model_type`
+    "bert": BertForInforMinCL,
+    "roberta": RobertaForInforMinCL,
+    "xlm-roberta": RobertaForInforMinCL,
+    "camembert": RobertaForInforMinCL,
+}
 BertForInforMinCL.register_for_auto_class("AutoModel")
 RobertaForInforMinCL.register_for_auto_class("AutoModel")

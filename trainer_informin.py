@@ -28,11 +28,9 @@ from informin.distributed import (
     with_weights,
 )
 from informin.errors import UsageError, counted
-from informin.evaluation.development import as_development
+from informin.evaluation.development import Development, as_development
 from informin.files import damage
-from informin.models.cpu_parts import one_thread
 from informin.models.embedding import count_truncated, encode, note_truncated
-from informin.models.trained import open_to_train
 from informin.objectives.objective import Objective, as_preset
 from informin.objectives.presets import Encoder
 from informin.objectives.terms import Term, fill_heads, losses_of
@@ -43,7 +41,8 @@ from informin.publishing.saving import export_model, run_facts, write_model
 from informin.records import RunRecord
 from informin.report.page import write_training_report
 from informin.texts import as_texts
-from informin.training.active_objective import ActiveObjective, activate, needs_of
+from informin.threads import one_thread
+from informin.training.active_objective import ActiveObjective, activate
 from informin.training.callbacks import (
     AfterStep,
     EpochStart,
@@ -57,6 +56,8 @@ from informin.training.checkpoints import raise_if_output_used
 from informin.training.guided_data import add_guide
 from informin.training.log_entries import TERM
 from informin.training.loss_watch import LossWatch
+from informin.training.model import TrainedModel, open_to_train
+from informin.training.modules import load_wrapper
 from informin.training.option_checks import FIRST, check_sentences, check_terms, with_metric
 from informin.training.options import InforMinTrainingArguments
 from informin.training.paper_values import with_paper_values
@@ -93,7 +94,9 @@ class InforMinTrainer(Trainer):
     Four private methods of Trainer are overridden, each with the reason in its docstring.
 
     Args:
-        model: Encoder to train: a Hub id, a folder, or a SentenceTransformer. Its heads are newly initialized.
+        model: Encoder to train: a Hub id, a folder, a SentenceTransformer, a BertForInforMinCL or a
+            RobertaForInforMinCL. Of an object, a copy with the same weights is trained, so that it stays as it was in
+            all else. Heads are newly initialized.
         args: Training arguments. The trainer uses a copy if it has to fill in the paper's values, the output folder or
             the metric, and otherwise this object.
         train_dataset: Sentences (a list or another iterable, a data set with a column of sentences, a `DatasetDict`, a
@@ -123,6 +126,7 @@ class InforMinTrainer(Trainer):
     model: Any
     eval_dataset: Any
     hub_model_id: Any
+    trained: TrainedModel
     objective: ActiveObjective
     terms: list[Term]
     _hub: Destination | None = None  # where to push
@@ -147,62 +151,75 @@ class InforMinTrainer(Trainer):
         objective: Objective | None = None,
         view: View | None = None,
     ):
-        args = InforMinTrainingArguments() if args is None else args
         if not isinstance(model, str | PathLike | SentenceTransformer | InforMinMixin):
             needed = "a name, a folder, a SentenceTransformer, a BertForInforMinCL or a RobertaForInforMinCL"
             raise UsageError(f"is a {type(model).__name__}", option="model", needed=needed)
+        args = InforMinTrainingArguments() if args is None else args
         development = as_development(eval_dataset)
-        trained = open_to_train(model, args, processing_class)
+        self.trained = open_to_train(model, args, processing_class)
+        args = self._set_objective(args, objective, view)
+        args = with_metric(args, development)
+        check_terms(self.terms, self.objective.view, args)
+        self.trained.build(args, self.objective)
+        fill_heads(self.trained.module, self.terms)
+        rows = self._read_sentences(train_dataset, args, text_column)
+        self.facts = run_facts(self.trained, self.sentences, provenance or {})
+        tokenizer = self.trained.tokenizer
+        super().__init__(
+            self.trained.module,
+            args,
+            train_dataset=rows,
+            eval_dataset=development,
+            processing_class=tokenizer,
+            data_collator=data_collator or PadRows(tokenizer),
+            callbacks=callbacks,
+            optimizers=optimizers,
+            optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
+        )
+        self.label_names = ["row"]  # losses read this column, so Trainer must not remove it
+        self._noted_truncation = False
+        self._watch_training(development)
+
+    def _set_objective(
+        self, args: InforMinTrainingArguments, objective: Objective | None, view: View | None
+    ) -> InforMinTrainingArguments:
+        """Set the terms and the views of the run, and return the arguments with the values of the paper."""
+        trained = self.trained
         encoder = Encoder(model_type=trained.config.model_type, width=trained.config.hidden_size)
         preset = as_preset(args.objective if objective is None else objective)
         self.objective = activate(preset, encoder, args.view if view is None else view, args.view_dropout)
         self.terms = self.objective.terms
-        args = with_metric(with_paper_values(args, preset, encoder, trained.name), development)
-        check_terms(self.terms, self.objective.view, args)
-        prompt = trained.default_prompt if args.prompt is None else args.prompt
         self._stack_views = StackedViews(
             trained.tokenizer,
             masking=self.objective.masking,
             view=self.objective.view,
             single=self.objective.encodes_once,
-            tokens=SentenceTokens(trained.tokenizer, prompt, trained.length),
+            tokens=SentenceTokens(trained.tokenizer, trained.prompt, trained.length),
         )
-        needs = needs_of(self.objective, args, trained, self._stack_views.copies)
-        args = self.objective.with_unused_parameters(args, needs)
-        self.projection_head = "mlp" if needs.projection_head else "none"
-        trained.build(args, needs)
-        fill_heads(trained.module, self.terms)
-        wanted_length = preset.max_seq_length if args.max_seq_length is None else args.max_seq_length
+        args = with_paper_values(args, preset, encoder, trained.name)
+        return self.objective.with_unused_parameters(args)
+
+    def _read_sentences(self, train_dataset: Any, args: InforMinTrainingArguments, text_column: str | None) -> Any:
+        """Return the tokenized rows of the sentences, with what the terms need from a guide."""
+        trained, preset = self.trained, self.objective.preset
+        wanted = preset.max_seq_length if args.max_seq_length is None else args.max_seq_length
         with first_of_machine_first(args):
-            rows, sentences, self.max_seq_length = training_rows(
-                train_dataset, trained.tokenizer, args, prompt, trained.length, wanted_length, text_column
+            rows, self.sentences, self.max_seq_length = training_rows(
+                train_dataset, trained.tokenizer, args, trained.prompt, trained.length, wanted, text_column
             )
         trained.module.config.informin["max_seq_length"] = self.max_seq_length  # may depend on the sentences
         check_sentences(rows, args, self.terms)
-        data = add_guide(trained, args, self.terms, rows, sentences, self.max_seq_length, prompt)
-        self.trained = trained
-        self.facts = run_facts(trained, sentences, provenance or {})
-        super().__init__(
-            trained.module,
-            args,
-            train_dataset=data.rows,
-            eval_dataset=development,
-            processing_class=trained.tokenizer,
-            data_collator=data_collator or PadRows(trained.tokenizer),
-            callbacks=callbacks,
-            optimizers=optimizers,
-            optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
-        )
-        self.sentences = sentences
+        data = add_guide(trained, args, self.terms, rows, self.sentences, self.max_seq_length, trained.prompt)
         self._add_general = data.general
-        self._map_layers = needs.map_layers
+        return data.rows
+
+    def _watch_training(self, development: Development | None) -> None:
+        """Add what measures and shows a run: its progress, speed, losses, and the shares of its terms."""
         self.throughput = Throughput()
-        self.loss_watch = LossWatch(args.device)
+        self.loss_watch = LossWatch(self.args.device)
         self._step_values: dict[str, Tensor] = {}  # of the last forward pass
-        self._noted_truncation = False
         self._shares: dict[str, tuple[float, bool]] = {}  # see `shares`
         self.measures_shares = not (self.is_fsdp_enabled or self.is_deepspeed_enabled)  # gradients of whole weights
-        self.label_names = ["row"]  # losses read this column, so Trainer must not remove it
         replace_progress(self, Progress(development, partial(headline, self), lambda: shares_line(self._shares)))
         for callback in (AfterStep(), LogShortRuns(), SeedProcesses(), EpochStart(), self.throughput):
             self.add_callback(callback)
@@ -248,19 +265,19 @@ class InforMinTrainer(Trainer):
 
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
         """Return the weighted sum of the terms, computed in one forward pass over the stacked views."""
+        reads_maps = next((term for term in self.terms if term.reads_maps), None)
         outputs = model(
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
             lm_labels=inputs.get("lm_labels"),
-            output_attentions=bool(self._map_layers),
+            output_attentions=reads_maps is not None,
             views={"sentence_ids": inputs["sentence_ids"], "gather": gather_with_gradient},
             packed=inputs.get("packed"),
         )
-        maps = len(outputs.attentions or ()) if self._map_layers else 0
-        if maps != len(self._map_layers):
+        if reads_maps and not outputs.attentions:
             raise UsageError(
-                f"needs attention maps of {counted(len(self._map_layers), 'layer')}, but the model returned {maps}",
-                option=next(term.option_name("weight") for term in self.terms if term.reads_maps),
+                "needs attention maps, but the model returned none",
+                option=reads_maps.option_name("weight"),
                 fix="Use an encoder that returns attention maps in training, such as BERT.",
             )
         views = two_views(outputs, inputs, self._stack_views.views)
@@ -343,13 +360,13 @@ class InforMinTrainer(Trainer):
             self._noted_truncation = True
         is_whole = not self.is_fsdp_enabled
         size = self.args.per_device_eval_batch_size
-        module = None if is_whole else self.whole_model
+        model = self.trained.whole(None if is_whole else self.whole_model)
         share = own_share(is_whole, sentences)
         blocks = []
-        with self._leaving_on_signal() as progress, self.accelerator.autocast(), self.trained.reading(module):
+        with self._leaving_on_signal() as progress, self.accelerator.autocast():
             for start in range(0, max(1, len(share)), 16 * size):
                 texts = share[start : start + 16 * size]
-                blocks.append(encode(self.trained.st, texts, prompt=self.trained.prompt, batch_size=size))
+                blocks.append(encode(model, texts, prompt=self.trained.prompt, batch_size=size))
                 progress(len(texts))
         return join(is_whole, np.concatenate(blocks), len(sentences))  # not above: a signal can end one process
 
@@ -474,11 +491,10 @@ class InforMinTrainer(Trainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         """Load the weights of a checkpoint. Overridden because a SentenceTransformer has its own format."""
-        usual = partial(super()._load_from_checkpoint, resume_from_checkpoint, model)
-        if self.is_fsdp_enabled:
-            usual()
+        if self.is_fsdp_enabled or self.trained.is_native:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
         else:
-            self.trained.load(resume_from_checkpoint, usual)
+            load_wrapper(self.trained, resume_from_checkpoint)
 
     def _load_best_model(self) -> None:
         """Load the best checkpoint if it is intact, else keep the last weights.
@@ -490,10 +506,10 @@ class InforMinTrainer(Trainer):
         if problem:
             logger.warning(f"The best checkpoint, {best}, is damaged ({problem}). The last weights are kept instead.")
             self.state.best_model_checkpoint = None
-        elif self.is_fsdp_enabled:
+        elif self.is_fsdp_enabled or self.trained.is_native:
             super()._load_best_model()
         else:
-            self.trained.load(str(best), super()._load_best_model)
+            load_wrapper(self.trained, str(best))
 
     # Checkpoints, export and report
 
@@ -533,7 +549,7 @@ class InforMinTrainer(Trainer):
         state = self.accelerator.get_state_dict(self.model_wrapped) if is_sharded else None
         if self.args.should_save:
             module = with_weights(self._bones, state) if self._bones and state else None
-            write_model(self, folder, partial(super()._save, folder, state), module)
+            write_model(self, folder, state, module)
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub("Model save")
 

@@ -22,6 +22,7 @@ from sentence_transformers.util import maxsim
 
 from experiments.tables import markdown
 from informin.evaluation.collections import Collection, load_collection
+from informin.evaluation.token_vectors import encode_with_tokens
 from informin.evaluation.tokens import (
     CANDIDATES,
     DIRECTIONS,
@@ -36,7 +37,6 @@ from informin.evaluation.tokens import (
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.files import last_name
 from informin.models.opening import load_model
-from informin.models.token_vectors import encode_with_tokens
 from informin.search.derived import derive
 from informin.search.entries import new_entries
 from informin.search.index import Index

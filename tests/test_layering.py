@@ -16,6 +16,7 @@ LAYERS = [  # a layer may import itself and those above it
         "informin.texts",
         "informin.outputs",
         "informin.distributed",
+        "informin.threads",
         "informin.program",
         "informin.records",
         "informin.hub_access",

@@ -10,8 +10,12 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
-from informin.models.trained import Needs, TrainedModel, open_to_train
-from informin.publishing.export import export_folder
+from informin.objectives import Contrast, MaskedLM
+from informin.objectives.objective import as_preset
+from informin.objectives.presets import Encoder
+from informin.publishing.saving import export_folder
+from informin.training.active_objective import activate
+from informin.training.model import TrainedModel, open_to_train
 from informin.training.options import InforMinTrainingArguments
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 from tests.conftest import make_sentences, raises_usage, tokenizer_of
@@ -21,10 +25,11 @@ CLASSES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
 
 def trained_of(folder, projection_head="mlp", lm_head=False) -> TrainedModel:
     """Return a model in training, and its tokenizer."""
-    args = InforMinTrainingArguments("out", padding_free=False)
+    args = InforMinTrainingArguments("out", padding_free=False, projection_head=projection_head, use_cpu=True)
     trained = open_to_train(str(folder), args)
-    asked_by = {"lm_head": "mlm_weight"}
-    trained.build(args, Needs(projection_head=projection_head == "mlp", lm_head=lm_head, asked_by=asked_by))
+    terms = [Contrast(), MaskedLM(weight=0.1)] if lm_head else [Contrast()]
+    encoder = Encoder(model_type=trained.config.model_type, width=trained.config.hidden_size)
+    trained.build(args, activate(as_preset(terms), encoder, "dropout", None))
     return trained
 
 

@@ -23,6 +23,7 @@ from informin.evaluation.pairs import correlations, cosine
 from informin.evaluation.results import COSINE, Results, checksums, environment
 from informin.evaluation.second_look import SecondLook
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
+from informin.evaluation.token_vectors import has_token_vectors
 from informin.evaluation.tokens import embed_documents, embed_queries
 from informin.evaluation.transfer import score_transfer
 from informin.evaluation.words import Words, language_name
@@ -30,7 +31,6 @@ from informin.models.checksums import weights_sha256
 from informin.models.embedding import embed, side_prompt, width_of
 from informin.models.opening import name_of, source_of
 from informin.models.pooling import NAMES
-from informin.models.token_vectors import has_token_vectors
 from informin.neighbors import smooth_rows
 from informin.rows import unit_rows
 

@@ -59,8 +59,8 @@ def embed_documents(
     Raises:
         UsageError: The model has no token vectors.
     """
+    from informin.evaluation.token_vectors import encode_with_tokens
     from informin.models.embedding import bar_of_texts, note_truncated
-    from informin.models.token_vectors import encode_with_tokens
 
     note_truncated(model, texts, prompt)
     order = np.random.default_rng(0).permutation(len(texts))
@@ -84,7 +84,7 @@ def embed_queries(
     batch_size: int = 64,
 ) -> tuple[np.ndarray, list[Tokens]]:
     """Return the embeddings (Q, d) float32 of queries, and the ids and projected vectors of their tokens."""
-    from informin.models.token_vectors import encode_with_tokens
+    from informin.evaluation.token_vectors import encode_with_tokens
 
     vectors, tokens = encode_with_tokens(model, queries, "query", prompt, batch_size)
     return vectors, [(ids, projection.apply(states)) for ids, states in tokens]

@@ -8,8 +8,8 @@ from sentence_transformers import SentenceTransformer
 from typing_extensions import Unpack
 
 from informin.errors import UsageError
+from informin.jobs.embed_file import embed_file
 from informin.models import embedding
-from informin.models.embed_file import embed_file
 from informin.models.opening import Loading, load_model
 from informin.texts import as_texts
 

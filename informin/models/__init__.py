@@ -1,1 +1,1 @@
-"""Encoders: architectures, loading, sentences to embeddings."""
+"""Finished models: opening, packing, embedding; and the forward pass that all models in training share."""

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from informin.models.cpu_parts import run_in_threads
 from informin.models.graphs import TOKENS, GraphedEncoder
 from informin.models.packing import BF16_ROWS, Packed, can_pack, pack, packed_attention_of
 from informin.models.positions import padding_index_of
+from informin.threads import run_in_threads
 from informin.views.attention import keep_maps, kept_maps, set_dropout
 from informin.views.stacking import to_device
 
@@ -104,6 +104,13 @@ def reads_packed_rows(st: SentenceTransformer) -> bool:
         and {type(module).__name__ for module in modules[2:]} <= set(AFTER_POOLING)
         and can_pack(modules[0].auto_model)
     )
+
+
+def with_encoder(transformer: Any, encoder: nn.Module) -> Any:
+    """Return a Transformer module with the settings of another one and its own encoder."""
+    view = copy.copy(transformer)
+    view._modules = transformer._modules | {"model": encoder}
+    return view
 
 
 class Forward:
@@ -233,9 +240,7 @@ class Forward:
         if batch is None:  # not in a step
             batch = self._batch_of(ids.cpu(), mask.cpu(), None, len(ids))
         transformer, *others = self.modules
-        other: Any = copy.copy(transformer)
-        other._modules = transformer._modules | {"model": encoder}
-        results = self._results(batch, [other, *others])
+        results = self._results(batch, [with_encoder(transformer, encoder), *others])
         return torch.cat([result[0] for result in results])[batch.back]
 
     def copy_encoder(self, dropout: float) -> nn.Module:

@@ -23,7 +23,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
-from informin.models.cpu_parts import parallel_map
 from informin.models.forward import reads_packed_rows
 from informin.models.packing import (
     BF16_ROWS,
@@ -33,6 +32,7 @@ from informin.models.packing import (
     packed_attention_of,
 )
 from informin.models.positions import has_position_table, padding_index_of
+from informin.threads import parallel_map
 
 # Tokens per packed forward pass. On a CPU, with up to 4,096 floats per token, the largest activation stays below
 # 32 MiB. The C library (glibc) returns larger blocks to the system, so each layer would wait for new pages.

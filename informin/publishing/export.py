@@ -17,7 +17,6 @@ import copy
 import json
 import shutil
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,8 @@ import modeling_informin
 from informin.files import read_json, set_usual_modes, sha256, write_json
 from informin.models.checksums import forget_truncation
 from informin.models.dropouts import own_dropouts
-from informin.models.lora import merged
 from informin.models.opening import load_model
 from informin.models.pooling import NAMES
-from informin.models.trained import NATIVE, TrainedModel
 from informin.outputs import new_files, new_folder
 from informin.publishing.card import write_card
 from informin.publishing.origin import remove_origins
@@ -47,11 +44,11 @@ from informin.publishing.published import (
     raise_if_weights_not_finite,
 )
 from informin.records import FitRecord, RunRecord
-from modeling_informin import HEAD_FILE, has_pooler, sentence_transformers_files
+from modeling_informin import CLASSES, HEAD_FILE, has_pooler, sentence_transformers_files
 
 WEIGHT_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, *ADAPTER_WEIGHTS)  # in the root of a folder
-CLASSES = {"bert": "BertForInforMinCL", "roberta": "RobertaForInforMinCL"}  # for AutoModel with trust_remote_code
+FOR_AUTO_MODEL = ("bert", "roberta")  # with trust_remote_code; values of `model_type`
 PLAIN_MODULES = ["Transformer", "Pooling"]
 EXPORTED_MODULES = (
     PLAIN_MODULES,
@@ -61,33 +58,6 @@ EXPORTED_MODULES = (
 )
 # Settings of a Transformer module that the older format does not need.
 USUAL = ("transformer_task", "modality_config", "module_output_name", "max_seq_length", "do_lower_case")
-
-
-def export_folder(
-    trained: TrainedModel,
-    folder: str | Path,
-    record: RunRecord | None = None,
-    dtype: str = "float32",
-    module: nn.Module | None = None,
-    merge: bool = True,
-) -> None:
-    """Write a model in training so that it can be loaded and published. `trained` is not changed.
-
-    Args:
-        trained: The model in training.
-        folder: Folder to write. Files in it are replaced once all of them are written.
-        record: Record of the run.
-        dtype: Data type of the weights in the file, one of `WEIGHT_DTYPES`.
-        module: Module with whole weights, if they are sharded.
-        merge: Merge low-rank matrices into the weights. False writes them alone, for the source model.
-
-    Raises:
-        UsageError: A weight is NaN or infinite in this data type, or a file in the folder is a link.
-    """
-    head = getattr(module or trained.module, "mlp", None)
-    lora = trained.module.config.informin.get("lora")
-    with trained.finished(module) as model, merged(model) if merge and lora else nullcontext():
-        _write_model(model, Path(folder), record, dtype, None if head is None else head.state_dict())
 
 
 def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "float32") -> None:
@@ -107,7 +77,7 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     if hasattr(model[0].auto_model, "pooler"):  # BERT's own, which no embedding depends on, and may be random
         model[0].auto_model.pooler = None
     with new_folder(folder) as new:
-        _write_model(model, new, record, dtype, projection_head(source))
+        write_exported(model, new, record, dtype, projection_head(source))
 
 
 def projection_head(folder: Path) -> dict[str, Tensor] | None:
@@ -150,13 +120,25 @@ def save_model(
     set_usual_modes(folder)  # safetensors writes files that only their owner can read
 
 
-def _write_model(
+def write_exported(
     model: SentenceTransformer,
     folder: Path,
     record: RunRecord | FitRecord | None,
     dtype: str,
     head: Mapping[str, Tensor] | None,
 ) -> None:
+    """Write a finished model with its record and card. Files in the folder are replaced once all of them are written.
+
+    Args:
+        model: The model.
+        folder: Folder to write.
+        record: Record of the run or of the fit.
+        dtype: Data type of the weights in the file, one of `WEIGHT_DTYPES`.
+        head: Weights of the projection head.
+
+    Raises:
+        UsageError: A weight is NaN or infinite in this data type, or a file in the folder is a link.
+    """
     raise_if_linked(folder)
     if dtype != "float32":
         model = copy.deepcopy(model).to(WEIGHT_DTYPES[dtype])
@@ -220,12 +202,12 @@ def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | No
     for path in folder.glob("*_Normalize/config.json"):  # older versions have no settings there
         path.unlink()
         path.parent.rmdir()
-    if config["model_type"] in NATIVE:
+    if config["model_type"] in CLASSES:
         config |= own_dropouts(config.get("informin"))  # the encoder's own, not those of training
         config["informin"] = settings
-        if kind := CLASSES.get(config["model_type"]):
+        if config["model_type"] in FOR_AUTO_MODEL:
             shutil.copyfile(modeling_informin.__file__, folder / "modeling_informin.py")
-            config["auto_map"] = {"AutoModel": f"modeling_informin.{kind}"}
+            config["auto_map"] = {"AutoModel": f"modeling_informin.{CLASSES[config['model_type']].__name__}"}
         write_json(folder / "config.json", dict(sorted(config.items())), indent=2)
     if head:
         (folder / HEAD_FILE).parent.mkdir()

@@ -1,6 +1,7 @@
 """The facts about a run, its checkpoints, and the export of its model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from informin.errors import SaveError, error_line
 from informin.files import set_usual_modes
 from informin.models.checksums import forget_truncation
-from informin.models.trained import TrainedModel
-from informin.publishing.export import export_folder
+from informin.publishing.export import write_exported
 from informin.publishing.origin import license_of
+from informin.records import RunRecord
+from informin.training.lora import merged
+from informin.training.model import TrainedModel
+from informin.training.modules import save_wrapper
 from informin.training.record import describe_sentences, training_record
 from informin.training.sentences import Sentences
 
@@ -37,17 +41,22 @@ def run_facts(trained: TrainedModel, sentences: Sentences | None, provenance: Ma
     return facts
 
 
-def write_model(trainer: Any, folder: str | Path, usual: Callable[[], None], module: nn.Module | None = None) -> None:
+def write_model(
+    trainer: Any, folder: str, state: dict[str, Any] | None = None, module: nn.Module | None = None
+) -> None:
     """Write the model, its tokenizer and training.json to the folder of a checkpoint.
 
     Args:
         trainer: The trainer.
         folder: Folder to write.
-        usual: What Trainer does.
-        module: Module with whole weights, if they are sharded.
+        state: Whole weights by name, if they are sharded.
+        module: Module with these weights, if FSDP shards them.
     """
     forget_truncation(trainer.trained.tokenizer)
-    trainer.trained.save(folder, usual, module)
+    if trainer.trained.is_native:
+        trainer._save(folder, state)
+    else:
+        save_wrapper(trainer.trained, folder, module)
     # A pickle of the options, which contains local paths and is not used.
     Path(folder, TRAINING_ARGS_NAME).unlink(missing_ok=True)
     training_record(trainer).save(folder)
@@ -69,3 +78,28 @@ def export_model(trainer: Any, folder: str | Path | None = None) -> None:
         export_folder(trainer.trained, folder, training_record(trainer), module=whole, merge=merge)
     except (OSError, SafetensorError) as error:
         raise SaveError(f"The model could not be written to {folder}: {error_line(error)}") from error
+
+
+def export_folder(
+    trained: TrainedModel,
+    folder: str | Path,
+    record: RunRecord | None = None,
+    module: nn.Module | None = None,
+    merge: bool = True,
+) -> None:
+    """Write a model in training so that it can be loaded and published. `trained` is not changed.
+
+    Args:
+        trained: The model in training.
+        folder: Folder to write. Files in it are replaced once all of them are written.
+        record: Record of the run.
+        module: Module with whole weights, if they are sharded.
+        merge: Merge low-rank matrices into the weights. False writes them alone, for the source model.
+
+    Raises:
+        UsageError: A weight is NaN or infinite, or a file in the folder is a link.
+    """
+    head = getattr(module or trained.module, "mlp", None)
+    model = trained.finished(module)
+    with merged(model) if merge and trained.has_lora else nullcontext():
+        write_exported(model, Path(folder), record, "float32", None if head is None else head.state_dict())

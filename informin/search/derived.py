@@ -9,10 +9,10 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from informin.adapters.scores import UnrelatedScores, unrelated_scores
+from informin.evaluation.token_vectors import has_token_vectors
 from informin.evaluation.tokens import BYTES, Projection, TokenVectors, embed_documents, embed_queries
 from informin.evaluation.words import Words, versions
 from informin.models.embedding import embed
-from informin.models.token_vectors import has_token_vectors
 from informin.neighbors import smooth_rows
 from informin.rows import unit_rows
 from informin.search.entries import Entries

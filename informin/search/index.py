@@ -165,9 +165,9 @@ class Index:
                 texts, the language is unknown, `smooth` or `queries` is set for a model that is compared by dot
                 product, or `second_look` for a model without token vectors.
         """
+        from informin.evaluation.token_vectors import check_token_vectors
         from informin.models.checksums import model_sha256
         from informin.models.opening import load_model, name_of
-        from informin.models.token_vectors import check_token_vectors
         from informin.search.derived import derive
 
         if queries not in ("model", "table"):

@@ -1,1 +1,1 @@
-"""Options, sentences, checkpoints and signals of a run."""
+"""A run: the model in training, its options, sentences, checkpoints and signals."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from informin.errors import UsageError
-from informin.models.trained import Needs, TrainedModel
 from informin.objectives import Contrast, Decorrelation, GuidedSimilarity, Reconstruction, SelfContrast
 from informin.objectives.objective import active_terms
 from informin.objectives.presets import Encoder, Preset
@@ -52,6 +51,11 @@ class ActiveObjective:
         return any(term.views_differ for term in self.terms)
 
     @property
+    def views_differ_by_dropout(self) -> bool:
+        """Whether a term compares two views of the same tokens, so that some dropout must be above 0."""
+        return self.compares_views and self.view.same_tokens
+
+    @property
     def encodes_once(self) -> bool:
         """Whether each sentence is encoded once: its two views would be the same, and no term compares them."""
         return self.view.same_tokens and not self.compares_views and self.view_rates is None
@@ -60,7 +64,40 @@ class ActiveObjective:
         """Return the layers whose attention maps the terms need from an encoder with this configuration."""
         return tuple(sorted({layer for term in self.terms if term.reads_maps for layer in term.map_layers(config)}))
 
-    def with_unused_parameters(self, args: Any, needs: Needs) -> Any:
+    @property
+    def dropout(self) -> float | None:
+        """The dropout rate of both views; None for the encoder's own."""
+        return self.view_dropout[0] if self.view_dropout and self.view_rates is None else None
+
+    @property
+    def rates_by_copy(self) -> list[float | None] | None:
+        """The dropout rates of the copies of a sentence if the views differ; None for the encoder's own, of a mask."""
+        if self.view_rates is None:
+            return None
+        has_masked_copy = self.masking is not None and not self.masking.of_views
+        return [*self.view_rates, None] if has_masked_copy else [*self.view_rates]
+
+    def needs(self, args: Any) -> dict[str, str]:
+        """Return what only some models have and this run needs, each with the option that asks for it.
+
+        `head`, the projection head; `lm_head`, a pretrained language-model head; `maps`, attention maps; `momentum`, a
+        moving average of the encoder; `dropout`, a dropout rate to set; `rates`, one for each view.
+        """
+        needs = {}
+        for term in self.terms:
+            if term.reads_maps:
+                needs["maps"] = term.option_name("weight")
+            if term.lm_head:
+                needs["lm_head"] = term.option_name("weight")
+            if term.keeps_average:
+                needs["momentum"] = "queue_size"
+        if args.projection_head == "mlp":
+            needs["head"] = "projection_head"
+        if self.view_dropout is not None:
+            needs["dropout" if self.view_rates is None else "rates"] = "view_dropout"
+        return needs
+
+    def with_unused_parameters(self, args: Any) -> Any:
         """Return the arguments, for several processes a copy that says whether a step may leave weights unused.
 
         If no term reads the projections of both views, the projection head gets no gradient, nor, with attention maps
@@ -119,46 +156,6 @@ def activate(preset: Preset, encoder: Encoder, view: str | View, view_dropout: l
     if active.view_rates and any(needs_general(term) for term in active.terms):
         raise UsageError("sets rates for two views, and replayed sentences are not a view", option="view_dropout")
     return active
-
-
-def needs_of(active: ActiveObjective, args: Any, trained: TrainedModel, copies: int) -> Needs:
-    """Return what a run needs from its model.
-
-    Args:
-        active: The objective.
-        args: Arguments of the run.
-        trained: The model, before `build`.
-        copies: Rows per sentence in a forward pass.
-    """
-    rates = active.view_rates
-    by_default = active.preset.projection_head == "mlp" and trained.takes_head
-    return Needs(
-        projection_head=by_default if args.projection_head == "auto" else args.projection_head == "mlp",
-        lm_head=any(term.lm_head for term in active.terms),
-        map_layers=active.map_layers(trained.config),
-        momentum=any(term.keeps_average for term in active.terms),
-        dropout=active.view_dropout[0] if active.view_dropout and rates is None else None,
-        view_rates=rates,
-        copies=copies,
-        views_differ_by_dropout=active.compares_views and active.view.same_tokens,
-        settings=active.options() | {"max_seq_length": args.max_seq_length or active.preset.max_seq_length},
-        asked_by=_asked_by(active, args),
-    )
-
-
-def _asked_by(active: ActiveObjective, args: Any) -> dict[str, str]:
-    """Return the option that each need comes from, for messages."""
-    asked = {} if args.projection_head == "auto" else {"projection_head": "projection_head"}
-    if active.view_dropout is not None:
-        asked |= {"dropout": "view_dropout", "view_rates": "view_dropout"}
-    for term in active.terms:
-        if term.lm_head:
-            asked["lm_head"] = term.option_name("weight")
-        if term.reads_maps:
-            asked["map_layers"] = term.option_name("weight")
-        if term.keeps_average:
-            asked["momentum"] = "queue_size"
-    return asked
 
 
 def needs_general(term: Term) -> bool:

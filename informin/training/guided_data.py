@@ -1,8 +1,8 @@
 """Add a guide's embeddings and general sentences to the training data."""
 
 import copy
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from informin.errors import UsageError
 from informin.guide.cache import CachedGuide, load_guide
 from informin.guide.neighbors import check_neighbors
 from informin.guide.replay import GeneralSentences, load_general_sentences
-from informin.models.opening import load_model
-from informin.models.trained import TrainedModel
+from informin.models.opening import Source, limit_length, load_model
 from informin.objectives import Replay
 from informin.objectives.terms import Term, needed
+from informin.training.model import TrainedModel
 from informin.training.options import InforMinTrainingArguments
 from informin.training.sentences import Sentences
 from informin.training.tokens import TRUNCATED, tokenize
@@ -119,13 +119,22 @@ def _load_guides(
             return {kind: load_guide(folder, guide, texts[kind]) for kind in kinds}
 
 
-def _guide(
-    model: TrainedModel, args: InforMinTrainingArguments, length: int
-) -> AbstractContextManager[SentenceTransformer]:
-    """Return the guide on the device and in the precision of the training."""
-    if args.guide_model is None:
-        with_length = copy.copy(args)
-        with_length.max_seq_length = length
-        return model.guide(with_length)
-    where: dict[str, Any] = {"device": str(args.device), "bf16": args.mixed_precision == "bf16"}
-    return nullcontext(load_model(args.guide_model, trust_remote_code=args.trust_remote_code, **where))
+@contextmanager
+def _guide(model: TrainedModel, args: InforMinTrainingArguments, length: int) -> Iterator[SentenceTransformer]:
+    """Yield the guide on the device and in the precision of the training.
+
+    The model before training can be its own guide, with at most `length` tokens of a text.
+    """
+    bf16 = args.mixed_precision == "bf16"
+    if args.guide_model is not None:
+        trusts = args.trust_remote_code
+        yield load_model(args.guide_model, trust_remote_code=trusts, device=str(args.device), bf16=bf16)
+        return
+    guide = copy.copy(model.st.to(args.device))
+    guide.informin_source = Source(model.name, bf16=bf16)
+    before = guide.max_seq_length
+    limit_length(guide, min(before or length, length))
+    try:
+        yield guide
+    finally:
+        limit_length(guide, before)

@@ -95,7 +95,7 @@ def training_record(trainer: Any) -> RunRecord:
         development_sets=[{"kind": one.kind, "name": one.name} for one in sets],
         history=[_scores_of(entry) for entry in evaluations(state.log_history)],
         sentences_per_second=trainer.throughput.sentences_per_second,
-        **trainer.trained.record_entries,
+        dimensions=None if trainer.trained.is_native else trainer.trained.config.hidden_size,
         **trainer.facts,
     )
 
@@ -116,12 +116,13 @@ def options_of(trainer: Any) -> dict[str, Any]:
     options = trainer.objective.options()
     options["sentences_per_step"] = args.per_device_train_batch_size * args.world_size
     options |= {name: plain(getattr(args, name)) for name in SHAPING}
-    options |= {"projection_head": trainer.projection_head, "max_seq_length": trainer.max_seq_length}
+    settings = trainer.trained.module.config.informin
+    options |= {name: settings[name] for name in ("projection_head", "max_seq_length")}
     files = {name: getattr(args, name) for name in ("guide_model", "replay_file")}
     options |= {name: last_name(value) for name, value in files.items() if value}
     del options["max_steps" if args.max_steps < 0 else "num_train_epochs"]
     rare = {name: getattr(args, name) for name in RARE_OPTIONS}
-    rare |= {"pooler": trainer.trained.pooling, "prompt": trainer.trained.prompt}
+    rare |= {"pooler": settings["pooling"], "prompt": trainer.trained.prompt}
     if args.eval_strategy != "no":
         rare["load_best_model_at_end"] = args.load_best_model_at_end
     options |= {name: value for name, value in rare.items() if value != DEFAULTS[name]}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from informin.models.cpu_parts import retained_graphs
+from informin.threads import retained_graphs
 
 CONTRAST = "contrast"
 

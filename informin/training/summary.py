@@ -3,6 +3,7 @@
 import logging
 import resource
 import sys
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from informin.evaluation.drift import (
     stsb_dev,
 )
 from informin.evaluation.encode import embed_once
+from informin.models.embedding import embed
 from informin.training.log_entries import evaluations, logged_scores, logged_terms, loss_text
 from informin.training.record import precision
 
@@ -146,8 +148,9 @@ def drift_of_run(trainer: Any, senteval_dir: str | None) -> tuple[dict[str, Any]
         pairs = stsb_dev(senteval_dir)
         wanted = texts + (pairs.texts() if pairs else [])
         new = embed_once(trainer.encode, wanted)
-        with trainer.accelerator.autocast():
-            old = embed_once(trainer.trained.original(trainer.args), wanted)
+        how = {"prompt": trainer.trained.prompt, "batch_size": trainer.args.per_device_eval_batch_size, "title": None}
+        with trainer.trained.original(trainer.args) as before, trainer.accelerator.autocast():
+            old = embed_once(partial(embed, before, **how), wanted)
         if not trainer.is_world_process_zero():
             return None
         return measure_drift(old, new, texts, pairs).record(), neighbor_examples(texts, old, new)

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 import torch
 
-from informin.models.cpu_parts import BATCHES_PER_CORE, parallel_map, use_threads
+from informin.threads import BATCHES_PER_CORE, parallel_map, use_threads
 
 CORES = 3
 

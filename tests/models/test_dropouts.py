@@ -8,7 +8,7 @@ import torch
 from informin.models.checksums import settings_sha256
 from informin.models.dropouts import DROPOUTS, own_dropouts
 from informin.models.opening import load_model
-from informin.models.trained import open_to_train
+from informin.training.model import open_to_train
 from informin.training.options import InforMinTrainingArguments
 from tests.conftest import FOUR_STEPS, make_sentences, raises_usage, save_sentence_transformer
 from trainer_informin import InforMinTrainer

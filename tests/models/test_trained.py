@@ -1,5 +1,7 @@
 """Models in training: their class, every kind of SentenceTransformer, checkpoints, and models this project exported."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -231,11 +233,71 @@ def test_an_object_of_our_classes_is_trained_itself(tmp_path, request, kind):
     data = dict(train_dataset=make_sentences(96), processing_class=tokenizer_of(folder))
     run = InforMinTrainer(model, **data, **how_to_train(str(tmp_path / "run"), **how))
     run.train()
-    assert run.model is model and set(changed(before, weights(model))) == before.keys()
+    assert type(run.model) is kind and set(changed(before, weights(model))) == before.keys()
     run.export(str(tmp_path / "exported"))
     exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu")
     np.testing.assert_allclose(exported.encode(TEXTS), run.encode(TEXTS), atol=1e-5)
     assert exported[1].pooling_mode == "mean"
+
+
+def state_of(model) -> dict:
+    """Return everything of a model but the values of its weights: classes, attributes and hooks of all modules."""
+    ours = ("_parameters", "_buffers", "_modules", "training", "config", "tokenizer", "processor")
+    state: dict = {"weights": [(name, x.dtype, x.requires_grad) for name, x in model.named_parameters()]}
+    for name, module in model.named_modules():
+        values = {key: value for key, value in vars(module).items() if key not in ours}
+        config = getattr(module, "config", None)
+        state[name] = type(module), {key: repr(value) for key, value in values.items()}
+        state[f"{name} config"] = config and (config.to_dict(), config._attn_implementation)
+    return state
+
+
+PASSED_IN = {
+    "plain": {},
+    "one rate": dict(view_dropout=[0.2]),
+    "two rates": dict(view_dropout=[0.1, 0.3]),
+    "attention maps": dict(attention_mi_weight=0.1),
+    "queue": dict(queue_size=16),
+    "gradient checkpointing": dict(gradient_checkpointing=True),
+    "lora": dict(lora_r=2),
+}
+
+
+@pytest.mark.parametrize(
+    "kind, name",
+    [
+        *product(["SentenceTransformer"], PASSED_IN),
+        *product(["bert", "roberta"], ["plain", "one rate", "two rates", "attention maps", "queue"]),
+    ],
+)
+def test_an_object_that_is_passed_in_stays_as_it_was(tmp_path, request, kind, name):
+    """Except for the values of the weights that are trained: with LoRA, none."""
+    if name == "lora":
+        pytest.importorskip("peft", reason="the extra lora is not installed")
+    if kind == "SentenceTransformer":
+        bert = request.getfixturevalue("bert")
+        model = SentenceTransformer(str(save_sentence_transformer(tmp_path / "m", bert, Dense(32, 8))), device="cpu")
+        tokenizer = None
+    else:
+        folder = request.getfixturevalue(kind)
+        model = (BertForInforMinCL if kind == "bert" else RobertaForInforMinCL).from_pretrained(folder)
+        tokenizer = tokenizer_of(folder)
+    called = []
+    model.register_forward_hook(lambda *args: called.append(1))
+    state, before = state_of(model), weights(model)
+    how = FOUR_STEPS | dict(
+        objective="simcse", eval_strategy="no", save_strategy="no", report_to=[], measure_drift=True
+    )
+    how |= PASSED_IN[name]
+    data = dict(train_dataset=make_sentences(96), processing_class=tokenizer)
+    run = InforMinTrainer(model, **data, **how_to_train(str(tmp_path / "run"), **how))
+    run.train()
+    run.export(str(tmp_path / "exported"), report=False)
+    now = state_of(model)
+    assert {key for key in state.keys() | now.keys() if state.get(key) != now.get(key)} == set()
+    assert bool(changed(before, weights(model))) == (name != "lora")
+    shared = {id(x) for x in model.parameters()} & {id(x) for x in run.model.parameters()}
+    assert bool(shared) == (name != "lora")
 
 
 def test_equal_views_are_refused(train, tmp_path, bert):
@@ -274,12 +336,13 @@ def test_prompts(train, tmp_path, bert):
 # Low-rank adaptation
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "dense"])
-def test_lora_trains_only_the_matrices_and_exports_merged_weights(train, tmp_path, bert, kind):
+@pytest.mark.parametrize("kind, recomputes", [("qwen3", True), ("dense", False)])
+def test_lora_trains_only_the_matrices_and_exports_merged_weights(train, tmp_path, bert, kind, recomputes):
     pytest.importorskip("peft", reason="the extra lora is not installed")
     folder = save_other(kind, tmp_path / kind, bert)
     source = SentenceTransformer(str(folder), device="cpu")
-    run = train(str(folder), lora_r=4, view="crop", learning_rate=1e-2)
+    how = dict(lora_r=4, view="crop", learning_rate=1e-2, gradient_checkpointing=recomputes)
+    run = train(str(folder), **how)
     np.testing.assert_allclose(run.encode(TEXTS), source.encode(TEXTS), atol=1e-5)  # an update of 0
     before = weights(run.model)
     run.train()
@@ -292,7 +355,8 @@ def test_lora_trains_only_the_matrices_and_exports_merged_weights(train, tmp_pat
     np.testing.assert_allclose(merged.encode(TEXTS), run.encode(TEXTS), atol=1e-5)
     assert merged.state_dict().keys() == source.state_dict().keys()
     if kind == "qwen3":  # without a Dense module, which is trained
-        np.testing.assert_allclose(run.trained.original(run.args)(TEXTS), source.encode(TEXTS), atol=1e-5)
+        with run.trained.original(run.args) as before:
+            np.testing.assert_allclose(before.encode(TEXTS), source.encode(TEXTS), atol=1e-5)
 
 
 def test_lora_resumes_and_exports_matrices_alone(train, tmp_path, bert):

@@ -140,7 +140,7 @@ def test_an_error_leaves_the_folder_as_it_was(folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(export, "set_usual_modes", fail)
     with pytest.raises(OSError):
-        export._write_model(load_model(folder, device="cpu"), folder, RunRecord.load(folder), "float16", None)
+        export.write_exported(load_model(folder, device="cpu"), folder, RunRecord.load(folder), "float16", None)
     assert contents(folder) == before
     with pytest.raises(OSError):
         export_checkpoint(folder, tmp_path / "new")
@@ -155,7 +155,7 @@ def test_results_and_onnx_of_other_weights_are_removed(folder):
     model = load_model(folder, device="cpu")
     model[0].auto_model.embeddings.word_embeddings.weight.data += 1
     (folder / "results/base-cls.json").unlink()
-    export._write_model(model, folder, RunRecord.load(folder), "float32", None)
+    export.write_exported(model, folder, RunRecord.load(folder), "float32", None)
     assert not [name for name in stale if (folder / name).exists()]
 
 

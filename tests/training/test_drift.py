@@ -8,8 +8,8 @@ import run_unsup
 from informin.errors import UsageError
 from informin.evaluation.drift import MEASURES, draw, measure_drift
 from informin.models.opening import load_model
-from informin.models.trained import TrainedModel
 from informin.records import RunRecord
+from informin.training.model import TrainedModel
 from tests.conftest import make_sentences
 
 

@@ -7,11 +7,10 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from informin.models import cpu_parts
-from informin.models.cpu_parts import OwnDropout, keep_mask
 from informin.models.forward import Forward, How
 from informin.models.opening import load_model
 from informin.models.packing import pack, packed_attention_of
+from informin.threads import OwnDropout, keep_mask, number_of_parts
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from tests.models.test_cpu_threads import cores
 from trainer_informin import InforMinTrainer
@@ -127,7 +126,7 @@ def test_each_part_has_a_thread_with_its_share_of_cores_and_the_settings_of_the_
 
 
 def test_cores_that_cannot_be_shared_out_compute_together():
-    assert [cpu_parts.number_of_parts(cores) for cores in (1, 2, 3, 4, 5, 6, 7, 64)] == [1, 2, 3, 4, 1, 3, 1, 4]
+    assert [number_of_parts(cores) for cores in (1, 2, 3, 4, 5, 6, 7, 64)] == [1, 2, 3, 4, 1, 3, 1, 4]
 
 
 def test_frozen_weights_get_no_gradient(bert):

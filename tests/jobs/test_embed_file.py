@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from informin.models import embed_file
+from informin.jobs import embed_file
 from informin.models.opening import load_model
 from tests.conftest import make_sentences, raises_usage
 

@@ -1,4 +1,4 @@
-"""Workers on a CPU that process separate batches, or, in training, separate parts of a packed batch.
+"""Threads on a CPU that process separate batches, or, in training, separate parts of a packed batch.
 
 By default, PyTorch splits each operation across threads and synchronizes them afterward. Workers that
 process separate batches do not synchronize, and the activations of a batch stay in the cache of one core. In training,
@@ -91,18 +91,6 @@ def run_in_threads(
     outputs = _Parts.apply(call, len(inputs), recorded, module.training, *inputs, *weights)
     size = len(outputs) // len(inputs)
     return [outputs[start : start + size] for start in range(0, len(outputs), size)]
-
-
-def parts_in_training(args: Any) -> int:
-    """Return the number of parts that a packed batch is trained in, which the dropout masks depend on.
-
-    The parts keep their activations until the backward pass, and gradient caching discards them.
-
-    Args:
-        args: InforMinTrainingArguments.
-    """
-    is_split = args.device.type == "cpu" and not args.gradient_cache_chunk_size and args.mixed_precision != "fp16"
-    return number_of_parts(torch.get_num_threads()) if is_split else 1
 
 
 def number_of_parts(cores: int) -> int:
