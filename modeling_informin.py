@@ -5,7 +5,7 @@ a projection head is applied to the embedding (Gao et al., EMNLP 2021, section 3
 4.1). With masked language modeling, the pretrained language-model head predicts the masked tokens. An objective adds
 its own heads to `heads`.
 
-BERT and RoBERTa have classes of their own, which AutoModel loads from published folders with trust_remote_code=True.
+BERT and RoBERTa have custom classes, which AutoModel loads from published folders with trust_remote_code=True.
 Other encoders are trained by the same forward pass, see `informin.models.forward`.
 
 This file is copied into every saved checkpoint and imported from there. It may import only the standard library, torch

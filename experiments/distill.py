@@ -140,7 +140,7 @@ def methods(
 
 
 def own_label(z: np.ndarray, y: np.ndarray, has_label: np.ndarray) -> list[float]:
-    """Return the accuracy of titles that contain their label, and of the others, among all titles."""
+    """Return the accuracy of titles that contain their label, and of the others."""
     similarity = z @ z.T
     np.fill_diagonal(similarity, -np.inf)
     right = y[similarity.argmax(1)] == y

@@ -1,4 +1,7 @@
-"""Whether the Hub can be reached, asked once. Without it, only cached files are used, and nothing is tried again."""
+"""What is read from the Hub by default, and whether it can be reached.
+
+The question is asked once. Without the Hub, only cached files are used, and no download is tried again.
+"""
 
 import logging
 from functools import cache
@@ -9,6 +12,9 @@ from huggingface_hub.utils import get_session
 
 logger = logging.getLogger(__name__)
 
+HUB_DATA = "princeton-nlp/datasets-for-simcse"  # the data set with the two files below
+HUB_SENTENCES = "wiki1m_for_simcse.txt"
+HUB_SENTEVAL = "senteval.tar"
 SECONDS = 5  # for an answer
 
 
@@ -25,5 +31,6 @@ def hub_is_reachable() -> bool:
     except (httpx2.HTTPError, OSError):
         logger.warning(f"Could not reach the Hub at {constants.ENDPOINT}: only cached models and data can be used.")
         constants.HF_HUB_OFFLINE = True
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it would say the same again
         return False
     return True

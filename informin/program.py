@@ -72,7 +72,7 @@ def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str 
     """
     logging.basicConfig(format="%(message)s")
     logging.getLogger("informin").setLevel(logging.INFO)
-    logging.getLogger("huggingface_hub").propagate = False  # it has a handler of its own, and would print twice
+    logging.getLogger("huggingface_hub").propagate = False  # its own handler prints, too
     quiet_transformers()
     try:
         return work() or 0
@@ -162,8 +162,10 @@ def processes() -> Iterator[None]:
         return
     from accelerate import PartialState
 
+    from informin.distributed import rank
+
     state = PartialState()
-    if state.is_main_process:
+    if rank() == 0:  # on CPUs, PartialState takes every process that torchrun starts for the main one
         yield
     else:
         logging.getLogger("informin").setLevel(logging.ERROR)

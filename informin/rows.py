@@ -8,7 +8,7 @@ CHUNK = 65_536  # rows read at once from a memory map
 
 
 def unit_rows(x: np.ndarray) -> np.ndarray:
-    """Return rows (N, d) scaled to unit length, whatever their length. Rows of zeros stay zero."""
+    """Return rows (N, d) scaled to unit length. Rows of zeros stay zero."""
     limits = np.finfo(x.dtype)
     with np.errstate(over="ignore", under="ignore"):
         length = np.linalg.norm(x, axis=-1, keepdims=True)

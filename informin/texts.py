@@ -131,7 +131,8 @@ def read_rows(
     if _kind(path) not in TABLES:
         raise UsageError(f"{path} has an unsupported suffix", option=option, needed=", ".join(TABLES))
     header, read = _open_table(path)
-    _check_columns(path, header, [*columns, *(name for name in optional if name in header)], option)
+    present = [name for name in optional if name in header]
+    _check_columns(path, header, [*columns, *present], option)
     names = list(dict.fromkeys([*header, *optional]))
     for row in read(names):
         yield {name: None if isinstance(cell, str) and is_blank(cell) else cell for name, cell in zip(names, row)}
@@ -222,7 +223,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _open_table(path: Path) -> tuple[list[str], Read]:
-    """Return the names of the columns, and a function that reads some of them. A cell that a row lacks is None."""
+    """Return the names of the columns, and a function that reads some of them. A missing cell is None."""
     kind = _kind(path)
     if kind in DIALECTS:
         return _open_csv(path, kind)

@@ -1,17 +1,26 @@
 """Without the Hub, a name that is wrong is found at once and said once."""
 
+import logging
+
 import pytest
 from huggingface_hub import constants
 from huggingface_hub.utils import get_session
 
+from informin.errors import UsageError
+from informin.evaluation.senteval import senteval_folder
 from informin.hub_access import hub_is_reachable
 from informin.models.opening import load_model
+from informin.training.options import DataArguments
+from informin.training.sentences import load_sentences
 from tests.conftest import raises_usage
 
 
 @pytest.fixture
 def no_hub(monkeypatch):
     """An address that nothing answers at, and the requests to it."""
+    monkeypatch.delenv("SENTEVAL_DATA", raising=False)
+    library = logging.getLogger("huggingface_hub")
+    level = library.level
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     hub_is_reachable.cache_clear()
@@ -21,6 +30,7 @@ def no_hub(monkeypatch):
     monkeypatch.setattr(session, "send", lambda request, **more: asked.append(request) or send(request, **more))
     yield asked
     hub_is_reachable.cache_clear()
+    library.setLevel(level)
 
 
 def test_a_mistyped_name_without_the_hub_is_not_found(no_hub, caplog):
@@ -31,6 +41,27 @@ def test_a_mistyped_name_without_the_hub_is_not_found(no_hub, caplog):
     assert [record.name for record in caplog.records] == ["informin.hub_access"]
 
 
+def test_the_hub_library_does_not_warn_again(no_hub, caplog):
+    assert not hub_is_reachable()
+    logging.getLogger("huggingface_hub.hf_api").warning("Could not reach the Hub")
+    assert [record.name for record in caplog.records] == ["informin.hub_access"]
+
+
 def test_a_folder_does_not_need_the_hub(no_hub, st_mean):
     load_model(st_mean)
     assert no_hub == []
+
+
+READERS = {
+    "senteval": lambda: senteval_folder(None),
+    "dataset_name": lambda: load_sentences(DataArguments(dataset_name="some/data"), seed=0),
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_data_without_the_hub_is_asked_for_once(no_hub, read):
+    with pytest.raises((UsageError, OSError)):
+        read()
+    addresses = [request.url for request in no_hub]
+    assert addresses[:1] == [constants.ENDPOINT], "the question comes first"
+    assert len(addresses) == len(set(addresses)), "nothing is tried again"

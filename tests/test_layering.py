@@ -109,3 +109,15 @@ print(*(name for name in sys.modules if name.startswith("informin.training")))
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_missing_inputs_are_reported_before_the_slow_imports():
+    """A run without the Hub ends within seconds: its data and models are named before what reads them is imported."""
+    script = """
+import sys
+import informin.cli.train, informin.training.missing
+slow = ("datasets", "sentence_transformers", "sklearn", "transformers.trainer")
+print(*(name for name in slow if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

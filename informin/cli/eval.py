@@ -36,7 +36,16 @@ def main(argv: list[str] | None = None) -> int:
 def parser() -> program.Parser:
     """Return the parser."""
     parser = program.Parser(prog="informin eval", description=__doc__)
-    add = parser.add_argument
+    add_scored(parser)
+    add_tasks(parser)
+    add_retrieval(parser)
+    add_embeddings(parser)
+    add_results(parser)
+    return parser
+
+
+def add_scored(parser: program.Parser) -> None:
+    """Add the options that name what is scored, or saved results to print."""
     scored = parser.add_mutually_exclusive_group(required=True)
     scored.add_argument("--model_name", nargs="+", metavar="MODEL", help="Hub ids or folders, one row each.")
     scored.add_argument(
@@ -46,6 +55,11 @@ def parser() -> program.Parser:
         help="Print the tables of these results files or folders without scoring. --output FOLDER also writes them to "
         "FOLDER/table.md, with the results.",
     )
+
+
+def add_tasks(parser: program.Parser) -> None:
+    """Add the options of SentEval's tasks and of labeled files."""
+    add = parser.add_argument
     add(
         "--tasks",
         nargs="+",
@@ -53,6 +67,12 @@ def parser() -> program.Parser:
         metavar="TASK",
         help="all (default if no files are given), sts, transfer, or names such as STS12, STSB, MR, TREC.",
     )
+    add(
+        "--senteval_dir",
+        metavar="FOLDER",
+        help="SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.",
+    )
+    add("--split", choices=["test", "dev"], default="test", help="dev: STS-B, SICK-R, transfer validation accuracy.")
     add(
         "--labels",
         nargs="+",
@@ -67,6 +87,11 @@ def parser() -> program.Parser:
         help="Column of --labels with the texts, or several to join, such as subject,body. Default: text.",
     )
     add("--label_column", metavar="NAME", help="Column of --labels with the labels. Default: label.")
+
+
+def add_retrieval(parser: program.Parser) -> None:
+    """Add the options of test collections."""
+    add = parser.add_argument
     add(
         "--retrieval",
         nargs="+",
@@ -76,11 +101,7 @@ def parser() -> program.Parser:
         "corpus.tsv, queries.tsv and qrels.tsv. Or files (TSV, CSV, JSONL) with columns query, document and optionally "
         "relevance (or score) and negative, one task each.",
     )
-    add(
-        "--bm25",
-        action="store_true",
-        help="With --retrieval: also the rank fusion of BM25 and each model.",
-    )
+    add("--bm25", action="store_true", help="With --retrieval: also the rank fusion of BM25 and each model.")
     add(
         "--language",
         default="english",
@@ -97,13 +118,11 @@ def parser() -> program.Parser:
         metavar="TEXT",
         help="Prompt for documents. Default: --prompt, or the model's prompt for documents.",
     )
-    add(
-        "--senteval_dir",
-        metavar="FOLDER",
-        help="SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.",
-    )
-    add("--split", choices=["test", "dev"], default="test", help="dev: STS-B, SICK-R, transfer validation accuracy.")
-    add(
+
+
+def add_embeddings(parser: program.Parser) -> None:
+    """Add the options of how the models embed."""
+    parser.add_argument(
         "--whitening",
         nargs="?",
         type=int,
@@ -111,7 +130,7 @@ def parser() -> program.Parser:
         metavar="K",
         help="Whiten the embeddings of each task and keep K dimensions. Default without K: all.",
     )
-    add(
+    parser.add_argument(
         "--pooler",
         nargs="+",
         default=["auto"],
@@ -119,6 +138,11 @@ def parser() -> program.Parser:
         help="auto (as the model specifies), cls, mean, last, first_last, embeddings_last, last2 or mlp; one row each.",
     )
     add_model_options(parser)
+
+
+def add_results(parser: program.Parser) -> None:
+    """Add the options of saved results and of the printed tables."""
+    add = parser.add_argument
     add(
         "--output",
         metavar="PATH",
@@ -133,7 +157,6 @@ def parser() -> program.Parser:
         help="Results files or folders to subtract: one for all rows, or one per row.",
     )
     add("--seeds", action="store_true", help="Treat the models as seeds of one recipe: adds mean ± sd.")
-    return parser
 
 
 def work(args: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--model_name", required=True, metavar="MODEL", help="Hub id or local folder, such as an output of fit.")
     add_text_options(parser)
     add("--id_column", metavar="NAME", help="Column of your ids of the texts, which hits show.")
-    add("--keep", metavar="NAME[,NAME...]", help="Further columns that hits show, such as title,url.")
+    add("--keep", metavar="NAME[,NAME...]", help="More columns to show with each hit, such as title,url.")
     add_output_dir(parser, "an index")
     add(
         "--language",
@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
         type=float,
         default=0.25,
         metavar="W",
-        help="Weight of the words beside the vectors. Default: %(default)s.",
+        help="Weight of the words relative to the vectors. Default: %(default)s.",
     )
     add("--smooth", action="store_true", help="Average each document vector with its nearest neighbors.")
     add(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import Field, dataclass, fields, replace
 from types import UnionType
-from typing import Any, Optional, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Optional, Union, get_args, get_origin, get_type_hints
 
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.hf_argparser import string_to_bool
@@ -26,6 +26,11 @@ from informin.objectives.terms import option
 from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments
 from informin.training.recipes import recipe_options
 from informin.views import VIEWS, View
+
+if TYPE_CHECKING:
+    from trainer_informin import InforMinTrainer
+
+logger = logging.getLogger(__name__)
 
 # Options of transformers that are often used; `--help` shows them and ours.
 OFTEN_USED = (
@@ -48,64 +53,71 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(argv: list[str]) -> int:
-    """Parse the options, load the data, train, export, and print the report."""
+    """Parse the options, load the data, train, export, and print the report. Returns the exit code."""
     given = parse(argv)
     check_inputs(given)
+    trainer = new_trainer(given)
+    received = train(trainer)
+    if received:
+        return 128 + received
+    trainer.export(report=False)  # first, so that the model exists whatever happens next
+    trainer.report(senteval_dir=given.data.senteval_dir)
+    page = trainer.push_to_hub() if trainer.args.push_to_hub else None
+    if page:
+        print(f"\nThe model is at {page}")
+    return 0
 
+
+def new_trainer(given: "Given") -> "InforMinTrainer":
+    """Load the data, and return the trainer of a run."""
     import datasets
 
     from informin.distributed import first_of_machine_first
-    from informin.outputs import only_writer
-    from informin.training.checkpoints import LAST, can_resume, complete_checkpoints, raise_if_output_used
     from informin.training.record import provenance
     from informin.training.sentences import load_development, load_sentences
-    from informin.training.signals import StopOnSignal, is_restarted
     from trainer_informin import InforMinTrainer
 
-    logger = logging.getLogger(__name__)
     if os.environ.get("RANK", "0") != "0":
         logging.getLogger("informin").setLevel(logging.ERROR)
     datasets.disable_progress_bars()
-    args = given.args
-    if args.gradient_accumulation_steps > 1:
+    if given.args.gradient_accumulation_steps > 1:
         logger.warning("Gradient accumulation adds no negatives: each batch is contrasted only with itself.")
-    with first_of_machine_first(args):
-        development = load_development(given.data) if args.eval_strategy != "no" else None
-        sentences = load_sentences(given.data, args.seed)
-    trainer = InforMinTrainer(
+    with first_of_machine_first(given.args):
+        development = load_development(given.data) if given.args.eval_strategy != "no" else None
+        sentences = load_sentences(given.data, given.args.seed)
+    return InforMinTrainer(
         given.model_name,
-        args,
+        given.args,
         sentences,
         development,
         provenance=provenance(given.data, given.card),
         objective=given.objective,
         view=given.view,
     )
-    args = trainer.args
-    folder = str(args.output_dir)
-    resume = args.resume_from_checkpoint
-    with only_writer(folder) if args.process_index == 0 else nullcontext(), StopOnSignal() as stop:
+
+
+def train(trainer: "InforMinTrainer") -> int:
+    """Train, or resume a run. Returns the number of the signal that interrupted it; 0 if it is finished."""
+    from informin.outputs import only_writer
+    from informin.training.checkpoints import LAST, can_resume, complete_checkpoints, raise_if_output_used
+    from informin.training.signals import StopOnSignal, is_restarted
+
+    folder = str(trainer.args.output_dir)
+    resume = trainer.args.resume_from_checkpoint
+    is_first = trainer.args.process_index == 0
+    with only_writer(folder) if is_first else nullcontext(), StopOnSignal() as stop:
         if is_restarted() and any(can_resume(path) for path in complete_checkpoints(folder)):
             resume = LAST
-        if not resume:
-            raise_if_output_used(
-                folder, restarted=is_restarted()
-            )  # a restarted run may have left incomplete checkpoints
+        if not resume:  # a restarted run may have left incomplete checkpoints
+            raise_if_output_used(folder, restarted=is_restarted())
         trainer.add_callback(stop)
         trainer.train(resume_from_checkpoint=resume)
-    if stop.received:
-        if trainer.is_world_process_zero():
-            how = f"To resume, run the same command with --resume_from_checkpoint {LAST}"
-            if args.save_only_model:
-                how = "It cannot be resumed, because --save_only_model leaves out the optimizer state."
-            print(f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {folder}.\n{how}")
-        return 128 + stop.received
-    trainer.export(report=False)  # first, so that the model exists whatever happens next
-    trainer.report(senteval_dir=given.data.senteval_dir)
-    page = trainer.push_to_hub() if args.push_to_hub else None
-    if page:
-        print(f"\nThe model is at {page}")
-    return 0
+    if stop.received and is_first:
+        how = f"To resume, run the same command with --resume_from_checkpoint {LAST}"
+        if trainer.args.save_only_model:
+            how = "It cannot be resumed, because --save_only_model leaves out the optimizer state."
+        print(f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {folder}.\n{how}")
+    return stop.received or 0
 
 
 def check_inputs(given: "Given") -> None:
@@ -250,15 +262,18 @@ def parse(argv: Sequence[str], options: dict[str, Any] | None = None) -> Given:
     first.add_argument("--backend", choices=("auto", "native", "st"))  # of version 0.3
     found, rest = first.parse_known_args(argv)
     if found.backend:
-        logging.getLogger(__name__).warning("`backend` has no effect: every encoder is trained alike.")
+        logger.warning("`backend` has no effect: every encoder is trained alike.")
     if found.recipe:
         parser.set_file(recipe_options(found.recipe), found.recipe)
     try:
-        model, data, card, args, others = parser.parse_args_into_dataclasses(rest, look_for_args_file=False)
+        parsed = parser.parse_args_into_dataclasses(rest, look_for_args_file=False, return_remaining_strings=True)
     except UsageError:
         raise
     except (ValueError, TypeError, ImportError) as error:  # from TrainingArguments
         raise UsageError(error_line(error), fix="See `informin train --help`.") from error
+    model, data, card, args, others, unknown = parsed
+    if unknown:
+        raise UsageError(f"no such option: {' '.join(unknown)}", fix="See `informin train --help`.")
     if not model.model_name:
         raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
     flags = {name: value for name, value in vars(others).items() if value is not None}

@@ -16,15 +16,11 @@ if TYPE_CHECKING:
 
     from informin.demo.page import Card
 
-PAGE_NOTE = (
-    "{texts}, embedded with {model}. The score adds the cosine of the vectors (blue) and the matching words (yellow), "
-    "in standard deviations over all texts.{relevant}"
-)
-LOOKING_NOTE = (
-    "{texts}, embedded with {model}. The score adds the cosine of the vectors and the matching words, and in the best "
-    "50 texts the matching tokens, in standard deviations over all texts.{relevant}"
-)
-RELEVANT = " Relevant: at most about one unrelated text per query has so high a cosine."
+NOTE = "{texts}, embedded with {model}.{relevant}"
+RELEVANT = " “Relevant” marks a cosine that at most about one unrelated text per query reaches."
+# What each color of the bars means.
+LEGEND = {"vectors": "vectors: cosine of the embeddings", "words": "words: those of the query, marked in the text"}
+SECOND_LEGEND = {"tokens": "vectors, words and, in the best 50 texts, matching tokens"}
 
 
 def cards_of(index: Index, query: str, k: int) -> "list[Card]":
@@ -98,12 +94,18 @@ def index_page(index: Index) -> "gradio.Blocks":
     except ImportError:
         fix = "Install the extra `demo` (see Install in README), or search with a query."
         raise UsageError("The search page needs the package gradio, which is not installed", fix=fix) from None
-    note = (LOOKING_NOTE if index.record.second_look else PAGE_NOTE).format(
+    note = NOTE.format(
         texts=counted(len(index), "text"),
         model=last_name(index.record.model),
         relevant="" if index.threshold is None else RELEVANT,
     )
-    return build_page("Search", note, "Query", lambda query, k: cards_of(index, query, k))
+    return build_page(
+        "Search",
+        note,
+        f"Search {counted(len(index), 'text')}",
+        lambda query, k: cards_of(index, query, k),
+        legend=SECOND_LEGEND if index.record.second_look else LEGEND,
+    )
 
 
 def serve(index: Index, host: str = "127.0.0.1", port: int | None = None) -> None:

@@ -53,14 +53,22 @@ class Card:
 
 
 def build_page(
-    title: str, note: str, label: str, search: Callable[[str, int], Sequence[Card]], lines: int = 1, value: str = ""
+    title: str,
+    note: str,
+    label: str,
+    search: Callable[[str, int], Sequence[Card]],
+    *,
+    legend: Mapping[str, str] | None = None,
+    lines: int = 1,
+    value: str = "",
 ) -> gr.Blocks:
     """Return a page with a text box and the cards of what is found.
 
     Args:
         title, note: Title, and a sentence below it, in plain text.
-        label: Label of the text box.
+        label: What the empty text box says.
         search: Function from what was typed and a number of hits to the cards.
+        legend: What each color of the bars means, by the name of the part.
         lines: Lines of the text box. Enter starts the search if it is one.
         value: Text in the box at the beginning.
     """
@@ -77,12 +85,14 @@ def build_page(
 
     with gr.Blocks(title=title, analytics_enabled=False) as page:
         style = f"<style>{STYLE.read_text(encoding='utf-8')}</style>"
-        gr.HTML(f"{style}<h1>{escape(title)}</h1><p>{escape(note)}</p>", elem_id="title")
+        head = f"<h1>{escape(title)}</h1><p>{escape(note)}</p>{legend_html(legend or {})}"
+        gr.HTML(f"{style}{head}", elem_id="title")
         with gr.Row(elem_id="ask"):
             box = gr.Textbox(
                 value,
                 label=label,
                 show_label=False,
+                container=False,
                 placeholder=label,
                 autofocus=True,
                 lines=lines,
@@ -99,6 +109,12 @@ def build_page(
             event(answer, [box, count], shown, js=TO_ADDRESS.replace("HITS", str(hits)), api_visibility="private")
         page.load(opened, None, [box, *shown], api_visibility="private")
     return page
+
+
+def legend_html(legend: Mapping[str, str]) -> str:
+    """Return what each color of the bars means."""
+    entries = [f'<li><i class="{escape(name)}"></i>{escape(text)}</li>' for name, text in legend.items()]
+    return f'<ul class="legend">{"".join(entries)}</ul>' if entries else ""
 
 
 def number_of_hits(text: str) -> int:

@@ -113,7 +113,8 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
         raise UsageError(
             f"Found {counted(len(texts), 'distinct sentence')}", needed=f"{FEWEST} or more to measure drift"
         )
-    one, other = (embed_once(encode, [*texts, *(pairs.texts() if pairs else [])]) for encode in (old, new))
+    wanted = texts + (pairs.texts() if pairs else [])
+    one, other = (embed_once(encode, wanted) for encode in (old, new))
     x = one(texts)  # (N, d), (N, e)
     y = other(texts)
     before, after = (nearest(unit(z), COMPARED_NEIGHBORS)[0] for z in (x, y))  # (N, 10)

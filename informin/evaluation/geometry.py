@@ -13,7 +13,7 @@ ROWS_AT_ONCE = 1024  # whose distances to all others are in memory at once
 
 
 def unit(x: np.ndarray) -> np.ndarray:
-    """Return rows (N, d) scaled to unit length, in float64, whatever their length. Rows of zeros stay zero."""
+    """Return rows (N, d) scaled to unit length, in float64. Rows of zeros stay zero."""
     return unit_rows(np.asarray(x, dtype=np.float64))
 
 

@@ -13,6 +13,7 @@ from huggingface_hub import constants, hf_hub_download
 
 from informin.errors import UsageError, error_line
 from informin.evaluation.pairs import GradedPairs
+from informin.hub_access import HUB_DATA, HUB_SENTEVAL, hub_is_reachable
 from informin.outputs import new_folder
 
 # Number of graded pairs in each subset. STS13 lacks SMT, whose license forbids redistribution. The files of STS15 and
@@ -46,8 +47,6 @@ TRANSFER_TASKS = (*BINARY, "SST2", "TREC", "MRPC")
 GROUPS = {"sts": STS_TASKS, "transfer": TRANSFER_TASKS}
 TASKS = STS_TASKS + TRANSFER_TASKS
 Protocol = Literal["nested", "dev", "folds"]
-HUB_DATA = "princeton-nlp/datasets-for-simcse"
-HUB_SENTEVAL = "senteval.tar"
 SENTEVAL_INSTEAD = "`senteval_dir` FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
 
 
@@ -288,6 +287,7 @@ def hub_file(name: str, instead: str) -> Path:
     Raises:
         UsageError: The file cannot be downloaded.
     """
+    hub_is_reachable()  # if not, only the cache is searched, without retries
     try:
         return Path(hf_hub_download(HUB_DATA, name, repo_type="dataset"))
     except OSError as error:

@@ -181,28 +181,40 @@ def render(table: Table, form: str) -> str:
     """Format a table as `text`, `markdown` or `latex` (booktabs)."""
     if form == "latex":
         return _latex(table)
-    lines = [["", *table.columns], *([row.label, *map(row.cell, table.columns)] for row in table.rows)]
-    cells = [[one_line(text) for text in line] for line in lines]  # names from files can contain line breaks
+    cells = [["", *table.columns]]
+    for row in table.rows:
+        cells.append([row.label, *map(row.cell, table.columns)])
+    cells = [[one_line(text) for text in line] for line in cells]  # names from files can contain line breaks
     if form == "markdown":
         cells = [[text.replace("|", "\\|") for text in line] for line in cells]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
-    lines = [[text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(c, widths))] for c in cells]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    cells = [_padded(line, widths) for line in cells]
     if form == "text":
-        return "\n".join([one_line(table.title), *("  ".join(line).rstrip() for line in lines)])
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return "\n".join(
-        [f"**{one_line(table.title)}**", "", *(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])]
-    )
+        lines = ["  ".join(line).rstrip() for line in cells]
+        return "\n".join([one_line(table.title), *lines])
+    rule = ["-" * (width - 1) + ":" for width in widths]
+    rule[0] = "-" * widths[0]
+    cells.insert(1, rule)
+    lines = [f"| {' | '.join(line)} |" for line in cells]
+    return "\n".join([f"**{one_line(table.title)}**", "", *lines])
+
+
+def _padded(line: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Return the cells of a line in their widths: the first one aligned left, the others right."""
+    padded = [text.rjust(width) for text, width in zip(line, widths)]
+    padded[0] = line[0].ljust(widths[0])
+    return padded
 
 
 def _latex(table: Table) -> str:
     def escaped(text: str) -> str:
         return "".join(f"\\{c}" if c in "_&%#$" else c for c in one_line(text))
 
-    cells = [
-        [escaped(row.label), *(one_line(row.cell(column, "$\\pm$")) for column in table.columns)] for row in table.rows
-    ]
-    header, *lines = (" & ".join(line) + " \\\\" for line in [["", *map(escaped, table.columns)], *cells])
+    cells = [["", *map(escaped, table.columns)]]
+    for row in table.rows:
+        values = [one_line(row.cell(column, "$\\pm$")) for column in table.columns]
+        cells.append([escaped(row.label), *values])
+    header, *lines = (" & ".join(line) + " \\\\" for line in cells)
     begin = f"% {one_line(table.title)}\n\\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
     return "\n".join([begin, "\\toprule", header, "\\midrule", *lines, "\\bottomrule", "\\end{tabular}"])
 
@@ -272,5 +284,6 @@ def tables_text(
     if form == "json":
         return json.dumps([asdict(results) for results in rows], indent=1, ensure_ascii=False)
     tables = [render(table, form) for table in score_tables(rows, others, seeds)]
-    notes = map(one_line, footnotes(rows, others))
-    return "\n\n".join([*tables, *(f"% {note}" if form == "latex" else note for note in notes)])
+    start = "% " if form == "latex" else ""
+    notes = [start + one_line(note) for note in footnotes(rows, others)]
+    return "\n\n".join(tables + notes)

@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse import csc_array
-from tqdm import tqdm
 
 from informin.errors import UsageError
-from informin.program import hidden
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -62,12 +60,12 @@ def embed_documents(
         UsageError: The model has no token vectors.
     """
     from informin.evaluation.token_vectors import encode_with_tokens
-    from informin.models.embedding import note_truncated
+    from informin.models.embedding import bar_of_texts, note_truncated
 
     note_truncated(model, texts, prompt)
     order = np.random.default_rng(0).permutation(len(texts))
     blocks, parts = [], []
-    with tqdm(total=len(texts), desc=title, unit=" texts", leave=False, disable=title is None or hidden()) as bar:
+    with bar_of_texts(model, len(texts), title):
         for start in range(0, len(texts), TEXTS_IN_MEMORY):
             chunk = [texts[place] for place in order[start : start + TEXTS_IN_MEMORY]]
             vectors, tokens = encode_with_tokens(model, chunk, "document", prompt, batch_size)
@@ -75,7 +73,6 @@ def embed_documents(
                 projection = Projection.fit(np.concatenate([states for _, states in tokens]))
             blocks.append(vectors)
             parts.append(TokenVectors.of(tokens, projection))
-            bar.update(len(chunk))
     return np.concatenate(blocks)[np.argsort(order)], TokenVectors.join(parts, order)
 
 

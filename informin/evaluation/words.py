@@ -35,7 +35,7 @@ CODES = {
 }
 LANGUAGES = tuple(CODES.values())
 OTHER = "other"  # a language without stop words and stems
-WORD_WEIGHT = 0.25  # of words beside vectors; selected in experiments/search_system.py
+WORD_WEIGHT = 0.25  # of words relative to vectors; selected in experiments/search_system.py
 RULES = 3  # number of the rules below; another number makes an index build its words again
 NEARLY_EQUAL = 1e-5  # of the largest score: a smaller standard deviation is rounding
 
@@ -43,7 +43,7 @@ NEARLY_EQUAL = 1e-5  # of the largest score: a smaller standard deviation is rou
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 UNSPACED_START = regex.compile(f"[{UNSPACED}]")
 RUN = regex.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
-ELIDED = r"\w['\u2019](?=\w)|(?<=\w)['\u2019]\w\b"  # one letter beside an apostrophe, as in l'école and don't
+ELIDED = r"\w['\u2019](?=\w)|(?<=\w)['\u2019]\w\b"  # one letter next to an apostrophe, as in l'école and don't
 ITEM = r"\(\d\)|(?:^|(?<=[.:;,] ?))\d[.)](?!\d)"  # the number of an item in a list
 INITIALS = r"\p{L}(?:\.\p{L}\b)+\.?"  # u.s.a. is the word usa
 PLAIN_WORD = (
@@ -187,7 +187,7 @@ class _Stems(dict[str, str | None]):
 def _stop_words(language: str) -> frozenset[str]:
     """Return the stop words of a language.
 
-    The list has single consonants, such as the French c and d, which stop only beside an apostrophe. They are words.
+    The list has single consonants, such as the French c and d, which stop only next to an apostrophe. They are words.
     """
     if language == OTHER:
         return frozenset()
@@ -229,7 +229,8 @@ def _characters(run: str) -> list[str]:
     if not UNSPACED_START.match(run):
         return [run]
     characters = CHARACTER.findall(run)
-    return [*characters, *(first + second for first, second in pairwise(characters))]
+    pairs = [first + second for first, second in pairwise(characters)]
+    return characters + pairs
 
 
 def z_scores(scores: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -182,7 +182,10 @@ def held_out_drift(vector_of: dict[str, np.ndarray], fit: Callable[[], SentenceT
     """Return how a static model that `fit` fits to other texts differs from the vectors of held-out texts."""
     if len(vector_of) < FEWEST:
         return None
-    old = lambda some: np.stack([vector_of[text] for text in some])  # noqa: E731
+
+    def old(some: Sequence[str]) -> np.ndarray:
+        return np.stack([vector_of[text] for text in some])
+
     return measure_drift(old, fit().encode, list(vector_of)).record()
 
 

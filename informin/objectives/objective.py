@@ -37,7 +37,7 @@ def active_terms(preset: Preset, encoder: Encoder) -> list[Term]:
     A term that needs a guide is copied, because it keeps the guide of its run.
 
     Raises:
-        UsageError: There is none, or two have the same name.
+        UsageError: There are no terms, or two have the same name.
     """
     terms = [copy(term) if term.guide_needs else term for term in preset.terms(encoder) if term.weight]
     if not terms:

@@ -62,7 +62,7 @@ def noncontrastive(encoder: Encoder) -> list[Term]:
 
 @dataclass(frozen=True)
 class Paper:
-    """Hyperparameters of a paper for one encoder, beside its terms.
+    """Hyperparameters of a paper for one encoder, without its terms.
 
     Attributes:
         source: Where the paper reports them.

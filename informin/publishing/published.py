@@ -123,7 +123,7 @@ def raise_if_linked(folder: str | Path) -> None:
 
 
 def _modules(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the folder and the type of each module. A Router lists its modules in a file of its own."""
+    """Yield the folder and the type of each module. A Router lists its modules in a separate file."""
     waiting = [(str(one["path"]), str(one["type"])) for one in _json(folder / "modules.json", [])]
     while waiting:
         path, kind = waiting.pop(0)

@@ -24,7 +24,7 @@ class Plot:
         dots: Places (x, y) of the values in the drawing.
         high, low: Labels of the top and the bottom.
         first, last: Steps at the left and the right.
-        best: Place of the step whose weights were kept; None if there is none.
+        best: Place of the step whose weights were kept; None without one.
         best_value: Value at that step; empty if it was not logged then.
     """
 

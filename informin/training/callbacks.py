@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from tqdm.auto import tqdm
@@ -11,10 +12,14 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import ExportableState
 
 from informin.distributed import rank, world_size
-from informin.evaluation.development import Development
 from informin.program import hidden
-from informin.training.log_entries import logged_scores, loss_text
+from informin.training.log_entries import LOGGING_STEPS, logged_scores, loss_text
 from informin.views.stacking import step_seed
+
+if TYPE_CHECKING:  # it imports scikit-learn and datasets, and a wrong option is answered without them
+    from informin.evaluation.development import Development
+
+BAR = "{desc} |{bar}| {remaining} left{postfix}, {rate_fmt}"  # a narrow terminal cuts the end
 
 
 class AfterStep(TrainerCallback):
@@ -28,12 +33,11 @@ class AfterStep(TrainerCallback):
 class LogShortRuns(TrainerCallback):
     """Logs the loss four times in a run that is too short for the default of `logging_steps`."""
 
-    default = 25
     times = 4
 
     def on_step_end(self, args, state, control, **kwargs):
-        by_default = args.logging_strategy == "steps" and args.logging_steps == self.default
-        if by_default and state.max_steps < self.default * self.times:
+        by_default = args.logging_strategy == "steps" and args.logging_steps == LOGGING_STEPS
+        if by_default and state.max_steps < LOGGING_STEPS * self.times:
             is_first = state.global_step == 1 and args.logging_first_step
             every = max(1, state.max_steps // self.times)
             control.should_log = is_first or state.global_step % every == 0
@@ -132,7 +136,7 @@ class Progress(TrainerCallback):
         first_step: Returns the line to print after the first step, or an empty one.
     """
 
-    def __init__(self, development: Development | None, headline: Callable[[], str], first_step: Callable[[], str]):
+    def __init__(self, development: "Development | None", headline: Callable[[], str], first_step: Callable[[], str]):
         self.development = development
         self.headline = headline
         self.first_step = first_step
@@ -149,7 +153,8 @@ class Progress(TrainerCallback):
             self._first = state.global_step
             self._sentences = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
             self._bar = tqdm(
-                desc="training",
+                desc=f"step {state.global_step:,}/{state.max_steps:,}",
+                bar_format=BAR,
                 leave=False,
                 disable=args.disable_tqdm or hidden(),
                 total=state.max_steps,
@@ -161,6 +166,7 @@ class Progress(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         if self._bar is not None:
+            self._bar.set_description_str(f"step {state.global_step:,}/{state.max_steps:,}", refresh=False)
             self._bar.update(state.global_step - self._bar.n)
             line = self.first_step() if self._is_first else ""
             if line:
@@ -180,8 +186,7 @@ class Progress(TrainerCallback):
         elif "loss" in logs and self._is_line_wanted(control):
             self._write(f"step {state.global_step}{loss}{self._speed(state)}")
         if self._bar is not None:
-            parts = [f"step {state.global_step}", loss.strip(), self._score]
-            self._bar.set_postfix_str(", ".join(filter(None, parts)))
+            self._bar.set_postfix_str(", ".join(filter(None, [loss.strip(), self._score])))
 
     def on_train_end(self, args, state, control, **kwargs):
         if self._bar is not None:
@@ -213,7 +218,7 @@ def replace_progress(trainer: Trainer, progress: Progress) -> None:
         trainer.add_callback(progress)
 
 
-def scores_line(scores: Mapping[str, float], development: Development) -> str:
+def scores_line(scores: Mapping[str, float], development: "Development") -> str:
     """Return scores as one line, such as "STS-B dev 83.47  alignment 0.150  titles.tsv V-measure 70.25"."""
     shown = []
     for one in development.sets:

@@ -196,7 +196,7 @@ def delete_old_checkpoints(output_dir: Path, limit: int | None, best: str | None
     Args:
         output_dir: Folder of the checkpoints.
         limit: Number of checkpoints; None or 0 keeps all.
-        best: The best checkpoint; None if there is none.
+        best: The best checkpoint; None without a complete one.
     """
     if not limit or limit < 0:
         return

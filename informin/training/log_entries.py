@@ -1,7 +1,8 @@
-"""Entries of a run's log: the names of terms and scores, and losses as text."""
+"""Entries of a run's log: how often, the names of terms and scores, and losses as text."""
 
 from collections.abc import Mapping
 
+LOGGING_STEPS = 25  # steps between log lines by default
 TERM = "terms/"  # prefix of the objective's terms in the log
 
 

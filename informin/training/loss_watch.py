@@ -38,7 +38,7 @@ class LossWatch:
         numbers = [loss.detach(), *values.values()]
         now = torch.stack([torch.full_like(loss, step, dtype=torch.float32), *(value.float() for value in numbers)])
         if self._first is not None and len(self._first) != len(now):
-            self.check()  # other terms than before
+            self.check()  # the terms changed
         if self._first is not None:
             now = torch.where(self._first[1].isfinite(), now, self._first)
         self._first = now

@@ -8,10 +8,8 @@ from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 
 from informin.errors import UsageError, counted
-from informin.evaluation.senteval import HUB_DATA, HUB_SENTEVAL
-from informin.hub_access import hub_is_reachable
+from informin.hub_access import HUB_DATA, HUB_SENTENCES, HUB_SENTEVAL, hub_is_reachable
 from informin.training.options import DataArguments
-from informin.training.sentences import HUB_SENTENCES
 
 MODEL_FILES = ("config.json", "modules.json", "adapter_config.json")  # every model has one of them
 
@@ -76,5 +74,5 @@ def raise_if_missing(data: DataArguments, models: dict[str, str | None], revisio
     missing = [one for one in needed if not one.is_cached]
     if missing and not hub_is_reachable():
         listed = "; ".join(f"{one.what}: {one.instead}" for one in missing)
-        found = f"{counted(len(missing), 'input')} must be downloaded, and the Hub cannot be reached"
-        raise UsageError(found, fix=f"Give local ones instead. {listed[0].upper()}{listed[1:]}.")
+        found = f"{counted(len(missing), 'input')} must be downloaded from the Hub"  # a warning says why it cannot be
+        raise UsageError(found, fix=f"Without it, give local ones. {listed[0].upper()}{listed[1:]}.")

@@ -4,13 +4,15 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from informin.errors import UsageError, counted
-from informin.evaluation.development import Development
 from informin.evaluation.measures import ALL
 from informin.objectives.terms import Term, check_choice, check_value
 from informin.views import View
+
+if TYPE_CHECKING:  # it imports scikit-learn and datasets, and a wrong option is answered without them
+    from informin.evaluation.development import Development
 
 FIRST = "eval_first_score"  # `metric_for_best_model` until the first score is known
 NUMBERS = {  # the least value of options that may be None
@@ -115,7 +117,7 @@ def check_terms(terms: Sequence[Term], view: View, args: Any) -> None:
             raise UsageError("with use_reentrant gives attention maps no gradient", option="gradient_checkpointing")
 
 
-def with_metric(args: Any, development: Development | None) -> Any:
+def with_metric(args: Any, development: "Development | None") -> Any:
     """Return the arguments with the metric that selects the best checkpoint: by default the first that is scored.
 
     It is `FIRST` until the first evaluation if the scores are not known before, as those of a function. The arguments

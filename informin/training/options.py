@@ -12,7 +12,7 @@ from informin.errors import UsageError
 from informin.objectives import PRESETS
 from informin.objectives.terms import option
 from informin.training import option_checks as checks
-from informin.training.callbacks import LogShortRuns
+from informin.training.log_entries import LOGGING_STEPS
 from informin.views import VIEWS
 
 
@@ -220,7 +220,7 @@ class InforMinTrainingArguments(TrainingArguments):
         None, "Metric that selects the best checkpoint. Default: the first one that is scored, such as eval_spearman."
     )
     logging_steps: float = option(
-        LogShortRuns.default, "Steps between log lines. In runs of fewer than 100 steps, 25 means a quarter of them."
+        LOGGING_STEPS, "Steps between log lines. In runs of fewer than 100 steps, 25 means a quarter of them."
     )
     dataloader_drop_last: bool = option(
         True, "Drop the last, incomplete batch of an epoch. Required for several processes."

@@ -15,12 +15,12 @@ from datasets import IterableDataset
 from transformers.trainer_pt_utils import AcceleratorConfig
 
 from informin.evaluation.results import environment
-from informin.evaluation.senteval import HUB_DATA
 from informin.files import last_name
+from informin.hub_access import HUB_DATA, HUB_SENTENCES
 from informin.records import RunRecord
 from informin.training.log_entries import evaluations, logged_scores
 from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments
-from informin.training.sentences import HUB_SENTENCES, Sentences
+from informin.training.sentences import Sentences
 
 logger = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from informin.evaluation.drift import stsb_dev
 from informin.evaluation.labels import load_labels
 from informin.evaluation.pairs import load_pairs
 from informin.evaluation.senteval import hub_file, load_stsb_dev, senteval_folder
+from informin.hub_access import HUB_SENTENCES, hub_is_reachable
 from informin.texts import as_texts, find_files, is_blank, read_texts
 from informin.training.options import DataArguments
 
@@ -26,7 +27,6 @@ Sentences: TypeAlias = datasets.Dataset | datasets.IterableDataset
 TEXT = datasets.Features({"text": datasets.Value("string")})
 COLUMN_NAMES = ("text", "sentence")  # of the column of sentences
 BUFFER = 10_000  # size of the buffer in which a stream is shuffled
-HUB_SENTENCES = "wiki1m_for_simcse.txt"
 
 
 def load_sentences(args: DataArguments, seed: int) -> Sentences:
@@ -40,6 +40,7 @@ def load_sentences(args: DataArguments, seed: int) -> Sentences:
         UsageError: A file or column does not exist or cannot be read.
     """
     if args.dataset_name:
+        hub_is_reachable()  # if not, only the cache is searched, without retries
         from_hub = datasets.load_dataset(
             args.dataset_name, args.dataset_config, split=args.dataset_split, streaming=args.streaming
         )

@@ -1,4 +1,4 @@
-"""How strong each term of a loss is beside the contrast, measured at the first step."""
+"""How strong each term of a loss is relative to the contrast, measured at the first step."""
 
 from collections.abc import Mapping, Sequence
 

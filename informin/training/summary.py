@@ -146,7 +146,7 @@ def drift_of_run(trainer: Any, senteval_dir: str | None) -> tuple[dict[str, Any]
         return None
     try:
         pairs = stsb_dev(senteval_dir)
-        wanted = [*texts, *(pairs.texts() if pairs else [])]
+        wanted = texts + (pairs.texts() if pairs else [])
         new = embed_once(trainer.encode, wanted)
         how = {"prompt": trainer.trained.prompt, "batch_size": trainer.args.per_device_eval_batch_size, "title": None}
         with trainer.trained.original(trainer.args) as before, trainer.accelerator.autocast():

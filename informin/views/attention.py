@@ -187,7 +187,7 @@ def prepare_encoder(
     what = "attention maps" if map_layers else "a dropout rate per view"
     if not takes_attention_functions(encoder):
         raise UsageError(
-            f"{type(encoder).__name__} has attention of its own, which gives no {what}",
+            f"{type(encoder).__name__} has custom attention, which returns no {what}",
             option="model_name",
             needed="a model that calls the attention functions of transformers",
         )

@@ -76,8 +76,8 @@ class View(ABC):
         name: Name in records and of options. Default: the name of the class in snake case.
         title: Name in messages. Default: the name in words.
         same_tokens: Whether both views have the same tokens, so that only dropout makes them differ.
-        keeps_tokens: Whether `change` selects and repeats tokens by their place, whatever they are. Then attention maps
-            of both views can be compared at the tokens that they share.
+        keeps_tokens: Whether `change` selects and repeats tokens by their place, and never reads them. Then attention
+            maps of both views can be compared at the tokens that they share.
     """
 
     name: ClassVar[str]

@@ -137,7 +137,10 @@ def test_words_of_several_tokens_in_two_texts_become_tokens(monkeypatch):
     texts = ["the Photons the photons", "photons, gluon", "the gluon"]
     texts += ["glns glns", "gl3", "gl3"]  # one text has glns, and gl3 might be the number of a customer
     new = add_words(old, texts)
-    tokens = lambda text: [new.id_to_token(token) for token in new.encode(text).ids]  # noqa: E731
+
+    def tokens(text: str) -> list[str]:
+        return [new.id_to_token(token) for token in new.encode(text).ids]
+
     assert tokens("The PHOTONS, gluon") == ["the", "photons", "[UNK]", "gluon"]
     assert tokens("glns photonss") == ["gl", "##n", "##s", "photo", "##n", "##s", "##s"]
     assert new.get_vocab_size() == 10 and old.get_vocab_size() == 8

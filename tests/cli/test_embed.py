@@ -7,6 +7,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from informin.cli import embed
+from tests import forked
 from tests.conftest import make_sentences
 
 
@@ -61,3 +62,14 @@ def test_other_embeddings_are_not_overwritten(model, texts, tmp_path, capsys):
     np.save(output, np.zeros((2, 3), np.float32))
     assert embed.main(words(model, texts, output)) == 2
     assert "v.npy" in capsys.readouterr().err and np.load(output).shape == (2, 3)
+
+
+def test_two_processes_write_one_file_and_print_once(model, texts, tmp_path):
+    output = tmp_path / "v.npy"
+    code = "import sys; from informin.cli import start; start('embed', sys.argv[1:])"
+    started = forked.group(code, [words(model, texts, output)] * 2)
+    finished = [forked.run(process) for process in started]
+    assert [process.returncode for process in finished] == [0, 0]
+    assert sum(process.stdout.count("60 texts") for process in finished) == 1
+    expected = SentenceTransformer(str(model), device="cpu").encode(make_sentences(60))
+    np.testing.assert_allclose(np.load(output), expected, atol=1e-5)

@@ -12,7 +12,7 @@ gr = pytest.importorskip("gradio")
 from informin.cli import search
 from informin.demo import local
 from informin.demo.local import cards_of, index_page, parts_of, shares_of
-from informin.demo.page import EXCERPT, MOST, STEP, Card, build_page, card_html, cards_html, number_of_hits
+from informin.demo.page import EXCERPT, MOST, STEP, STYLE, Card, build_page, card_html, cards_html, number_of_hits
 from informin.evaluation.words import z_scores
 from informin.search.index import Index
 from tests.conftest import make_sentences
@@ -92,6 +92,15 @@ def test_score_of_a_second_look_is_one_part(index):
     assert [list(share) for share in shares_of(index, "two dogs", hits)] == [["tokens"]] * 3
     assert shares_of(index, "two dogs", hits)[0]["tokens"] == 1
     assert parts_of(hits[0]).endswith("tokens 0.500")
+
+
+@pytest.mark.parametrize("second_look", [False, True])
+def test_legend_explains_the_colors_of_the_bars(st_mean, second_look):
+    index = Index.build(st_mean, TEXTS, second_look=second_look)
+    used = {name for card in cards_of(index, "two dogs", 3) for name in card.shares}
+    head = next(block for block in index_page(index).blocks.values() if block.get_block_name() == "html")
+    assert used == {name for name in ("vectors", "words", "tokens") if f'<i class="{name}"></i>' in head.value}
+    assert all(f"i.{name} {{" in STYLE.read_text() for name in used)
 
 
 def test_page_answers_queries(index):

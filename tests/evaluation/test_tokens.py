@@ -243,3 +243,16 @@ def test_models_without_token_vectors(texts):
     model = SentenceTransformer(modules=[nn.Identity()])
     with raises_usage("second_look"):
         embed_documents(model, texts)
+
+
+def test_the_bar_moves_with_each_batch(model, texts, monkeypatch):
+    moves = []
+
+    def update(bar, rows: int) -> None:
+        if not bar.disable:
+            moves.append(rows)
+
+    monkeypatch.setattr("informin.models.embedding.hidden", lambda: False)
+    monkeypatch.setattr("informin.models.embedding.tqdm.update", update)
+    embed_documents(model, texts, batch_size=10, title="embed")
+    assert len(moves) == 15 and sum(moves) == 150

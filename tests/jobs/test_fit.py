@@ -38,6 +38,7 @@ def test_the_saved_model_is_the_model_with_the_adapter(request, kind, task, tmp_
     queries = encoder.encode_query(TEXTS[:9])
     np.testing.assert_allclose(unit(adapted.encode_query(TEXTS[:9])), adapter.transform(queries), atol=1e-5)
     assert (tmp_path / "better" / "report.html").is_file() and adapted.similarity_fn_name == "cosine"
+    assert "\n# better\n" in (tmp_path / "better" / "README.md").read_text()
 
 
 def test_auto_model_applies_the_adapter(st_mean, tmp_path):

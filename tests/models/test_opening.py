@@ -69,7 +69,10 @@ def test_poolers_by_name(bert, pooler):
     with torch.no_grad():
         layers = plain(**batch, output_hidden_states=True).hidden_states
     mask, last = batch["attention_mask"][..., None], layers[-1]
-    mean = lambda x: (x * mask).sum(1) / mask.sum(1)  # noqa: E731
+
+    def mean(x):
+        return (x * mask).sum(1) / mask.sum(1)
+
     expected = {
         "first_last": mean((layers[1] + last) / 2),
         "embeddings_last": mean((layers[0] + last) / 2),

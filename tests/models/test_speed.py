@@ -224,7 +224,11 @@ def test_the_bar_moves_with_each_batch_and_the_model_stays_as_it_was(st_mean, ki
         model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=4)], device="cpu")
     moves = []
     monkeypatch.setattr("informin.models.embedding.hidden", lambda: False)
-    update = lambda bar, rows: bar.disable or moves.append(rows)  # noqa: E731
+
+    def update(bar, rows: int) -> None:
+        if not bar.disable:
+            moves.append(rows)
+
     monkeypatch.setattr("informin.models.embedding.tqdm.update", update)
     embed(model, [f"the dog {number}" for number in range(64)], batch_size=4)
     assert len(moves) == 16 and sum(moves) == 64

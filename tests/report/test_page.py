@@ -107,6 +107,7 @@ def test_page_has_all_parts(html):
     assert "created hubs: <i>" in html.replace("&lt;i&gt;", "<i>")
     assert "cosine 0.90 → 0.12" in page.texts and "kept 9 of 10" in page.texts
     assert page.texts.count("none") == 2
+    assert "45.00 at the best step" in page.texts
 
 
 def test_only_a_resumed_run_says_so():

@@ -11,6 +11,7 @@ from informin.cli.train import OFTEN_USED, Parser, parse, recipe
 from informin.objectives import PRESETS
 from informin.objectives.objective import active_terms
 from informin.objectives.presets import BERT_BASE
+from informin.program import quiet_transformers
 from informin.training.active_objective import activate
 from informin.training.option_checks import check_terms
 from informin.training.options import InforMinTrainingArguments
@@ -129,6 +130,17 @@ def test_help_shows_our_options_and_the_often_used_ones(capsys):
     assert ours <= shown and "TrainingArguments are accepted" in " ".join(text.split())
     assert {"reconstruction_form", "guided_neighbors", "crop_min_fraction", "mlm_weight"} <= shown
     assert "0.4 for informin, else 0 (off)" in " ".join(text.split())
+
+
+def test_the_bar_is_shown_although_transformers_is_quiet():
+    quiet_transformers()
+    assert parse(["--model_name=x"]).args.disable_tqdm is False
+    assert parse(["--model_name=x", "--disable_tqdm=true"]).args.disable_tqdm is True
+
+
+def test_unknown_options_are_named():
+    with raises_usage(found="--overwrite_output_dir"):
+        parse(["--model_name=x", "--overwrite_output_dir"])
 
 
 def test_wrong_options_are_errors():

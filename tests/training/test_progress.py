@@ -49,8 +49,8 @@ def test_terminal_has_a_bar_with_loss_score_and_speed(monkeypatch, capsys, devel
         "step 1  first step",
         f"step 2  loss 0.2500  {development.sets[0].name} 80.00  alignment 0.100  uniformity -2.000",
     ]
-    assert "128/256" in bar and "sentences/s" in bar
-    assert f"step 2, loss 0.2500, {development.sets[0].name} 80.00" in bar
+    assert bar.startswith("step 2/4 |") and "sentences/s" in bar
+    assert f"left, loss 0.2500, {development.sets[0].name} 80.00, " in bar
 
 
 @pytest.mark.parametrize("is_scored", [True, False])

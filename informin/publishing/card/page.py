@@ -13,9 +13,10 @@ from informin.errors import UsageError
 from informin.evaluation.drift import MAIN, drift_table
 from informin.evaluation.measures import KINDS
 from informin.evaluation.results import Results
-from informin.evaluation.senteval import HUB_DATA, STS_TASKS, TRANSFER_TASKS
+from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.table import render
 from informin.files import last_name, read_json
+from informin.hub_access import HUB_DATA
 from informin.outputs import PREFIX, save_text
 from informin.publishing.card import tables
 from informin.publishing.card.tables import escape, escaped, in_quotes, worse_after_training, worse_by_drift
@@ -114,7 +115,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     base = record.base_model or {"name": "encoder"}
     hub_id = base["hub_id"] if is_hub_id(base.get("hub_id")) else None
     shown = {
-        "name": escape(repo.rpartition("/")[2] if repo else last_name(folder).removeprefix(PREFIX)),
+        "name": escape(repo.rpartition("/")[2] if repo else last_name(folder).replace(PREFIX, "")),
         "base": f"[{hub_id}](https://huggingface.co/{hub_id})" if hub_id else f"`{escape(base['name'])}`",
         "repo": in_quotes(repo or UNPUBLISHED),
         "published": bool(repo),
