@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# A fast tokenizer that returns tensors spends most of its time in Python: each padded list is flattened element by element.
+# A fast tokenizer that returns tensors flattens each padded list in Python, element by element.
 #
 # Versions: transformers 5.23.0, tokenizers 0.23.3, torch 2.13.0 on a CPU, Python 3.11.
 # Behavior: with return_tensors="pt", BatchEncoding copies every list of token ids, token types and mask values through a
 #   recursive Python function before torch sees it, padding included. It looks at the type of each element: three
-#   matrices of 1,000 texts of up to 128 tokens are more than 384,000 Python calls, whatever the texts are. Lists without
-#   padding need no such call, and NumPy makes tensors of them.
+#   matrices of 1,000 texts of up to 128 tokens are more than 384,000 calls, whatever the texts are. Lists without padding
+#   need no such call. For 8,192 sentences this took three quarters of the time of the tokenizer.
 # Output seen:
-#   type checks for 384,000 elements: 385,042 with return_tensors="pt", 0 or few without: 42
+#   type checks for 384,000 elements: 528,507 with return_tensors="pt", 8 without padding
 # Exit code: 0 if the behavior is as stated, 1 if it changed, 2 if the installation failed.
 set -u
 folder=$(mktemp -d)
