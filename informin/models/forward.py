@@ -19,7 +19,8 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from informin.models.graphs import TOKENS, GraphedEncoder
-from informin.models.packing import BF16_ROWS, Packed, can_pack, pack, packed_attention_of
+from informin.models.packable import can_pack
+from informin.models.packing import BF16_ROWS, Packed, pack, packed_attention_of
 from informin.models.positions import padding_index_of
 from informin.threads import run_in_threads
 from informin.views.attention import keep_maps, kept_maps, set_dropout

@@ -24,13 +24,7 @@ from torch.nn.functional import normalize
 from tqdm import tqdm
 
 from informin.models.forward import reads_packed_rows
-from informin.models.packing import (
-    BF16_ROWS,
-    HALF,
-    Packed,
-    pack_tokens,
-    packed_attention_of,
-)
+from informin.models.packing import BF16_ROWS, HALF, Packed, pack_tokens, packed_attention_of
 from informin.models.positions import has_position_table, padding_index_of
 from informin.threads import parallel_map
 

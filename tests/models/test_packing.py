@@ -7,11 +7,8 @@ from transformers import AutoConfig, AutoModel
 
 from informin.models import packing
 from informin.models.forward import padded_again
-from informin.models.packing import (
-    can_pack,
-    pack,
-    packed_attention_of,
-)
+from informin.models.packable import can_pack
+from informin.models.packing import pack, packed_attention_of
 from informin.models.positions import has_position_table, padding_index_of
 from tests.conftest import FOUR_STEPS, WORDS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from trainer_informin import InforMinTrainer
