@@ -95,8 +95,8 @@ class InforMinTrainer(Trainer):
 
     Args:
         model: Encoder to train: a Hub id, a folder, a SentenceTransformer, a BertForInforMinCL or a
-            RobertaForInforMinCL. Of an object, a copy with the same weights is trained, so that it stays as it was in
-            all else. Heads are newly initialized.
+            RobertaForInforMinCL. The trainer works on a copy of an object that shares its weights. Heads are newly
+            initialized.
         args: Training arguments. The trainer uses a copy if it has to fill in the paper's values, the output folder or
             the metric, and otherwise this object.
         train_dataset: Sentences (a list or another iterable, a data set with a column of sentences, a `DatasetDict`, a

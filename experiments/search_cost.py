@@ -38,7 +38,7 @@ def draw(model, texts, **_) -> np.ndarray:
 
 @cache
 def drawn(number: int) -> np.ndarray:
-    """Return random vectors around 100 centers, as topics. They are drawn once, so that no time includes it."""
+    """Return random vectors around 100 centers, as topics. They are drawn before anything is timed."""
     draws = np.random.default_rng(number)
     centers = np.random.default_rng(0).standard_normal((100, DIMENSIONS), dtype=np.float32)
     return centers[draws.integers(100, size=number)] + draws.standard_normal((number, DIMENSIONS), "f4")

@@ -1,6 +1,6 @@
 """What is read from the Hub by default, and whether it can be reached.
 
-The question is asked once. Without the Hub, only cached files are used, and no download is tried again.
+The question is asked once. Without the Hub, only cached files are used, without retries.
 """
 
 import logging

@@ -28,7 +28,7 @@ class Results:
     """Scores of a model, with what they depend on.
 
     Attributes:
-        model: Hub id or folder, as it was given.
+        model: Hub id or folder that the caller gave.
         weights_sha256: SHA-256 of the names and float32 values of all weights.
         pooler: cls, mean, ...
         normalized: Whether the model normalizes its embeddings to unit length.

@@ -171,9 +171,7 @@ def score_model(
         "document": prompt if document_prompt is None else document_prompt,
     }
     encode = {side: _encoder(model, side, text, batch_size) for side, text in chosen.items()}
-    default = model.prompts.get(model.default_prompt_name or "", "")
-    stored = {side: (side_prompt(model, side) if side else default) or "" for side in chosen}
-    prompts = {side: stored[side] if text is None else text for side, text in chosen.items()}
+    prompts = _prompts_used(model, chosen)
     results = _no_results(model, pooler, whitening, tasks.split, prompts.pop(None) or None)
     results = results.resumed(output) if output else results
     # Prompts of retrieval are recorded if they differ from that of other texts.
@@ -201,6 +199,13 @@ def score_model(
         seconds = sum(entry["seconds"].values())
         logger.info(f"{name}: {shown} ({results.model}, {results.pooler}, {seconds:.0f} s)")
     return results
+
+
+def _prompts_used(model: SentenceTransformer, chosen: dict[str | None, str | None]) -> dict[str | None, str]:
+    """Return the prompt of each side, the stored one where none was chosen."""
+    prompts = {side: side_prompt(model, side) or "" for side in chosen}
+    prompts[None] = model.prompts.get(model.default_prompt_name or "") or ""
+    return prompts | {side: text for side, text in chosen.items() if text is not None}
 
 
 def _no_results(

@@ -1,6 +1,5 @@
 """Embeddings and token vectors of texts, from one forward pass."""
 
-from contextlib import nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -9,8 +8,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import StaticEmbedding, Transformer
 
 from informin.errors import UsageError
-from informin.models.embedding import side_prompt
-from informin.models.opening import name_of, source_of
+from informin.models.embedding import call_encode, check_finite, side_prompt
+from informin.models.opening import name_of
 
 TokenStates = tuple[np.ndarray, np.ndarray]  # ids (n,) and vectors (n, d) of the tokens of a text
 
@@ -50,19 +49,15 @@ def encode_with_tokens(
     """
     check_token_vectors(model)
     prompt = side_prompt(model, side) if prompt is None else prompt
-    method = {"query": model.encode_query, "document": model.encode_document, None: model.encode}[side]
-    bf16 = torch.autocast(model.device.type, torch.bfloat16) if source_of(model).bf16 else nullcontext()
-    how = {"prompt": prompt, "batch_size": batch_size, "show_progress_bar": False}
-    with bf16:
-        if isinstance(model[0], StaticEmbedding):
-            vectors, tokens = method(texts, **how), _static_tokens(model, texts, prompt)
-        else:
-            outputs = method(texts, output_value=None, **how)
-            vectors = [output["sentence_embedding"].float().cpu().numpy() for output in outputs]
-            tokens = [_hidden_states(output) for output in outputs]
+    if isinstance(model[0], StaticEmbedding):
+        vectors = call_encode(model, texts, side, prompt=prompt, batch_size=batch_size)
+        tokens = _static_tokens(model, texts, prompt)
+    else:
+        outputs = call_encode(model, texts, side, prompt=prompt, batch_size=batch_size, output_value=None)
+        vectors = [output["sentence_embedding"].float().cpu().numpy() for output in outputs]
+        tokens = [_hidden_states(output) for output in outputs]
     vectors = np.asarray(vectors, np.float32)
-    if not np.isfinite(vectors).all():
-        raise UsageError(f"{name_of(model)} gives embeddings that are not finite", fix="Use another model.")
+    check_finite(model, vectors)
     first = _prompt_ids(model, prompt)
     special = _special_ids(model)
     return vectors, [_of_the_text(ids, rows, first, special) for ids, rows in tokens]

@@ -14,7 +14,7 @@ from informin.distributed import first_only
 from informin.errors import UsageError
 from informin.evaluation.labels import LABEL_COLUMNS
 from informin.evaluation.results import Results
-from informin.evaluation.scoring import load_tasks, pooler_of, score_model
+from informin.evaluation.scoring import Tasks, load_tasks, pooler_of, score_model
 from informin.evaluation.senteval import chosen_tasks, senteval_folder
 from informin.evaluation.table import check_same_files, load_others, model_label, score_tables, tables_text
 from informin.models.opening import Loading, load_model, name_of
@@ -128,11 +128,8 @@ def evaluate(
     models = [model] if isinstance(model, Model) else list(model)
     poolers = [pooler] if isinstance(pooler, str) else list(pooler)
     files = {"labels": _as_list(labels), "retrieval": _as_list(retrieval)}
-    wanted = _as_list(tasks) or ([] if any(files.values()) else ["all"])
-    names = chosen_tasks(list(map(str, wanted)), split)
-    folder = senteval_folder(senteval_dir) if names else None
     columns = (text_column or LABEL_COLUMNS[0], label_column or LABEL_COLUMNS[1])
-    data = load_tasks(folder, names, split, **files, columns=columns)
+    data = _load(_as_list(tasks), files, columns, senteval_dir, split)
     others = load_others(_as_list(compare), len(models) * len(poolers), split)
     check_same_files(others, data.checksums)
     raise_if_shared(output, [(Path(name_of(one)).name, how) for one in models for how in poolers])
@@ -157,6 +154,16 @@ def evaluate(
         results.tasks = {name: results.tasks[name] for name in data.data}  # without others in the same file
         rows.append(results)
     return Evaluation(rows, others)
+
+
+def _load(
+    tasks: list, files: dict[str, list], columns: tuple[str, str], senteval_dir: str | Path | None, split: str
+) -> Tasks:
+    """Return the tasks of SentEval and of files; all tasks of SentEval if there are no files either."""
+    wanted = tasks or ([] if any(files.values()) else ["all"])
+    names = chosen_tasks(list(map(str, wanted)), split)
+    folder = senteval_folder(senteval_dir) if names else None
+    return load_tasks(folder, names, split, **files, columns=columns)
 
 
 def raise_if_shared(output: str | Path | None, rows: Sequence[tuple[str, str]]) -> None:

@@ -90,15 +90,24 @@ def encode(
     batch_size: int = 64,
 ) -> np.ndarray:
     """Return the embeddings (N, d) float32 of N texts in this process; see `embed`."""
-    method = {"query": model.encode_query, "document": model.encode_document, None: model.encode}[side]
-    bf16 = torch.autocast(model.device.type, torch.bfloat16) if source_of(model).bf16 else nullcontext()
     prompt = side_prompt(model, side) if prompt is None else prompt
-    with bf16:
-        vectors = method(texts, prompt=prompt, batch_size=batch_size, show_progress_bar=False)
+    vectors = call_encode(model, texts, side, prompt=prompt, batch_size=batch_size)
     vectors = np.asarray(vectors, np.float32).reshape(len(texts), -1 if texts else width_of(model))
+    check_finite(model, vectors)
+    return vectors
+
+
+def call_encode(model: SentenceTransformer, texts: list[str], side: str | None, **options: Any) -> Any:
+    """Return what the model's `encode`, `encode_query` or `encode_document` returns, in its precision."""
+    method = {"query": model.encode_query, "document": model.encode_document, None: model.encode}[side]
+    with torch.autocast(model.device.type, torch.bfloat16) if source_of(model).bf16 else nullcontext():
+        return method(texts, show_progress_bar=False, **options)
+
+
+def check_finite(model: SentenceTransformer, vectors: np.ndarray) -> None:
+    """Raise UsageError if an embedding is not finite."""
     if not np.isfinite(vectors).all():
         raise UsageError(f"{name_of(model)} gives embeddings that are not finite", fix="Use another model.")
-    return vectors
 
 
 def side_prompt(model: SentenceTransformer, side: str | None) -> str | None:

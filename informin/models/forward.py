@@ -33,7 +33,7 @@ class Part:
 
     Attributes:
         features: What the modules of a SentenceTransformer read.
-        order: Places (N,) of its rows in what it was made of, on a CPU. Filler may follow them.
+        order: Indices (N,) of its rows in the input of `_part`, on a CPU. Filler may follow the rows.
         targets: Places (M,) of the tokens that are predicted, in the flattened tokens; None without a prediction.
         fixed: Inputs of the encoder in the fixed shapes of a CUDA graph; None without one.
     """

@@ -51,7 +51,7 @@ class Source:
     """Where a finished model comes from.
 
     Attributes:
-        name: Name or folder, as it was given.
+        name: Name or folder that the caller gave.
         folder: The folder; None for a model on the Hub or in memory.
         revision: Commit on the Hub; None for a folder or a model in memory.
         bf16: Embed under bfloat16 autocast.
@@ -117,12 +117,7 @@ def load_model(
                 needed=f"one of: {', '.join(POOLERS)}",
             )
         with weights_checked(name):
-            if has_modules:
-                opened = SentenceTransformer(name, device="cpu", model_kwargs=dict(SAFE), **how)
-            else:
-                hub = {name: dict(how) for name in ("processor_kwargs", "config_kwargs")}
-                transformer = Transformer(name, model_kwargs=SAFE | how, **hub)
-                opened = SentenceTransformer(modules=[transformer], device="cpu")
+            opened = _from_files(name, has_modules, how)
     except UsageError:
         raise
     except Exception as error:  # of any type, depending on what is wrong with the files
@@ -142,6 +137,14 @@ def load_model(
     commit = Path(cached).parent.name if cached and folder is None else None  # snapshots/COMMIT/FILE
     opened.informin_source = Source(name, folder, commit, bf16)
     return speed_up(opened.to(device or ("cuda" if torch.cuda.is_available() else "cpu")))
+
+
+def _from_files(name: str, has_modules: bool, how: dict[str, Any]) -> SentenceTransformer:
+    """Return the model of a Hub id or folder; without `modules.json`, a Transformer alone."""
+    if has_modules:
+        return SentenceTransformer(name, device="cpu", model_kwargs=dict(SAFE), **how)
+    hub = {name: dict(how) for name in ("processor_kwargs", "config_kwargs")}
+    return SentenceTransformer(modules=[Transformer(name, model_kwargs=SAFE | how, **hub)], device="cpu")
 
 
 def raise_if_not_found(name: str, revision: str | None = None) -> None:

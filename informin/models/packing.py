@@ -217,5 +217,5 @@ def _attend_at_once(query, key, value, packed: Packed, dropout, scaling, window,
     return kernel(query, key, value, ends, ends, longest, longest, dropout, causal, False, **how)[0][..., :size]
 
 
-# There is no mask function, so transformers builds no mask.
+# Without a mask function, transformers does not build a mask.
 AttentionInterface.register(PACKED_ATTENTION, packed_attention)

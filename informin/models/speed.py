@@ -2,10 +2,10 @@
 
     model = informin.speed_up(SentenceTransformer("all-MiniLM-L6-v2"))
 
-`model.encode` then runs on packed batches (`informin.models.packing`): on a CPU one batch per core, on a GPU in fp16 or
-bf16 batches of `GPU_TOKENS` tokens. All modules are called, with their hooks. `encode(output_value=None)`, which also
-returns the last hidden states, is packed, too. Models that cannot read packed texts, and calls with other outputs, are
-computed as before.
+`model.encode` then runs on packed batches (`informin.models.packing`). A CPU computes one batch per core, a GPU batches
+of `GPU_TOKENS` tokens, in fp16 and bf16 only. All modules run, with their hooks. `encode(output_value=None)`,
+which also returns the last hidden states, is packed, too. Models that cannot read packed texts, and calls with other
+outputs, are computed as before.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -136,7 +136,7 @@ def snake_case(name: str) -> str:
 
 
 @dataclass
-class Term:
+class Term(ABC):
     """One term of the training loss: a weight, and a loss computed from two views of a batch.
 
     Subclass it as a dataclass, and implement `loss`. Everything else has a default:
@@ -189,7 +189,7 @@ class Term:
         check_value(fits, self.option_name("weight"), self.weight, "0 or more (0 turns the term off)")
         self.check()
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027, most terms need none
         """Validate the fields. Raise UsageError with `check_value` if a value is invalid."""
 
     @classmethod
@@ -227,23 +227,23 @@ class Term:
         """Return a newly initialized head, or None."""
         return None
 
-    def prepare(self, guide: Guide) -> None:
+    def prepare(self, guide: Guide) -> None:  # noqa: B027, most terms need none
         """Store the guide requested by `guide_needs`. Called once before the first step."""
 
-    def check_sentences(self, number: float) -> None:
+    def check_sentences(self, number: float) -> None:  # noqa: B027, most terms need none
         """Raise UsageError if a run on this number of sentences is too short for the term."""
 
+    @abstractmethod
     def loss(self, views: Views) -> Tensor | dict[str, Tensor]:
         """Return the unweighted loss, a scalar.
 
         A term that logs further values returns a dictionary with them. Its entry `name`, or else its first entry, is
         the loss.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no method `loss`.")
 
 
 class OtherTerm(Term):
-    """A term that is not a `Term`, but has `weight` and `loss`: what else it may have are `name` and `title`."""
+    """Wraps an object with `weight` and `loss`, and maybe `name` and `title`, that does not derive from `Term`."""
 
     def __init__(self, given: Any):
         self.given = given

@@ -177,9 +177,8 @@ class Index:
         loading = loading or {}
         st = load_model(model, **loading)
         by_table = queries == "table"
-        if (smooth or by_table) and st.similarity_fn_name == "dot":
-            option = "queries" if by_table else "smooth"
-            raise UsageError(f"needs cosines, and {name_of(st)} is compared by dot product", option=option)
+        if smooth or by_table:
+            check_cosines(st, "queries" if by_table else "smooth")
         if second_look:
             check_token_vectors(st)
         record = IndexRecord(
@@ -369,6 +368,14 @@ class Index:
 
         words = Words.build(entries.texts, state.record.language)
         self._state = derive(state.record, entries, vectors, words, lambda: self.model, state, tokens)
+
+
+def check_cosines(st: "SentenceTransformer", option: str) -> None:
+    """Raise UsageError if a model is compared by dot product."""
+    from informin.models.opening import name_of
+
+    if st.similarity_fn_name == "dot":
+        raise UsageError(f"needs cosines, and {name_of(st)} is compared by dot product", option=option)
 
 
 def _tokens_of(state: State) -> TokenVectors:

@@ -21,7 +21,7 @@ class ActiveObjective:
     """The objective of a run, with its values for the encoder.
 
     Attributes:
-        preset: The objective as it was given.
+        preset: The objective that the caller gave.
         encoder: The encoder to train.
         terms: The terms whose weight is not 0, in the order of summation.
         view: How the second view of a sentence is made.

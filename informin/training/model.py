@@ -39,7 +39,7 @@ class TrainedModel:
     Attributes:
         st: The finished model, which shares its weights with `module`.
         source: Where the model comes from.
-        name: Name or folder, as it was given.
+        name: Name or folder that the caller gave.
         is_native: Whether `module` is of a class of `modeling_informin`, and not the SentenceTransformer as it is.
         has_lora: Whether low-rank matrices are trained.
         given: An object of such a class to train; None to load one.
@@ -210,13 +210,13 @@ def open_to_train(
     """Open a model to train.
 
     BERT and RoBERTa with [CLS], mean or last-token pooling are trained as the classes of `modeling_informin`. Every
-    other SentenceTransformer, a SentenceTransformer in memory, and every model with LoRA is trained as it is. Of an
-    object, a copy with the same weights is trained.
+    other SentenceTransformer, a SentenceTransformer in memory, and every model with LoRA is trained as it is. A
+    model object is trained through a copy that shares its weights.
 
     Args:
         model: Hub id, folder, SentenceTransformer, or an object of a class of `modeling_informin`.
         args: `InforMinTrainingArguments`.
-        tokenizer: Tokenizer of a BERT or RoBERTa; None for its own. An object needs one.
+        tokenizer: Tokenizer to use instead of that of a BERT or RoBERTa. Required for an object of `modeling_informin`.
 
     Raises:
         UsageError: The model cannot be loaded, or an option does not fit it.

@@ -23,8 +23,8 @@ UNLIMITED = 1_000_000  # tokens; maximum length of models that do not truncate, 
 def with_same_weights(model: Any, are_frozen: bool = False) -> Any:
     """Return a copy of a model with modules and settings of its own, and the weights of the model.
 
-    Training changes modules, hooks, attention functions and configurations. The model that was passed in has the
-    trained weights, and is else as it was.
+    Training changes modules, hooks, attention functions and configurations. These changes stay in the copy. The weights
+    are shared, so the original model is trained, too.
 
     Args:
         model: The model.

@@ -9,7 +9,15 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedding, Transformer
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoConfig, AutoModel, DistilBertConfig, DistilBertForMaskedLM, Qwen3Config, Qwen3Model
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    Qwen3Config,
+    Qwen3Model,
+    Trainer,
+)
 
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 from tests.conftest import (
@@ -373,3 +381,12 @@ def test_lora_resumes_and_exports_matrices_alone(train, tmp_path, bert):
     again.export(str(tmp_path / "adapter"))
     assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
     assert not (tmp_path / "adapter" / "model.safetensors").exists()
+
+
+def test_operations_are_those_that_trainer_counts(bert, tmp_path):
+    """Also for a batch of another size than the first."""
+    how = how_to_train(str(tmp_path), **FOUR_STEPS | dict(eval_strategy="no"))
+    run = InforMinTrainer(str(bert), train_dataset=make_sentences(64), **how)
+    for shape in ((4, 6), (2, 9)):
+        inputs = {"input_ids": torch.zeros(shape, dtype=torch.long)}
+        assert run.floating_point_ops(inputs) == Trainer.floating_point_ops(run, inputs) > 0

@@ -99,6 +99,14 @@ class Spread(Term):
     def check(self):
         check_value(self.powers != [2, 3], "powers", self.powers, "other powers")
 
+    def loss(self, views):
+        return views.z1.std(0).mean()
+
+
+@dataclass
+class Lossless(Term):
+    weight: float = 1.0
+
 
 def test_a_term_of_the_user_gets_names_and_checks():
     term = Spread(form="b", powers=[1])
@@ -107,8 +115,11 @@ def test_a_term_of_the_user_gets_names_and_checks():
     for name, value, found in (("powers", [2, 3], "powers"), ("form", "c", "spread_form"), ("weight", -2, None)):
         with raises_usage(option=found or "spread_weight"):
             Spread(**{name: value})
-    with pytest.raises(NotImplementedError, match="Spread"):
-        term.loss(VIEWS)
+
+
+def test_a_term_without_a_loss_cannot_be_created():
+    with pytest.raises(TypeError, match=r"Lossless.*loss"):
+        Lossless()
 
 
 @pytest.mark.parametrize(
