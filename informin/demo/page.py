@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 STYLE = Path(__file__).parent / "page.css"
-STEP = 10  # hits at first, and hits that the button adds
+STEP = 10  # hits at first, unless the address has a number, and hits that the button adds
 MOST = 200  # hits on a page
 EXCERPT = 600  # characters of a text that are shown at once
 LINKED = ("http://", "https://")  # a link from data may run code with another scheme
@@ -105,7 +105,8 @@ def build_page(
         more = gr.Button(f"Show {STEP} more", visible=False, elem_id="more")
         count = gr.Number(STEP, visible=False, precision=0)
         shown = [count, cards, more]
-        for event, hits in ((box.submit, STEP), (button.click, STEP), (more.click, f"count + {STEP}")):
+        further = f"Math.min(count + {STEP}, {MOST})"
+        for event, hits in ((box.submit, STEP), (button.click, STEP), (more.click, further)):
             event(answer, [box, count], shown, js=TO_ADDRESS.replace("HITS", str(hits)), api_visibility="private")
         page.load(opened, None, [box, *shown], api_visibility="private")
     return page
@@ -118,11 +119,9 @@ def legend_html(legend: Mapping[str, str]) -> str:
 
 
 def number_of_hits(text: str) -> int:
-    """Return the number of hits that an address asks for: a multiple of STEP, from STEP to MOST."""
-    if not text.isdecimal():
-        return STEP
-    asked = min(int(text[:6]), MOST)
-    return max(STEP, asked - asked % STEP)
+    """Return the number of hits that an address asks for, up to MOST; STEP if it is not a positive number."""
+    asked = int(text[:6]) if text.isdecimal() else 0
+    return min(asked, MOST) if asked else STEP
 
 
 def cards_html(cards: Sequence[Card], query: str) -> str:

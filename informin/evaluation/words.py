@@ -78,7 +78,8 @@ def language_name(language: str) -> str:
     Raises:
         UsageError: There are neither stop words nor stems for the language.
     """
-    name = CODES.get(language.lower(), language.lower())
+    name = str(language).lower()
+    name = CODES.get(name, name)
     if name not in (*LANGUAGES, OTHER):
         names = (f"{name} ({code})" for code, name in CODES.items())
         raise UsageError(f"is {language!r}", option="language", needed=f"{', '.join(names)} or {OTHER}")

@@ -97,11 +97,19 @@ def encode(
     return vectors
 
 
-def call_encode(model: SentenceTransformer, texts: list[str], side: str | None, **options: Any) -> Any:
-    """Return what the model's `encode`, `encode_query` or `encode_document` returns, in its precision."""
+def call_encode(
+    model: SentenceTransformer, texts: list[str], side: str | None, *, batch_size: int, **options: Any
+) -> Any:
+    """Return what the model's `encode`, `encode_query` or `encode_document` returns, in its precision.
+
+    Raises:
+        UsageError: The batch size is not positive.
+    """
+    if batch_size < 1:
+        raise UsageError(f"is {batch_size}", option="batch_size", needed="1 or more")
     method = {"query": model.encode_query, "document": model.encode_document, None: model.encode}[side]
     with torch.autocast(model.device.type, torch.bfloat16) if source_of(model).bf16 else nullcontext():
-        return method(texts, show_progress_bar=False, **options)
+        return method(texts, batch_size=batch_size, show_progress_bar=False, **options)
 
 
 def check_finite(model: SentenceTransformer, vectors: np.ndarray) -> None:

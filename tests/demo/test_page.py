@@ -111,10 +111,12 @@ def test_page_answers_queries(index):
     assert answer("  ", 10)[1] == ""
 
 
-def test_address_opens_the_same_search(index):
+@pytest.mark.parametrize("hits", [5, 20])
+def test_address_opens_the_same_search(index, hits):
     page = index_page(index)
-    query, count, cards, _ = opened(page, "q=cats&hits=20")
-    assert (query, count, cards) == ("cats", 20, answer_of(page)("cats", 20)[1])
+    query, count, cards, _ = opened(page, f"q=cats&hits={hits}")
+    assert (query, count, cards) == ("cats", hits, answer_of(page)("cats", hits)[1])
+    assert cards.count("<article") == hits
 
 
 def test_page_without_a_query_in_its_address_keeps_what_is_typed(index):
@@ -122,7 +124,8 @@ def test_page_without_a_query_in_its_address_keeps_what_is_typed(index):
 
 
 @pytest.mark.parametrize(
-    "text, hits", [("", STEP), ("-3", STEP), ("4", STEP), ("37", 30), ("9" * 5000, MOST), ("²", STEP)]
+    "text, hits",
+    [("", STEP), ("-3", STEP), ("0", STEP), ("two", STEP), ("²", STEP), ("5", 5), ("37", 37), ("9" * 5000, MOST)],
 )
 def test_number_of_hits_of_an_address(text, hits):
     assert number_of_hits(text) == hits
