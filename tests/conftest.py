@@ -72,11 +72,16 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def set_up_torch():
-    """Make torch use one thread, and wait 0.2 seconds instead of 5 before it terminates idle workers."""
+    """Make torch use one thread, and wait 0.2 seconds instead of 5 before it terminates idle workers.
+
+    At the end of a training, Trainer does not look for garbage in all objects of all tests.
+    """
+    import accelerate.utils.memory
     import torch
 
     torch.set_num_threads(1)
     torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2
+    accelerate.utils.memory.gc = SimpleNamespace(collect=lambda: 0)
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
@@ -98,7 +103,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Exclude all imported modules from garbage collection, which Trainer runs several times per training."""
+    """Exclude all imported modules from garbage collection."""
     gc.collect()
     gc.freeze()
 

@@ -13,4 +13,4 @@ for name in (
     import_module(name)
 set_up_torch()
 gc.collect()
-gc.freeze()  # Trainer collects garbage several times per training
+gc.freeze()
