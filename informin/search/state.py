@@ -9,11 +9,13 @@ from scipy.sparse import csr_array, diags_array
 
 from informin.evaluation.tokens import CANDIDATES, Tokens, TokenVectors
 from informin.evaluation.words import Words, spread, z_scores
-from informin.rows import top
+from informin.rows import nearly_top, top
 from informin.search.entries import Entries
 from informin.search.record import Hit, IndexRecord
 from informin.search.table import QueryTable
 from informin.search.vectors import Vectors
+
+ROUNDING = 1e-3  # of scores, by which those of equal texts may differ before they are made equal
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,14 @@ class State:
         hits = []
         for query, (places, similarities) in enumerate(self.compared.candidates(vectors, deviation * weighted, depth)):
             scores = (similarities - mean[query]) / deviation[query] + weighted[query, places]
-            first = top(scores, depth)
-            found = _Found(places[first], scores[first], similarities[first], words[query, places[first]])
+            near = nearly_top(scores, depth, ROUNDING)
+            same = near[self._first_of_equal_texts(places[near])]
+            best = top(scores[same], depth)
+            near, same = near[best], same[best]
+            found = _Found(places[near], scores[same], similarities[same], words[query, places[same]])
             if self.tokens:
-                found = found.reordered(self.tokens, embedded.tokens[query])
+                same = self._first_of_equal_texts(found.places)
+                found = found.reordered(self.tokens, embedded.tokens[query], same)
             hits.append([self._hit(found, rank) for rank in range(k)])
         return hits
 
@@ -79,6 +85,14 @@ class State:
         words = self.words.scores(queries)
         _, deviation = self.compared.moments(vectors)
         return diags_array((self.record.word_weight * deviation / spread(words))[:, 0]) @ counts
+
+    def _first_of_equal_texts(self, places: np.ndarray) -> np.ndarray:
+        """Return for each of P places the index (P,) of the first one with the same text.
+
+        Equal texts get the scores of the first one: computed scores differ by rounding, which would order the texts.
+        """
+        first: dict[str, int] = {}
+        return np.array([first.setdefault(self.entries.texts[place], index) for index, place in enumerate(places)], int)
 
     def _hit(self, found: "_Found", rank: int) -> Hit:
         place = found.places[rank]
@@ -123,9 +137,9 @@ class _Found:
     words: np.ndarray
     tokens: np.ndarray | None = None
 
-    def reordered(self, stored: TokenVectors, query: Tokens) -> "_Found":
-        """Return the texts in the order after a second look."""
-        tokens, added = stored.second_look(query, self.places)
+    def reordered(self, stored: TokenVectors, query: Tokens, same: np.ndarray) -> "_Found":
+        """Return the texts in the order after a second look; `same` has for each the first one with the same text."""
+        tokens, added = (values[same] for values in stored.second_look(query, self.places))
         scores = self.scores + added
         order = np.argsort(-scores, kind="stable")
         parts = (self.places, scores, self.similarities, self.words, tokens)
