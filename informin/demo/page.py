@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import gradio as gr
+if TYPE_CHECKING:
+    import gradio as gr
 
 STYLE = Path(__file__).parent / "page.css"
 STEP = 10  # hits at first, unless the address has a number, and hits that the button adds
@@ -61,7 +62,7 @@ def build_page(
     legend: Mapping[str, str] | None = None,
     lines: int = 1,
     value: str = "",
-) -> gr.Blocks:
+) -> "gr.Blocks":
     """Return a page with a text box and the cards of what is found.
 
     Args:
@@ -71,7 +72,11 @@ def build_page(
         legend: What each color of the bars means, by the name of the part.
         lines: Lines of the text box. Enter starts the search if it is one.
         value: Text in the box at the beginning.
+
+    Raises:
+        ImportError: gradio is not installed.
     """
+    import gradio as gr  # takes seconds, which the cards alone do not need
 
     def answer(query: str, count: int) -> tuple[Any, ...]:
         cards = search(query, count) if query.strip() else []

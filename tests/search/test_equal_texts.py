@@ -1,4 +1,4 @@
-"""Equal texts have equal scores, and are ordered by their rows, although sums of floats depend on the place of a text."""
+"""Equal texts have equal scores, and are ordered by their rows, although sums of floats depend on a text's place."""
 
 from collections import defaultdict
 
