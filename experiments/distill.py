@@ -158,7 +158,8 @@ def search(source: Source, folder: str, peers: dict[str, SentenceTransformer]) -
     of_queries = table
     if side_prompt(source.model, "query") != side_prompt(source.model, "document"):
         name = f"{collection.name}-asquery"
-        as_queries, (*_, alone) = (call(name, documents, "query") for call in (source.embed, source.tokens))
+        as_queries = source.embed(name, documents, "query")
+        alone = source.tokens(name, documents, "query")[-1]
         _, of_queries = distill_vectors(x, counts, alone, "search", as_queries)
     index = Words.build(documents, "english")
     words = WORD_WEIGHT * z_scores(index.scores(queries))

@@ -32,7 +32,7 @@ def cards_of(index: Index, query: str, k: int) -> list[Card]:
     marked = matching_spans([hit.text for hit in hits], query, index.words.split)
     if index.record.second_look:
         matched = index.matched_spans(query, [hit.row for hit in hits])
-        marked = [joined([*words, *tokens]) for words, tokens in zip(marked, matched)]
+        marked = [joined(words + tokens) for words, tokens in zip(marked, matched)]
     shares = shares_of(index, query, hits)
     cards = []
     for hit, spans, share in zip(hits, marked, shares):

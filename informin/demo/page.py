@@ -185,4 +185,4 @@ def span_html(text: str, marked: Sequence[tuple[int, int]], begin: int, end: int
         if begin <= start and stop <= end:
             parts.append(f"{escape(text[last:start])}<mark>{escape(text[start:stop])}</mark>")
             last = stop
-    return "".join([*parts, escape(text[last:end])])
+    return "".join(parts) + escape(text[last:end])

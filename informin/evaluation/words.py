@@ -194,7 +194,7 @@ def _stop_words(language: str) -> frozenset[str]:
         return frozenset()
     from bm25s.tokenization import _infer_stopwords
 
-    listed = [*_infer_stopwords(language), *MORE_STOP_WORDS.get(language, ())]
+    listed = list(_infer_stopwords(language)) + list(MORE_STOP_WORDS.get(language, ()))
     return frozenset(_folded(word, language == "turkish") for word in listed) - CONSONANTS
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array
 
 from informin.evaluation.tokens import CANDIDATES, Tokens, TokenVectors
-from informin.evaluation.words import Words, spread, z_scores
+from informin.evaluation.words import Words, spread
 from informin.rows import nearly_top, top
 from informin.search.entries import Entries
 from informin.search.record import Hit, IndexRecord
@@ -62,17 +62,20 @@ class State:
         vectors = embedded.vectors
         words = self.words.scores(queries)
         mean, deviation = self.compared.moments(vectors)
-        weighted = self.record.word_weight * z_scores(words)
+        scale = self.record.word_weight / spread(words)
+        typical = words.mean(1)
+        added = deviation * scale * words
         k = min(k, len(self.entries))
         depth = min(max(k, CANDIDATES), len(self.entries)) if self.tokens else k
         hits = []
-        for query, (places, similarities) in enumerate(self.compared.candidates(vectors, deviation * weighted, depth)):
-            scores = (similarities - mean[query]) / deviation[query] + weighted[query, places]
+        for query, (places, similarities) in enumerate(self.compared.candidates(vectors, added, depth)):
+            matched = words[query, places]
+            scores = (similarities - mean[query]) / deviation[query] + scale[query] * (matched - typical[query])
             near = nearly_top(scores, depth, ROUNDING)
             same = near[self._first_of_equal_texts(places[near])]
             best = top(scores[same], depth)
             near, same = near[best], same[best]
-            found = _Found(places[near], scores[same], similarities[same], words[query, places[same]])
+            found = _Found(places[near], scores[same], similarities[same], matched[same])
             if self.tokens:
                 same = self._first_of_equal_texts(found.places)
                 found = found.reordered(self.tokens, embedded.tokens[query], same)

@@ -88,7 +88,7 @@ def _score_rows(trainer: Any) -> list[tuple[str, str]]:
     kept_step = state.best_global_step if state.best_model_checkpoint else None
     kept = next((entry for entry in scored if entry["step"] == kept_step), scored[-1])
     first = logged_scores(scored[0]) if scored[0]["step"] == 0 else {}
-    names = {key: one.name for one in [*development.sets, *development.own] for key in one.measures}
+    names = {key: one.name for one in development.sets + development.own for key in one.measures}
     rows = []
     for name, value in logged_scores(kept).items():
         measure = development.measures.get(name)

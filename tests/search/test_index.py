@@ -125,6 +125,27 @@ def test_leading_directions_choose_few_candidates(built, monkeypatch):
         np.testing.assert_allclose(similarities, built.documents[rows].astype(np.float32) @ query, atol=1e-5)
 
 
+def test_mean_and_deviation_of_similarities(built):
+    compared = vectors_module.Vectors(built.documents)
+    queries = built.embed_queries(QUERIES)
+    similarities = queries @ built.documents.astype(np.float32).T
+    mean, deviation = compared.moments(queries)
+    np.testing.assert_allclose(mean[:, 0], similarities.mean(1), atol=1e-6)
+    np.testing.assert_allclose(deviation[:, 0], similarities.std(1), rtol=1e-4)
+
+
+def test_equal_documents_have_no_deviation(built):
+    compared = vectors_module.Vectors(np.repeat(built.documents[:1], 50, axis=0))
+    _, deviation = compared.moments(built.embed_queries(QUERIES))
+    assert (deviation == 1).all()
+
+
+def test_all_finite_halves_become_float32():
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    finite = halves[np.isfinite(halves)]
+    np.testing.assert_array_equal(vectors_module.as_float32(finite), finite.astype(np.float32))
+
+
 def test_another_model(built, tmp_path):
     built.save(tmp_path / "index")
     save_bert(tmp_path / "other", initializer_range=0.1)
