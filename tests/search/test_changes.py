@@ -169,7 +169,7 @@ def test_columns_of_ids_and_fields(st_mean, tmp_path, capsys):
     capsys.readouterr()
     assert search_command.main(["the dog", "--index", folder]) == 0
     printed = {line.strip() for line in capsys.readouterr().out.splitlines()}
-    assert {"the dog  [row 0, id 7]", "title: Dogs", "url: http://dogs", "a cat  [row 2, id 9]"} < printed
+    assert {"the dog  [row 0, id 7]", "title: Dogs", "url: http://dogs", "a cat  [row 1, id 9]"} < printed
     assert len(printed) == 7, "a line with scores and one with the text for each hit, and the three fields"
     assert search_command.main(["the dog", "--index", folder, "--format", "json"]) == 0
     found = {hit["id"]: hit["fields"] for hit in json.loads(capsys.readouterr().out)}
