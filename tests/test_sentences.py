@@ -23,7 +23,10 @@ def test_sentences_are_split_and_headings_left_out():
     assert split(text) == ["One sentence is here.", "Another one follows it:", "a longer point of a list"]
 
 
-@pytest.mark.parametrize("text", ["A copy is no negative.", "other embeddings than these", "a function of your own"])
+@pytest.mark.parametrize(
+    "text",
+    ["A copy is no negative.", "other embeddings than these", "another label than this one", "a function of your own"],
+)
 def test_awkward_sentences_are_found(text):
     assert AWKWARD.search(text)
 

@@ -33,7 +33,7 @@ NO_PROSE = re.compile(r"^(```.*?^```|---\n.*?^---$|\|.*?$|#.*?$|<.*?$|!\[.*?$|\s
 # The table "Kinds of sentences that stop a reader" in docs/style.md has each of them.
 AWKWARD = re.compile(
     r"(?<![Tt]here )\b(is|are|was|were) no (?!longer|more|need|such)\w+"
-    r"|\bother \w+ than\b"
+    r"|\b(?:an)?other \w+ than\b"
     r"|\bof your own\b"
     r"|\bhas another\b"
     r"|\b[Tt]ext before (each|every|the)\b"

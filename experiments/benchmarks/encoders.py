@@ -1,4 +1,4 @@
-"""CPU time of training steps and of `encode`, here and with sentence-transformers, for several kinds of encoders.
+"""Time of training steps and of `encode`, here and with sentence-transformers, for several kinds of encoders.
 
     python -m experiments.benchmarks.encoders --train_file FILE --tokenizer FOLDER [--kinds modernbert distilbert]
 
@@ -6,8 +6,9 @@ The encoders have the sizes of ModernBERT-base, DistilBERT-base and XLM-R-base a
 folder; all have the tokenizer of a folder, so that lengths are equal. Both sides train SimCSE with mean pooling, in
 fp32, without a projection head, with learning rate 3e-5 and gradient clipping at norm 1, and embed the same sentences.
 Training cuts them at 32 tokens, embedding at 256.
-Seconds are those of the processor (`time.process_time`), so that other jobs on the machine have little effect. Both
-sides take turns, and the result has the median of the ratios over rounds.
+Ratios are those of the time on the clock, which only a quiet machine shows, and those of the processor's time
+(`..._cpu`), which other jobs change little, but which counts waiting threads. Both sides take turns, and the result has
+the median of the ratios over rounds.
 """
 
 import argparse
@@ -15,9 +16,11 @@ import json
 import statistics
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from informin.texts import read_texts
@@ -102,11 +105,11 @@ def trainer_there(name: str, lines: list[str], folder: str, args: argparse.Names
     )
 
 
-def cpu_seconds(work: Any) -> float:
-    """Return the processor time of a call."""
-    start = time.process_time()
+def seconds(work: Any) -> np.ndarray:
+    """Return the time on the clock and the processor time of a call."""
+    start = np.array([time.perf_counter(), time.process_time()])
     work()
-    return time.process_time() - start
+    return np.array([time.perf_counter(), time.process_time()]) - start
 
 
 def ratios(name: str, args: argparse.Namespace) -> dict[str, float]:
@@ -115,19 +118,25 @@ def ratios(name: str, args: argparse.Namespace) -> dict[str, float]:
 
     lines = list(read_texts(args.train_file))
     training, embedding = lines[: args.batch_size * args.steps], lines[: args.texts]
-    found: dict[str, list[float]] = {"train": [], "encode": [], "train_here": [], "encode_here": []}
+    found: dict[str, list[float]] = defaultdict(list)
     plain, fast = model_of(name, 256), speed_up(model_of(name, 256))
     fast.encode(embedding[:8])
     for _ in range(args.rounds):
         with tempfile.TemporaryDirectory() as folder:
-            there = cpu_seconds(trainer_there(name, training, folder, args).train)
-            here = cpu_seconds(trainer_here(name, training, folder, args).train)
-        found["train"].append(there / here)
-        found["train_here"].append(here)
-        here = cpu_seconds(lambda: fast.encode(embedding))
-        found["encode"].append(cpu_seconds(lambda: plain.encode(embedding)) / here)
-        found["encode_here"].append(here)
+            there = seconds(trainer_there(name, training, folder, args).train)
+            here = seconds(trainer_here(name, training, folder, args).train)
+        add(found, "train", here, there)
+        here = seconds(lambda: fast.encode(embedding))
+        add(found, "encode", here, seconds(lambda: plain.encode(embedding)))
     return {key: round(statistics.median(values), 2) for key, values in found.items()}
+
+
+def add(found: dict[str, list[float]], work: str, here: np.ndarray, there: np.ndarray) -> None:
+    """Add the ratios of one round to those of the others."""
+    ratio, cpu_ratio = there / here
+    found[work].append(ratio)
+    found[f"{work}_cpu"].append(cpu_ratio)
+    found[f"{work}_seconds_here"].append(here[0])
 
 
 def main() -> None:

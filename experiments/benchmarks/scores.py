@@ -1,7 +1,8 @@
 r"""Expected against actual false hits: is the cosine of `threshold` the one that unrelated texts reach?
 
-For each encoder, data set and map: the threshold from the unlabeled documents, and how many documents with another
-label than the query are above it, per query. In search collections, those that are not judged relevant.
+For each encoder, data set and map: the threshold from the unlabeled documents, and for each query, how many
+documents above it have a label that differs from the query's. In search collections, those that are not judged
+relevant.
 
     python -m experiments.benchmarks.scores --models minilm=MINILM e5=E5 static=STATIC --cache VECTORS
 """

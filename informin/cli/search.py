@@ -17,7 +17,7 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     add("query", nargs="?", help="What to search for. Default: open the search page.")
     add("--index", required=True, metavar="FOLDER", help="Folder of the index.")
-    add("--model_name", metavar="MODEL", help="New place of the index's model, if it was moved.")
+    add("--model_name", metavar="MODEL", help="Path of the index's model, if it was moved.")
     add("--trust_remote_code", action="store_true", help="Run code from the model's repository, if it needs any.")
     add("--k", type=int, default=10, metavar="N", help="Number of hits. Default: %(default)s.")
     add("--format", choices=["text", "json"], default="text", help="Format of the hits. Default: %(default)s.")

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
+from informin.masks import OwnDropout
 from informin.models.graphs import TOKENS, GraphedEncoder
 from informin.models.packable import can_pack
 from informin.models.packing import BF16_ROWS, Packed, pack, packed_attention_of
@@ -278,8 +279,11 @@ class Forward:
         transformer: Any = modules[0]
         if part.fixed is not None:
             return self._through(self._graphed(part, part.fixed, transformer.auto_model), part, modules[1:])
-        is_packed = "packed" in part.features
-        with packed_attention_of(transformer.auto_model) if is_packed else nullcontext():
+        if "packed" not in part.features:
+            return self._through(dict(part.features), part, modules)
+        # Not for padded rows, whose layers gradient checkpointing computes again outside of this context.
+        drops = self.how.device.type == "cpu" and transformer.training
+        with packed_attention_of(transformer.auto_model), OwnDropout() if drops else nullcontext():
             return self._through(dict(part.features), part, modules)
 
     def _graphed(self, part: Part, fixed: dict[str, Tensor], encoder: nn.Module) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def new_entries(
     fields: Sequence[Mapping[str, Any]] | None = None,
     first_row: int = 0,
 ) -> Entries:
-    """Return the texts that are not blank, numbered by their places among all of them.
+    """Return the texts that are not blank, numbered by their places in the list.
 
     Args:
         texts: N texts.

@@ -137,7 +137,7 @@ def _read_data(record: IndexRecord, data: Path) -> State:
 
 
 def check_sizes(record: IndexRecord, data: Path) -> None:
-    """Raise OSError if a file of the data is missing, or ValueError if it has another size."""
+    """Raise OSError if a file of the data is missing, or ValueError if its size is wrong."""
     for name, size in record.sizes.items():
         found = (data / name).stat().st_size
         if found != size:

@@ -12,7 +12,7 @@ def matched_spans(stored: TokenVectors, query: Tokens, place: int, text: str, to
     """Return the spans (start, end) of tokens of a text that make up most of its token score.
 
     They are the nearest tokens of those of the query that add at least their average to the score, without punctuation.
-    Empty if the text alone has other tokens than it had behind the prompt of documents.
+    Empty if the tokens of the text alone differ from those behind the prompt for documents.
 
     Args:
         stored: Token vectors of the index.

@@ -74,7 +74,7 @@ def check_embeddings(model: "TrainedModel") -> None:
     difference = float((ours - theirs).abs().max() / theirs.norm(dim=1).max())
     if not difference < (HALF_TOLERANCE if half else TOLERANCE):
         raise UsageError(
-            f"{model.name} cannot be trained: its tokens give other embeddings than its `encode` ({difference:.2g})",
+            f"{model.name} cannot be trained: embeddings of tokens differ from those of `encode` by {difference:.2g}",
             option="model_name",
             needed="a model whose modules read input_ids and attention_mask",
         )

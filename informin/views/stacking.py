@@ -20,7 +20,7 @@ from informin.views.view import SentenceTokens, View, join_rows, pad_rows
 from modeling_informin import InforMinOutput
 
 IGNORED = -100  # transformers' label for positions that are not predicted
-VIEW = 1  # gives views other random numbers than masks, which are seeded with the same step
+VIEW = 1  # the random numbers of views differ from those of masks, which are seeded with the same step
 
 
 class PadRows:

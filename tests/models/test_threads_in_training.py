@@ -3,14 +3,16 @@
 import shutil
 import threading
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModel
 
+from informin.masks import OwnDropout, keep_mask
 from informin.models.forward import Forward, How
 from informin.models.opening import load_model
 from informin.models.packing import pack, packed_attention_of
-from informin.threads import OwnDropout, keep_mask, number_of_parts
+from informin.threads import number_of_parts
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from tests.models.test_cpu_threads import cores
 from trainer_informin import InforMinTrainer
@@ -156,7 +158,7 @@ def test_same_seed_gives_the_same_masks_and_parts_have_different_ones(bert):
 
 
 def test_mask_has_the_rate_and_keeps_the_mean():
-    generator = torch.Generator().manual_seed(0)
+    generator = np.random.default_rng(0)
     for rate in (0.1, 0.5):
         mask = keep_mask(torch.empty(1001, 999), rate, generator)
         assert (mask == 0).double().mean().item() == pytest.approx(rate, abs=2e-3)
@@ -176,19 +178,23 @@ def test_all_dropout_of_an_encoder_uses_the_generator(bert):
             other.p = 0.5 if other is module else 0.0
         found = []
         for seed in (1, 1, 2):
-            with OwnDropout(torch.Generator().manual_seed(seed)), packed_attention_of(encoder):
+            with OwnDropout(seed), packed_attention_of(encoder):
                 found.append(encoder(**row).last_hidden_state)
         assert found[0].equal(found[1]) and not found[0].equal(found[2])
     assert torch.get_rng_state().equal(before)
 
 
-@pytest.mark.parametrize("causal, masked", [(False, False), (True, False), (False, True)])
-def test_attention_of_a_thread_equals_that_of_pytorch(causal, masked):
-    query, key, value = torch.randn(3, 2, 4, 5, 8)
-    mask = torch.ones(5, 5, dtype=torch.bool).tril(1) if masked else None
-    how = {"attn_mask": mask, "is_causal": causal, "scale": None if causal else 0.3}
+@pytest.mark.parametrize(
+    "causal, masked, heads", [(False, None, 4), (True, None, 4), (False, bool, 2), (False, float, 4)]
+)
+def test_attention_with_own_dropout_equals_that_of_pytorch(causal, masked, heads):
+    query = torch.randn(2, 4, 5, 8)
+    key, value = torch.randn(2, 2, heads, 5, 8)
+    seen = torch.ones(5, 5, dtype=torch.bool).tril(1)
+    mask = {None: None, bool: seen, float: torch.where(seen, 0.0, -9.0)}[masked]
+    how = {"attn_mask": mask, "is_causal": causal, "scale": None if causal else 0.3, "enable_gqa": heads < 4}
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, **how)
-    found = OwnDropout(torch.Generator())._attention(query, key, value, dropout_p=0.0, **how)
+    found = OwnDropout()._attention(query, key, value, dropout_p=0.0, **how)
     torch.testing.assert_close(found, expected)
 
 
