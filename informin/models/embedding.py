@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 TEXTS_PER_CALL = 8_192  # texts in one call of the model's `encode`, which sorts them by length
 
 
-def embed(
+def encode_in_shares(
     model: SentenceTransformer,
     texts: Sequence[str],
     *,
@@ -89,7 +89,7 @@ def encode(
     prompt: str | None = None,
     batch_size: int = 64,
 ) -> np.ndarray:
-    """Return the embeddings (N, d) float32 of N texts in this process; see `embed`."""
+    """Return the embeddings (N, d) float32 of N texts in this process; see `encode_in_shares`."""
     prompt = side_prompt(model, side) if prompt is None else prompt
     vectors = call_encode(model, texts, side, prompt=prompt, batch_size=batch_size)
     vectors = np.asarray(vectors, np.float32).reshape(len(texts), -1 if texts else width_of(model))

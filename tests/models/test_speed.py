@@ -15,7 +15,7 @@ import informin
 import informin.models.speed as speed
 from informin.errors import UsageError
 from informin.models import embedding
-from informin.models.embedding import count_truncated, embed
+from informin.models.embedding import count_truncated, encode_in_shares
 from informin.models.opening import load_model
 from informin.models.speed import batches, speed_up
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, save_sentence_transformer
@@ -78,7 +78,7 @@ def test_bf16_follows_the_caller(st_mean):
     with torch.autocast("cpu", torch.bfloat16):
         rounded = fast.encode(TEXTS, batch_size=64)
     assert rounded.dtype == np.float32 and 1e-5 < np.abs(rounded - exact).max() < 0.05
-    np.testing.assert_array_equal(embed(load_model(st_mean, bf16=True), TEXTS), rounded)
+    np.testing.assert_array_equal(encode_in_shares(load_model(st_mean, bf16=True), TEXTS), rounded)
 
 
 @pytest.mark.parametrize("pooling", ["max", "weightedmean", "mean_sqrt_len_tokens"])
@@ -206,16 +206,16 @@ def test_sides_have_their_prompts(tmp_path, bert):
     model = load_model(save_sentence_transformer(tmp_path / "model", bert, prompts=prompts))
     for side, prompt in (("query", "the "), ("document", "red "), (None, "")):
         expected = model.encode([prompt + text for text in TEXTS])
-        np.testing.assert_allclose(embed(model, TEXTS, side=side), expected, atol=1e-6)
-        np.testing.assert_allclose(embed(model, TEXTS, side=side, prompt=""), model.encode(TEXTS), atol=1e-6)
+        np.testing.assert_allclose(encode_in_shares(model, TEXTS, side=side), expected, atol=1e-6)
+        np.testing.assert_allclose(encode_in_shares(model, TEXTS, side=side, prompt=""), model.encode(TEXTS), atol=1e-6)
 
 
 def test_progress_counts_texts_and_chunks_keep_the_order(st_mean, monkeypatch):
     monkeypatch.setattr(embedding, "TEXTS_PER_CALL", 7)
     model, counts = load_model(st_mean), []
-    np.testing.assert_allclose(embed(model, TEXTS, progress=counts.append), model.encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(encode_in_shares(model, TEXTS, progress=counts.append), model.encode(TEXTS), atol=1e-6)
     assert sum(counts) == len(TEXTS) and max(counts) == 7
-    assert embed(model, []).shape == (0, 32)
+    assert encode_in_shares(model, []).shape == (0, 32)
 
 
 @pytest.mark.parametrize("kind", ["st_mean", "static"])
@@ -232,7 +232,7 @@ def test_the_bar_moves_with_each_batch_and_the_model_stays_as_it_was(st_mean, ki
             moves.append(rows)
 
     monkeypatch.setattr("informin.models.embedding.tqdm.update", update)
-    embed(model, [f"the dog {number}" for number in range(64)], batch_size=4)
+    encode_in_shares(model, [f"the dog {number}" for number in range(64)], batch_size=4)
     assert len(moves) == 16 and sum(moves) == 64
     assert not model[-1]._forward_hooks
 
@@ -247,4 +247,4 @@ def test_an_embedding_that_is_not_finite_is_an_error(st_mean):
     model = load_model(st_mean)
     model[0].auto_model.encoder.layer[0].output.dense.weight.data[0, 0] = float("nan")
     with pytest.raises(UsageError):
-        embed(model, TEXTS)
+        encode_in_shares(model, TEXTS)
