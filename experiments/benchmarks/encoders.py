@@ -26,7 +26,7 @@ import torch
 from informin.texts import read_texts
 
 KINDS: dict[str, dict[str, Any]] = {
-    "modernbert": {},
+    "modernbert": {"attention_dropout": 0.1, "mlp_dropout": 0.1, "embedding_dropout": 0.1},  # 0 by default
     "distilbert": {},
     "xlm-roberta": {"vocab_size": 250_002, "max_position_embeddings": 514, "pad_token_id": 0},
 }
