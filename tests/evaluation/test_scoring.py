@@ -61,7 +61,7 @@ def embedded(monkeypatch) -> list[tuple]:
         calls.append((side, prompt, list(texts)))
         return embed(model, texts, side=side, prompt=prompt, **how)
 
-    monkeypatch.setattr(scoring, "embed", spied)
+    monkeypatch.setattr(scoring, "encode_in_shares", spied)
     monkeypatch.setattr(scoring, "embed_documents", spied_documents)
     monkeypatch.setattr(scoring, "embed_queries", spied_queries)
     return calls
