@@ -1,4 +1,4 @@
-"""No file of an output names a folder of this machine, whether it is published or shown to somebody. Nor does a page."""
+"""No file of an output names a folder of this machine: records, cards, reports and settings. Nor does a page."""
 
 from pathlib import Path
 
