@@ -71,14 +71,12 @@ class State:
         for query, (places, similarities) in enumerate(self.compared.candidates(vectors, added, depth)):
             matched = words[query, places]
             scores = (similarities - mean[query]) / deviation[query] + scale[query] * (matched - typical[query])
-            near = nearly_top(scores, depth, ROUNDING)
-            same = near[self._first_of_equal_texts(places[near])]
-            best = top(scores[same], depth)
-            near, same = near[best], same[best]
-            found = _Found(places[near], scores[same], similarities[same], matched[same])
+            found = _Found(places, scores, similarities, matched).selected(nearly_top(scores, depth, ROUNDING))
+            found = self._with_equal_copies(found)
+            found = found.selected(top(found.scores, depth))
             if self.tokens:
-                same = self._first_of_equal_texts(found.places)
-                found = found.reordered(self.tokens, embedded.tokens[query], same)
+                found = self._with_equal_copies(found.after_second_look(self.tokens, embedded.tokens[query]))
+                found = found.selected(np.argsort(-found.scores, kind="stable"))
             hits.append([self._hit(found, rank) for rank in range(k)])
         return hits
 
@@ -89,13 +87,15 @@ class State:
         _, deviation = self.compared.moments(vectors)
         return diags_array((self.record.word_weight * deviation / spread(words))[:, 0]) @ counts
 
-    def _first_of_equal_texts(self, places: np.ndarray) -> np.ndarray:
-        """Return for each of P places the index (P,) of the first one with the same text.
+    def _with_equal_copies(self, found: "_Found") -> "_Found":
+        """Return texts with the scores of the first one with the same text.
 
-        Equal texts get the scores of the first one: computed scores differ by rounding, which would order the texts.
+        The scores of copies differ by rounding, which would order them.
         """
         first: dict[str, int] = {}
-        return np.array([first.setdefault(self.entries.texts[place], index) for index, place in enumerate(places)], int)
+        texts = [self.entries.texts[place] for place in found.places]
+        same = np.array([first.setdefault(text, index) for index, text in enumerate(texts)], int)
+        return replace(found.selected(same), places=found.places)
 
     def _hit(self, found: "_Found", rank: int) -> Hit:
         place = found.places[rank]
@@ -132,7 +132,7 @@ class Queries:
 
 @dataclass(frozen=True)
 class _Found:
-    """The places of P texts that were found for a query, and their scores (P,), best first."""
+    """The places of P texts that were found for a query, and their scores (P,)."""
 
     places: np.ndarray
     scores: np.ndarray
@@ -140,10 +140,12 @@ class _Found:
     words: np.ndarray
     tokens: np.ndarray | None = None
 
-    def reordered(self, stored: TokenVectors, query: Tokens, same: np.ndarray) -> "_Found":
-        """Return the texts in the order after a second look; `same` has for each the first one with the same text."""
-        tokens, added = (values[same] for values in stored.second_look(query, self.places))
-        scores = self.scores + added
-        order = np.argsort(-scores, kind="stable")
-        parts = (self.places, scores, self.similarities, self.words, tokens)
-        return _Found(*(part[order] for part in parts))
+    def selected(self, order: np.ndarray) -> "_Found":
+        """Return some of the texts, in the order of their indices."""
+        tokens = None if self.tokens is None else self.tokens[order]
+        return _Found(self.places[order], self.scores[order], self.similarities[order], self.words[order], tokens)
+
+    def after_second_look(self, stored: TokenVectors, query: Tokens) -> "_Found":
+        """Return the texts with their token scores, and with the scores after a second look."""
+        tokens, added = stored.second_look(query, self.places)
+        return replace(self, scores=self.scores + added, tokens=tokens)
