@@ -12,7 +12,6 @@ This file is copied into every saved checkpoint and imported from there. It may 
 and transformers.
 """
 
-import copy
 import inspect
 import itertools
 import json
@@ -243,12 +242,8 @@ class TrainingMixin:
         inputs = {"input_ids": input_ids[rows], "attention_mask": attention_mask[rows], **views}
         return {name: head(self, projection[rows], **inputs) for name, head in self.heads.items()}
 
-    def momentum_encoder(self, dropout: float) -> nn.Module:
-        """Return a copy of the encoder with another dropout rate. The modules after the encoder are shared."""
-        return self.forward_pass.copy_encoder(dropout)
-
     def embed_with(self, encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return embeddings (B, d) of the first view (B, L) by such a copy, not normalized."""
+        """Return embeddings (B, d) of the first view (B, L) by a copy of the encoder, not normalized."""
         return self.forward_pass.embed_with(encoder, input_ids, attention_mask)
 
     def project(self, pooled: Tensor) -> Tensor:
@@ -433,18 +428,8 @@ class InforMinMixin(TrainingMixin):
         """Return embeddings (N, d) with the model's own pooling, not normalized; see the function `pool`."""
         return pool(self._pooling, hidden, mask)
 
-    def momentum_encoder(self, dropout: float) -> nn.Module:
-        """Return a copy of the encoder with another dropout rate. It has the attention of a newly loaded model."""
-        config = copy.deepcopy(self.config)
-        config._attn_implementation = None
-        config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
-        with torch.random.fork_rng(devices=[]):  # these random weights are replaced below
-            encoder = type(self)(config).base_model
-        encoder.load_state_dict(self.base_model.state_dict())
-        return encoder
-
     def embed_with(self, encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return embeddings (B, d) of the first view (B, L) by such a copy, not normalized."""
+        """Return embeddings (B, d) of the first view (B, L) by a copy of the encoder, not normalized."""
         if self.forward_pass is not None:
             return super().embed_with(encoder, input_ids, attention_mask)
         hidden = encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state

@@ -18,7 +18,7 @@ from informin.adapters.linear import TASKS, LinearAdapter
 from informin.evaluation.collections import load_collection
 from informin.evaluation.geometry import unit
 from informin.evaluation.labels import load_labels
-from informin.models.embedding import embed
+from informin.models.embedding import encode_in_shares
 from informin.models.opening import load_model
 from informin.neighbors import nearest
 
@@ -31,8 +31,8 @@ Score = Callable[[LinearAdapter | None], float]
 def score_of_collection(folder: str, model) -> tuple[np.ndarray, Score]:
     """Return the embeddings of the documents, and the function from an adapter to nDCG@10."""
     collection = load_collection(folder)
-    documents = embed(model, collection.documents)
-    queries = embed(model, collection.queries)
+    documents = encode_in_shares(model, collection.documents)
+    queries = encode_in_shares(model, collection.queries)
 
     def score(adapter: LinearAdapter | None) -> float:
         both = [unit(x) if adapter is None else adapter.transform(x) for x in (queries, documents)]
@@ -45,7 +45,7 @@ def score_of_labels(file: str, model) -> tuple[np.ndarray, Score]:
     """Return the embeddings of labeled texts to fit on, and the function from an adapter to the 1-NN accuracy."""
     labeled = load_labels(file).distinct()
     order = np.random.default_rng(0).permutation(len(labeled.sentences))[: 3 * SCORED]
-    vectors = embed(model, [labeled.sentences[row] for row in order])
+    vectors = encode_in_shares(model, [labeled.sentences[row] for row in order])
     classes = np.array(labeled.labels)[order]
 
     def score(adapter: LinearAdapter | None) -> float:

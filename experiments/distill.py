@@ -34,7 +34,7 @@ from informin.evaluation.geometry import unit
 from informin.evaluation.labels import load_labels, neighbor_accuracy
 from informin.evaluation.words import Words
 from informin.files import last_name
-from informin.models.embedding import embed, side_prompt
+from informin.models.embedding import encode_in_shares, side_prompt
 from informin.models.opening import load_model
 from informin.neighbors import smooth_rows
 from informin.search.index import WORD_WEIGHT
@@ -61,12 +61,12 @@ class Source:
         return values
 
     def embed(self, name: str, texts: list[str], side: str | None = None) -> np.ndarray:
-        return self.cached(f"{name}-{side}", lambda: embed(self.model, texts, side=side))
+        return self.cached(f"{name}-{side}", lambda: encode_in_shares(self.model, texts, side=side))
 
     def tokens(self, name: str, texts: list[str], side: str | None = None) -> tuple:
         """Return the counts of the texts and the embeddings of single tokens, for search with words as tokens."""
         tokenizer = add_words(self.tokenizer, texts) if side else self.tokenizer
-        counts, encode = count_tokens(tokenizer, texts), partial(embed, self.model, side=side)
+        counts, encode = count_tokens(tokenizer, texts), partial(encode_in_shares, self.model, side=side)
         alone = self.cached(f"{name}-tokens-{side}", lambda: embed_tokens(encode, tokenizer, counts))
         return tokenizer, counts, alone
 
@@ -85,7 +85,7 @@ def adapted(model: str, fitted: list[str], scored: list[str]) -> np.ndarray:
         options = ["--recipe", "adapt", "--model_name", model, "--train_file", f"{folder}/texts.txt"]
         if train([*options, "--output_dir", f"{folder}/adapted"]):
             raise RuntimeError("The training failed")
-        return embed(load_model(f"{folder}/adapted"), scored)
+        return encode_in_shares(load_model(f"{folder}/adapted"), scored)
 
 
 def titles(
@@ -158,7 +158,8 @@ def search(source: Source, folder: str, peers: dict[str, SentenceTransformer]) -
     of_queries = table
     if side_prompt(source.model, "query") != side_prompt(source.model, "document"):
         name = f"{collection.name}-asquery"
-        as_queries, (*_, alone) = (call(name, documents, "query") for call in (source.embed, source.tokens))
+        as_queries = source.embed(name, documents, "query")
+        alone = source.tokens(name, documents, "query")[-1]
         _, of_queries = distill_vectors(x, counts, alone, "search", as_queries)
     index = Words.build(documents, "english")
     words = WORD_WEIGHT * z_scores(index.scores(queries))

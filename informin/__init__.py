@@ -68,4 +68,5 @@ def __getattr__(name: str):
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    special = {name for name in globals() if name.startswith("__")}
+    return sorted(special | set(__all__))

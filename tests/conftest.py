@@ -1,6 +1,9 @@
 """Fixtures for all tests, without network or downloads.
 
 Tokenizers of a few words, encoders of 2 layers and width 32, and sentences made of those words.
+
+Functions import torch and transformers when they need them: the process of pytest-xdist that only distributes the tests
+loads this file, too, and the imports take seconds of its time before the first worker starts.
 """
 
 import os
@@ -22,22 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
-import huggingface_hub
-import numpy as np
 import pytest
-import torch
-import transformers
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertTokenizerFast,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaForMaskedLM,
-)
 
 importlib.metadata.version = functools.cache(importlib.metadata.version)  # records read six versions again and again
 
@@ -81,8 +69,19 @@ if "TMPDIR" not in os.environ and MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
 # A test suite in the background or under nohup ignores signals that its programs must handle.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-torch.set_num_threads(1)
-torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2  # seconds, instead of 5, before idle workers are terminated
+
+
+def set_up_torch():
+    """Make torch use one thread, and wait 0.2 seconds instead of 5 before it terminates idle workers.
+
+    At the end of a training, Trainer does not look for garbage in all objects of all tests.
+    """
+    import accelerate.utils.memory
+    import torch
+
+    torch.set_num_threads(1)
+    torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2
+    accelerate.utils.memory.gc = SimpleNamespace(collect=lambda: 0)
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
@@ -93,13 +92,18 @@ def pytest_xdist_make_scheduler(config, log):
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
+def pytest_collectstart():
+    """Set up torch in each process that collects tests, before the first test module is imported."""
+    set_up_torch()
+
+
 def pytest_collection_modifyitems(items):
     """Run tests that fork first, one after the other: their server imports everything once for each worker of xdist."""
     items.sort(key=lambda item: not hasattr(getattr(item, "module", None), "forked"))
 
 
 def pytest_collection_finish():
-    """Exclude all imported modules from garbage collection, which Trainer runs several times per training."""
+    """Exclude all imported modules from garbage collection."""
     gc.collect()
     gc.freeze()
 
@@ -149,6 +153,9 @@ def save_pairs(path: Path, seed: int = 1) -> Path:
 
 def save_bert(folder: Path, **changes) -> Path:
     """Save a BERT with its language-model head and tokenizer."""
+    import torch
+    from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
+
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     tokenizer = BertTokenizerFast(vocab={word: i for i, word in enumerate(vocabulary)}, model_max_length=66)
@@ -160,6 +167,11 @@ def save_bert(folder: Path, **changes) -> Path:
 
 def save_letters(folder: Path) -> Path:
     """Save a static model with a vector for each letter, so that every word has several tokens."""
+    import numpy as np
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
     letters = "abcdefghijklmnopqrstuvwxyz"
     pieces = ["[UNK]", *letters, *("##" + letter for letter in letters)]
     backend = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
@@ -172,6 +184,10 @@ def save_letters(folder: Path) -> Path:
 
 def save_roberta(folder: Path, **changes) -> Path:
     """Save a RoBERTa with its language-model head and a tokenizer of words instead of bytes."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaForMaskedLM
+
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *WORDS]
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
@@ -217,7 +233,9 @@ def save_sentence_transformer(folder: Path, bert: Path, *modules, pooling: str =
 
 def tokenizer_of(folder: Path):
     """Load the tokenizer of a model folder."""
-    return transformers.AutoTokenizer.from_pretrained(folder)
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
 
 
 @pytest.fixture(scope="session")
@@ -267,6 +285,8 @@ def logged_in(hub, monkeypatch, tmp_path) -> HubServer:
 
     It does not wait before it tries again.
     """
+    import huggingface_hub
+
     constants = {
         "ENDPOINT": hub.url,
         "HUGGINGFACE_CO_URL_TEMPLATE": hub.url + "/{repo_id}/resolve/{revision}/{filename}",
@@ -298,7 +318,9 @@ def private_cache(tmp_path, monkeypatch):
 @pytest.fixture
 def logging_as_before():
     """Restore the logging settings that commands change for the whole process."""
-    log, own = transformers.utils.logging, logging.getLogger("informin")
+    from transformers.utils import logging as log
+
+    own = logging.getLogger("informin")
     verbosity, level = log.get_verbosity(), own.level
     yield
     log.set_verbosity(verbosity)

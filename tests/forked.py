@@ -22,8 +22,10 @@ from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 
 import torch
+from transformers import AttentionInterface
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = ("informin", "modeling_informin", "trainer_informin")
 _execute = subprocess.Popen._execute_child
 FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(["tests.preloaded"])
@@ -213,6 +215,15 @@ def _exit_code(words: list[str], cwd: Path | None, env: Mapping[str, str] | None
 
 # Code to execute first in a program whose own Python processes are to be forked from it.
 CHILDREN_ARE_FORKS = "from tests import forked; forked.fork_children()"
+
+
+def forget_this_package() -> None:
+    """Forget what the server imported of this package, as if the process had not imported it yet."""
+    functions = AttentionInterface._global_mapping
+    for name in [name for name in functions if name.startswith("informin")]:
+        del functions[name]
+    for name in [name for name in sys.modules if name.partition(".")[0] in PACKAGE]:
+        del sys.modules[name]
 
 
 def group(code: str, arguments_of: Sequence[list[str]], env: Mapping[str, str] = os.environ) -> list[Forked]:

@@ -3,14 +3,14 @@
 import gc
 from importlib import import_module
 
-import torch
+from tests.conftest import set_up_torch
 
 for name in (
-    *("informin.cli.train", "informin.cli.eval", "trainer_informin", "tests.conftest"),
+    *("informin.cli.train", "informin.cli.eval", "trainer_informin"),
     *("transformers.models.bert.modeling_bert", "transformers.models.bert.tokenization_bert"),
-    *("sklearn.cluster", "sklearn.linear_model"),
+    *("sklearn.cluster", "sklearn.linear_model", "scipy.io", "datasets.io.generator", "informin.training.missing"),
 ):
     import_module(name)
-torch.set_num_threads(1)
+set_up_torch()
 gc.collect()
-gc.freeze()  # Trainer collects garbage several times per training
+gc.freeze()

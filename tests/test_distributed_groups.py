@@ -1,13 +1,9 @@
 """Collectives between processes: which group they use, how long they wait, and errors of one process."""
 
-import os
-import subprocess
-import sys
-
 import torch
 
 from informin import distributed
-from tests.conftest import ROOT
+from tests import forked
 
 
 def test_tensors_on_a_cpu_do_not_use_the_group_of_the_gpus(monkeypatch):
@@ -31,11 +27,11 @@ from informin.distributed import first_of_machine_first
 
 rank, order = int(sys.argv[1]), sys.argv[3]
 Path(f"{order}.{rank}").touch()
-while not Path(f"{order}.{1 - rank}").exists():  # imports can take longer than the timeout on a busy machine
+while not Path(f"{order}.{1 - rank}").exists():  # a start can take longer than the timeout on a busy machine
     time.sleep(0.01)
-dist.init_process_group("gloo", f"file://{sys.argv[2]}", timedelta(seconds=5), 2, rank)
+dist.init_process_group("gloo", f"file://{sys.argv[2]}", timedelta(seconds=3), 2, rank)
 with first_of_machine_first(SimpleNamespace(local_process_index=rank)):
-    time.sleep(0 if rank else 7)
+    time.sleep(0 if rank else 4)
     with open(order, "a") as file:
         file.write(str(rank))
 """
@@ -44,8 +40,9 @@ with first_of_machine_first(SimpleNamespace(local_process_index=rank)):
 def test_the_first_process_may_take_longer_than_the_timeout_of_the_run(tmp_path):
     """The timeout is half an hour by default, and a guide can need longer."""
     arguments = [str(tmp_path / "store"), str(tmp_path / "order")]
-    started = [subprocess.Popen([sys.executable, "-c", WAITING, str(rank), *arguments]) for rank in (0, 1)]
-    assert [process.wait(60) for process in started] == [0, 0]
+    started = [forked.python(WAITING, [rank, *arguments]) for rank in (0, 1)]
+    done = [forked.run(process) for process in started]
+    assert [one.returncode for one in done] == [0, 0], done[0].stderr + done[1].stderr
     assert (tmp_path / "order").read_text() == "01"
 
 
@@ -70,15 +67,6 @@ except Exception as error:
 
 def test_an_error_in_the_first_process_is_raised_in_all(tmp_path):
     """Otherwise the others would wait for it. Only the first process works and locks."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", FAILING, str(rank), str(tmp_path / "store")],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    printed = [process.communicate(timeout=120)[0] for process in started]
+    started = [forked.python(FAILING, [rank, tmp_path / "store"], cwd=tmp_path) for rank in (0, 1)]
+    printed = [forked.run(process).stdout for process in started]
     assert printed == ["5\nlocked\nFileNotFoundError True\n", "5\nlocked\nUsageError True\n"]

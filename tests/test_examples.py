@@ -7,13 +7,21 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from tests.conftest import ROOT, make_sentences
+from trainer_informin import InforMinTrainer
 
 SCRIPTS = ("train_preset", "train_custom_loss", "adapt", "distill")
 
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    """Return a function that runs a script on a model and 160 sentences."""
+    """Return a function that runs a script on a model and 160 sentences. A training has two steps."""
+    train = InforMinTrainer.train
+
+    def train_shortly(trainer):
+        trainer.args.max_steps = 2
+        return train(trainer)
+
+    monkeypatch.setattr(InforMinTrainer, "train", train_shortly)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     (tmp_path / "sentences.txt").write_text("\n".join(make_sentences(160)) + "\n")

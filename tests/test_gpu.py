@@ -5,7 +5,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from informin.models.embedding import embed
+from informin.models.embedding import encode_in_shares
 from informin.models.opening import load_model
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, save_bert
 from trainer_informin import InforMinTrainer
@@ -38,14 +38,16 @@ def gradients(run, batch) -> dict[str, torch.Tensor]:
 
 def test_embeddings_equal_those_of_a_cpu(st_mean):
     texts = make_sentences(200)
-    cpu, gpu = (embed(load_model(st_mean, device=device), texts, title=None) for device in ("cpu", DEVICE))
+    cpu, gpu = (encode_in_shares(load_model(st_mean, device=device), texts, title=None) for device in ("cpu", DEVICE))
     np.testing.assert_allclose(gpu, cpu, atol=1e-5)
 
 
 def test_embeddings_in_bf16_are_close(st_mean):
     """On a GPU they are packed."""
     texts = make_sentences(200)
-    exact, half = (embed(load_model(st_mean, device=DEVICE, bf16=bf16), texts, title=None) for bf16 in (False, True))
+    exact, half = (
+        encode_in_shares(load_model(st_mean, device=DEVICE, bf16=bf16), texts, title=None) for bf16 in (False, True)
+    )
     assert 0 < np.abs(exact - half).max() < 0.05
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.conftest import ROOT
 
 LAYERS = [  # a layer may import itself and those above it
@@ -102,13 +103,16 @@ def test_bm25s_is_imported_by_functions_only():
 
 
 def test_what_needs_no_training_does_not_import_it():
+    """In a process that has other packages already, and imports this one again."""
     script = """
 import sys
+from tests.forked import forget_this_package
+forget_this_package()
 from informin import Index, LinearAdapter, distill, embed, evaluate, fit, load_model, speed_up
-print(*(name for name in sys.modules if name.startswith("informin.training")))
+print("imported", *(name for name in sys.modules if name.startswith("informin.training")))
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    done = forked.run(forked.python(script, []))
+    assert done.stdout.split() == ["imported"], done.stderr
 
 
 def test_missing_inputs_are_reported_before_the_slow_imports():

@@ -1,10 +1,7 @@
 """The encoders: loading, outputs, saving, and loading the saved folder with other libraries."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -18,7 +15,8 @@ from informin.training.active_objective import activate
 from informin.training.model import TrainedModel, open_to_train
 from informin.training.options import InforMinTrainingArguments
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
-from tests.conftest import make_sentences, raises_usage, tokenizer_of
+from tests import forked
+from tests.conftest import ROOT, make_sentences, raises_usage, tokenizer_of
 
 CLASSES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
 
@@ -151,6 +149,11 @@ def test_half_precision_checkpoint_trains_in_float32(tmp_path, bert):
 
 READ = """
 import json, logging, sys, torch, transformers
+
+from tests.forked import PACKAGE, forget_this_package
+forget_this_package()
+root, transformers.dynamic_module_utils.HF_MODULES_CACHE, *folders = sys.argv[1:]
+sys.path = [path for path in sys.path if path not in ("", ".", root)]
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
 from transformers import AutoModel, AutoTokenizer
@@ -185,12 +188,13 @@ def read(folder):
         "truncation": json.load(open(folder + "/tokenizer.json"))["truncation"],
     }
 
-print("RESULT" + json.dumps([read(folder) for folder in sys.argv[1:]]))
+print("RESULT" + json.dumps([read(folder) for folder in folders]))
+assert not [name for name in sys.modules if name.partition(".")[0] in PACKAGE]
 """
 
 
 def test_exported_folders_give_equal_embeddings_in_other_libraries(tmp_path, bert, roberta):
-    """In another directory and process, with remote code, without it, and with sentence-transformers."""
+    """In another directory and process, without this package, with remote code and without, and in both libraries."""
     folders, expected, names = [tmp_path / "bert", tmp_path / "roberta"], [], []
     for encoder, folder in zip((bert, roberta), folders):
         trained = trained_of(encoder, lm_head=True)
@@ -201,13 +205,7 @@ def test_exported_folders_give_equal_embeddings_in_other_libraries(tmp_path, ber
         expected.append(model.eval()(**batch).pooler_output)
         names.append((type(model).__name__, type(model.base_model).__name__))
     (tmp_path / "elsewhere").mkdir()
-    run = subprocess.run(
-        [sys.executable, "-c", READ, *map(str, folders)],
-        cwd=tmp_path / "elsewhere",
-        env=os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")},
-        capture_output=True,
-        text=True,
-    )
+    run = forked.run(forked.python(READ, [ROOT, tmp_path / "modules", *folders], cwd=tmp_path / "elsewhere"))
     assert run.returncode == 0, run.stderr
     results = json.loads(run.stdout.rpartition("RESULT")[2])
     for folder, result, embeddings, (ours, plain) in zip(folders, results, expected, names, strict=True):

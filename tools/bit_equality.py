@@ -90,11 +90,11 @@ def runs() -> dict[str, Commands]:
         reads = ["--model_name", model]
         embed = ["embed", *reads, "--train_file", "sentences.txt", "--output", "out/vectors.npy"]
         samples = ["--labels", "labels.tsv", "--retrieval", "retrieval.tsv", "--output", "out/eval.json"]
-        found[f"embed {model}"] = [*begin, embed]
-        found[f"eval {model}"] = [*begin, ["eval", *reads, *samples]]
+        found[f"embed {model}"] = begin + [embed]
+        found[f"eval {model}"] = begin + [["eval"] + reads + samples]
         fit = ["fit", *reads, "--train_file", "sentences.txt", "--output_dir", "out/fit"]
         for task in ("clustering", "search"):
-            found[f"fit {model}, {task}"] = [*begin, [*fit, "--task", task]]
+            found[f"fit {model}, {task}"] = begin + [fit + ["--task", task]]
     return found
 
 

@@ -9,6 +9,7 @@ help and error messages, `{...}` stands for a value.
 
 import argparse
 import ast
+import functools
 import random
 import re
 from collections.abc import Iterator
@@ -96,9 +97,15 @@ KINDS = (of_pages, of_help, of_docstrings, of_errors)
 def nodes(*kinds: type) -> Iterator[tuple[Path, ast.AST]]:
     """Yield (file, node) of the syntax trees of all code, for nodes of these kinds."""
     for path in files(CODE):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             if isinstance(node, kinds):
                 yield path, node
+
+
+@functools.cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """Return all nodes of the syntax tree of a file, which each kind of sentence reads again."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def called(node: ast.Call) -> str:

@@ -22,7 +22,7 @@ from informin.evaluation.pairs import score_pairs
 from informin.evaluation.scoring import Tasks, load_tasks, score_model
 from informin.evaluation.senteval import STS_TASKS, load_stsb_dev, senteval_folder
 from informin.files import read_json, write_json
-from informin.models.embedding import embed
+from informin.models.embedding import encode_in_shares
 from informin.models.opening import load_model
 from informin.texts import read_texts
 
@@ -40,7 +40,7 @@ def run(name: str, seed: int | None, args: argparse.Namespace, tasks: Tasks, sen
     results = score_model(load_model(model, bf16=args.bf16), tasks, output=file)
     encoder = load_model(model, bf16=True)
     pairs = load_stsb_dev(senteval_folder(args.senteval_dir))
-    dev = score_pairs(lambda texts: embed(encoder, texts, title=None), pairs)["spearman"]
+    dev = score_pairs(lambda texts: encode_in_shares(encoder, texts, title=None), pairs)["spearman"]
     write_json(file, read_json(file) | kept | {"model": Path(args.model_name).name, "dev": dev})
     for part in ("model", "trainer"):
         shutil.rmtree(folder / part, ignore_errors=True)

@@ -93,7 +93,7 @@ def values(records: dict[int | None, dict], measure: str) -> Values:
 def gain(scores: Values, other: Values) -> str | None:
     """Format the mean difference and its 95% t interval, paired by seed, or with the value of a row without seeds."""
     gains = [
-        value - other[seed if seed in other else None] for seed, value in scores.items() if {seed, None} & {*other}
+        value - other[seed if seed in other else None] for seed, value in scores.items() if {seed, None} & set(other)
     ]
     if not gains:
         return None

@@ -49,13 +49,13 @@ def score(model_name: str, labels: Path, senteval: Path) -> dict[str, float]:
     from informin.evaluation.labels import load_labels, score_labels
     from informin.evaluation.pairs import score_pairs
     from informin.evaluation.senteval import load_stsb_dev
-    from informin.models.embedding import embed
+    from informin.models.embedding import encode_in_shares
     from informin.models.opening import load_model
 
     model = load_model(model_name, max_seq_length=64)
 
     def encode(sentences):
-        return embed(model, sentences, title=None)
+        return encode_in_shares(model, sentences, title=None)
 
     found = score_labels(encode, load_labels(labels))
     sts = score_pairs(encode, load_stsb_dev(senteval))["spearman"]

@@ -7,7 +7,7 @@ import numpy as np
 from informin.evaluation.collections import load_collection
 from informin.evaluation.geometry import unit
 from informin.evaluation.labels import load_labels
-from informin.models.embedding import embed
+from informin.models.embedding import encode_in_shares
 from informin.models.opening import load_model
 
 DOCUMENTS, QUERIES = 5_000, 2_500  # sentences of a labeled set
@@ -51,5 +51,8 @@ def embedded(model: str, cache: Path, data: str, side: str, texts: list[str]) ->
     path = cache / f"{name}-{data}-{side}.npy"
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        np.save(path, embed(load_model(folder, max_seq_length=256), texts, side="query" if data in LABELED else side))
+        np.save(
+            path,
+            encode_in_shares(load_model(folder, max_seq_length=256), texts, side="query" if data in LABELED else side),
+        )
     return unit(np.load(path))

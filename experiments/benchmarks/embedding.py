@@ -23,7 +23,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from experiments.benchmarks.report import report, spread
-from informin.models.embedding import embed
+from informin.models.embedding import encode_in_shares
 from informin.models.opening import load_model
 from informin.publishing.onnx import export_onnx, quantize_onnx
 from informin.texts import read_texts
@@ -43,7 +43,7 @@ def sides_of(model: str, pooler: str, length: int, bf16: bool, folder: str, devi
         with torch.autocast(device, torch.bfloat16) if bf16 else nullcontext():
             return theirs.encode(sentences, batch_size=batch_size, show_progress_bar=False)
 
-    sides = {SIDES[0]: encode, SIDES[1]: lambda sentences: embed(ours, sentences, title=None)}
+    sides = {SIDES[0]: encode, SIDES[1]: lambda sentences: encode_in_shares(ours, sentences, title=None)}
     if not bf16 and device == "cpu":
         exported = Path(folder, f"{Path(model).name}-{pooler}")
         theirs.save_pretrained(str(exported))

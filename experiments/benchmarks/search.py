@@ -146,7 +146,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", required=True, metavar="NAME=FOLDER")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--only", nargs="+", default=[*COLLECTIONS, *LABELED], choices=[*COLLECTIONS, *LABELED])
+    names = list(COLLECTIONS) + list(LABELED)
+    parser.add_argument("--only", nargs="+", default=names, choices=names)
     parser.add_argument("--cache", type=Path, required=True, help="Folder of the vectors, which are embedded once.")
     args = parser.parse_args()
     columns: dict[tuple[str, str], dict[str, np.ndarray]] = {}

@@ -26,7 +26,7 @@ from informin.evaluation.labels import load_labels
 from informin.evaluation.pairs import cosine, score_pairs
 from informin.evaluation.scoring import load_tasks, score_model
 from informin.evaluation.senteval import STS_TASKS, load_stsb, senteval_folder
-from informin.models.embedding import embed
+from informin.models.embedding import encode_in_shares
 from informin.models.opening import load_model
 from informin.texts import read_texts
 
@@ -41,7 +41,7 @@ class Named:
     model: object
 
     def __call__(self, texts) -> np.ndarray:
-        return embed(self.model, list(texts), title=self.name)
+        return encode_in_shares(self.model, list(texts), title=self.name)
 
 
 def models(args: argparse.Namespace, names: list[str]) -> Iterator[Named]:

@@ -95,8 +95,9 @@ class Study:
         """Measures that settings are compared by: averages of whole groups, single tasks, SAMPLE/MEASURE, or `dev`."""
         whole = [group for group, names in GROUPS.items() if set(names) <= set(self.tasks)]
         averaged = {name for group in whole for name in GROUPS[group]}
+        single = [name for name in self.tasks if name not in averaged]
         samples = [f"{name}/{measure}" for name, (kind, _) in self.samples.items() for measure in COMPARED[kind]]
-        return [*whole, *(name for name in self.tasks if name not in averaged), *samples] or [DEVELOPMENT]
+        return whole + single + samples or [DEVELOPMENT]
 
 
 def read_study(

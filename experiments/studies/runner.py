@@ -150,7 +150,7 @@ def training_command(run: Run, model: Path) -> list[str]:
     """Return the command that trains a run, from its newest checkpoint if there is one."""
     resumes = ["--resume_from_checkpoint", "last"] if any(model.glob("checkpoint-*")) else []
     options = run.setting.options | {"seed": run.seed, "output_dir": str(model), "disable_tqdm": True}
-    return [*INFORMIN, "train", *words(options), *resumes]
+    return INFORMIN + ["train"] + words(options) + resumes
 
 
 def scoring_command(run: Run, model: Path, study: Study, results: Path) -> list[str]:
@@ -166,7 +166,7 @@ def scoring_command(run: Run, model: Path, study: Study, results: Path) -> list[
         reading |= {kind: files} if files else {}
     reading |= {"device": "cpu"} if options.get("use_cpu") else {}
     flags = [f"--{name}" for name in ("bf16", "trust_remote_code") if options.get(name)]
-    return [*INFORMIN, "eval", *words(reading), *flags, "--output", str(results)]
+    return INFORMIN + ["eval"] + words(reading) + flags + ["--output", str(results)]
 
 
 def run_record(run: Run, model: Path, results: Path) -> dict:

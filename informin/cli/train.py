@@ -346,7 +346,7 @@ def check_unused(flags: dict[str, Any], objective: Preset, view: View) -> None:
     """Raise UsageError if a flag belongs to a term or a view that is not used. Zero and its own default pass."""
     used = set(view.options())
     for term in active_terms(objective, BERT_BASE):
-        used |= {*term.options(), term.option_name("weight")}
+        used |= set(term.options()) | {term.option_name("weight")}
     for kind in OPTION_KINDS:
         for declared in fields(kind):
             name = kind.option_name(declared.name)

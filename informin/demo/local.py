@@ -2,9 +2,11 @@
 
 import os
 import threading
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from informin.demo.marks import joined, matching_spans
+from informin.demo.page import Card, build_page
 from informin.errors import UsageError, counted
 from informin.evaluation.words import spread
 from informin.files import last_name
@@ -14,8 +16,6 @@ from informin.search.record import Hit
 if TYPE_CHECKING:
     import gradio
 
-    from informin.demo.page import Card
-
 NOTE = "{texts}, embedded with {model}.{relevant}"
 RELEVANT = " “Relevant” marks a cosine that at most about one unrelated text per query reaches."
 # What each color of the bars means.
@@ -23,18 +23,16 @@ LEGEND = {"vectors": "vectors: cosine of the embeddings", "words": "words: those
 SECOND_LEGEND = {"tokens": "vectors, words and, in the best 50 texts, matching tokens"}
 
 
-def cards_of(index: Index, query: str, k: int) -> "list[Card]":
+def cards_of(index: Index, query: str, k: int) -> list[Card]:
     """Return the hits of a query as cards of the page, with the words of the query marked in each.
 
     With a second look, the tokens that match those of the query are marked, too.
     """
-    from informin.demo.page import Card
-
     hits = index.search(query, k)
     marked = matching_spans([hit.text for hit in hits], query, index.words.split)
     if index.record.second_look:
         matched = index.matched_spans(query, [hit.row for hit in hits])
-        marked = [joined([*words, *tokens]) for words, tokens in zip(marked, matched)]
+        marked = [joined(words + tokens) for words, tokens in zip(marked, matched)]
     shares = shares_of(index, query, hits)
     cards = []
     for hit, spans, share in zip(hits, marked, shares):
@@ -89,11 +87,9 @@ def index_page(index: Index) -> "gradio.Blocks":
     Raises:
         UsageError: gradio is not installed.
     """
-    try:
-        from informin.demo.page import build_page
-    except ImportError:
+    if not find_spec("gradio"):
         fix = "Install the extra `demo` (see Install in README), or search with a query."
-        raise UsageError("The search page needs the package gradio, which is not installed", fix=fix) from None
+        raise UsageError("The search page needs the package gradio, which is not installed", fix=fix)
     note = NOTE.format(
         texts=counted(len(index), "text"),
         model=last_name(index.record.model),

@@ -21,7 +21,7 @@ def matching_spans(texts: Sequence[str], query: str, split: Split) -> list[list[
         query: The query.
         split: Function from texts to the words of each that are compared, such as `Words.split`.
     """
-    wanted = {*split([query])[0]}
+    wanted = set(split([query])[0])
     return [joined(_matching(text, wanted, split)) for text in texts]
 
 

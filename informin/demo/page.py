@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import gradio as gr
+if TYPE_CHECKING:
+    import gradio as gr
 
 STYLE = Path(__file__).parent / "page.css"
-STEP = 10  # hits at first, and hits that the button adds
+STEP = 10  # hits at first, unless the address has a number, and hits that the button adds
 MOST = 200  # hits on a page
 EXCERPT = 600  # characters of a text that are shown at once
 LINKED = ("http://", "https://")  # a link from data may run code with another scheme
@@ -61,7 +62,7 @@ def build_page(
     legend: Mapping[str, str] | None = None,
     lines: int = 1,
     value: str = "",
-) -> gr.Blocks:
+) -> "gr.Blocks":
     """Return a page with a text box and the cards of what is found.
 
     Args:
@@ -71,7 +72,11 @@ def build_page(
         legend: What each color of the bars means, by the name of the part.
         lines: Lines of the text box. Enter starts the search if it is one.
         value: Text in the box at the beginning.
+
+    Raises:
+        ImportError: gradio is not installed.
     """
+    import gradio as gr  # takes seconds, which the cards alone do not need
 
     def answer(query: str, count: int) -> tuple[Any, ...]:
         cards = search(query, count) if query.strip() else []
@@ -105,7 +110,8 @@ def build_page(
         more = gr.Button(f"Show {STEP} more", visible=False, elem_id="more")
         count = gr.Number(STEP, visible=False, precision=0)
         shown = [count, cards, more]
-        for event, hits in ((box.submit, STEP), (button.click, STEP), (more.click, f"count + {STEP}")):
+        further = f"Math.min(count + {STEP}, {MOST})"
+        for event, hits in ((box.submit, STEP), (button.click, STEP), (more.click, further)):
             event(answer, [box, count], shown, js=TO_ADDRESS.replace("HITS", str(hits)), api_visibility="private")
         page.load(opened, None, [box, *shown], api_visibility="private")
     return page
@@ -118,11 +124,9 @@ def legend_html(legend: Mapping[str, str]) -> str:
 
 
 def number_of_hits(text: str) -> int:
-    """Return the number of hits that an address asks for: a multiple of STEP, from STEP to MOST."""
-    if not text.isdecimal():
-        return STEP
-    asked = min(int(text[:6]), MOST)
-    return max(STEP, asked - asked % STEP)
+    """Return the number of hits that an address asks for, up to MOST; STEP if it is not a positive number."""
+    asked = int(text[:6]) if text.isdecimal() else 0
+    return min(asked, MOST) if asked else STEP
 
 
 def cards_html(cards: Sequence[Card], query: str) -> str:
@@ -181,4 +185,4 @@ def span_html(text: str, marked: Sequence[tuple[int, int]], begin: int, end: int
         if begin <= start and stop <= end:
             parts.append(f"{escape(text[last:start])}<mark>{escape(text[start:stop])}</mark>")
             last = stop
-    return "".join([*parts, escape(text[last:end])])
+    return "".join(parts) + escape(text[last:end])

@@ -85,7 +85,7 @@ class Collection:
         """
         negatives = [] if negatives is None else negatives
         grades = [1] * len(queries) if relevance is None else relevance
-        pool = list(dict.fromkeys([*documents, *negatives]))
+        pool = list(dict.fromkeys(documents) | dict.fromkeys(negatives))
         index = {document: i for i, document in enumerate(pool)}
         answers: dict[str, dict[int, int]] = {}
         for query, document, grade in zip(queries, documents, grades):
@@ -104,7 +104,7 @@ class Collection:
 
     def texts(self) -> list[str]:
         """Return the distinct queries and documents to embed."""
-        return list(dict.fromkeys([*self.queries, *self.documents]))
+        return list(dict.fromkeys(self.queries + self.documents))
 
     def score(self, encode: Encode) -> dict[str, float]:
         """Return the mean over queries of each metric of `per_query_scores`, x 100.

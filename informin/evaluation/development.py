@@ -59,7 +59,8 @@ class Development:
     @property
     def sha256(self) -> str:
         """SHA-256 of the set, or of the checksums of several sets and the names of custom evaluations."""
-        sums = [*(one.sha256 for one in self.sets), *(f"own {one.name} {one.sha256}" for one in self.own)]
+        sums = [one.sha256 for one in self.sets]
+        sums += [f"own {one.name} {one.sha256}" for one in self.own]
         return sums[0] if len(sums) == len(self.sets) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
     @property

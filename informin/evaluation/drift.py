@@ -288,7 +288,8 @@ def neighbor_examples(sentences: Sequence[str], old: Encode, new: Encode) -> lis
     kept = shared_neighbors(before, after)
     order = np.argsort(kept, kind="stable")
     half = min(EXAMPLES, len(kept)) // 2
-    rows = [*order[:half], *np.random.default_rng(SEED).permutation(order[half:])[:half]]
+    others = np.random.default_rng(SEED).permutation(order[half:])
+    rows = np.append(order[:half], others[:half])
 
     def listed(row: int, neighbors: np.ndarray) -> list[dict]:
         return [

@@ -50,7 +50,7 @@ class LabeledSentences:
     @property
     def sha256(self) -> str:
         """SHA-256 of sentences and labels, independent of the file name."""
-        return hashlib.sha256("\0".join([*self.sentences, *self.labels]).encode()).hexdigest()
+        return hashlib.sha256("\0".join(self.sentences + self.labels).encode()).hexdigest()
 
     @property
     def counts(self) -> dict[str, Any]:

@@ -50,7 +50,8 @@ class GradedPairs:
     @property
     def sha256(self) -> str:
         """SHA-256 of sentences and grades, independent of the file name."""
-        text = "\0".join([*self.sentences1, *self.sentences2, *map(str, self.scores.tolist())])
+        scores = [str(score) for score in self.scores.tolist()]
+        text = "\0".join(self.sentences1 + self.sentences2 + scores)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def texts(self) -> list[str]:

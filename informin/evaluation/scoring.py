@@ -28,7 +28,7 @@ from informin.evaluation.tokens import embed_documents, embed_queries
 from informin.evaluation.transfer import score_transfer
 from informin.evaluation.words import Words, language_name
 from informin.models.checksums import weights_sha256
-from informin.models.embedding import embed, side_prompt, width_of
+from informin.models.embedding import encode_in_shares, side_prompt, width_of
 from informin.models.opening import name_of, source_of
 from informin.models.pooling import NAMES
 from informin.neighbors import smooth_rows
@@ -239,7 +239,7 @@ def pooler_of(model: SentenceTransformer) -> str:
 
 
 def _encoder(model: SentenceTransformer, side: str | None, prompt: str | None, batch_size: int) -> EmbeddingCache:
-    return EmbeddingCache(partial(embed, model, side=side, prompt=prompt, batch_size=batch_size))
+    return EmbeddingCache(partial(encode_in_shares, model, side=side, prompt=prompt, batch_size=batch_size))
 
 
 def _whitening_entry(whitening: float | None, width: int) -> dict | None:

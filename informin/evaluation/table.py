@@ -83,7 +83,7 @@ def score_tables(rows: Sequence[Results], others: Sequence[Results] = (), seeds:
     for name, entry in {name: entry for results in rows for name, entry in results.samples().items()}.items():
         line = partial(_sample_line, name=name, baseline=_baseline(name, rows, others))
         lines = _compared(rows, others, line, seeds) + _word_search(name, rows, line)
-        columns = list(dict.fromkeys(column for row in lines for column in row.values)) or [*KINDS[entry["kind"]]]
+        columns = list(dict.fromkeys(column for row in lines for column in row.values)) or list(KINDS[entry["kind"]])
         tables.append(Table(_sample_title(name, entry), columns, lines))
     return tables
 
@@ -273,7 +273,7 @@ def check_same_files(others: Sequence[Results], sums: dict[str, dict[str, str]])
     """
     for other in others:
         for name, entry in other.samples().items():
-            if name in sums and [*entry["data"].values()] != [*sums[name].values()]:
+            if name in sums and list(entry["data"].values()) != list(sums[name].values()):
                 raise UsageError(f"{other.model} was scored on another {name}", option="compare")
 
 

@@ -75,7 +75,7 @@ def _static_tokens(model: SentenceTransformer, texts: list[str], prompt: str | N
     features = model.preprocess(texts, prompt=prompt)
     ids = features["input_ids"].numpy()
     rows = model[0].embedding.weight.detach().float().cpu().numpy()
-    ends = [*features["offsets"].tolist(), len(ids)]
+    ends = features["offsets"].tolist() + [len(ids)]
     return [(ids[start:end], rows[ids[start:end]]) for start, end in pairwise(ends)]
 
 

@@ -66,7 +66,7 @@ def _tested(features: torch.Tensor, labels: np.ndarray, task: TransferTask) -> t
     train = task.parts["train"]
     # The train part comes first, so its row numbers are valid for all rows.
     fits, held_out = ([], [task.parts["dev"]]) if task.protocol == "dev" else zip(*_splits(labels[train]))
-    right = _correct(features, labels, _masks(labels, [*fits, train]), GRID[task.protocol])
+    right = _correct(features, labels, _masks(labels, list(fits) + [train]), GRID[task.protocol])
     best, accuracy = _best(right, 0, held_out)
     return right[best][task.parts["test"], -1].mean(), accuracy
 

@@ -78,7 +78,8 @@ def language_name(language: str) -> str:
     Raises:
         UsageError: There are neither stop words nor stems for the language.
     """
-    name = CODES.get(language.lower(), language.lower())
+    name = str(language).lower()
+    name = CODES.get(name, name)
     if name not in (*LANGUAGES, OTHER):
         names = (f"{name} ({code})" for code, name in CODES.items())
         raise UsageError(f"is {language!r}", option="language", needed=f"{', '.join(names)} or {OTHER}")
@@ -193,7 +194,7 @@ def _stop_words(language: str) -> frozenset[str]:
         return frozenset()
     from bm25s.tokenization import _infer_stopwords
 
-    listed = [*_infer_stopwords(language), *MORE_STOP_WORDS.get(language, ())]
+    listed = list(_infer_stopwords(language)) + list(MORE_STOP_WORDS.get(language, ()))
     return frozenset(_folded(word, language == "turkish") for word in listed) - CONSONANTS
 
 

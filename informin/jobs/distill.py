@@ -28,7 +28,7 @@ from informin.errors import UsageError, counted
 from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, measure_drift
 from informin.files import last_name
 from informin.jobs.fit import open_with_prompt, side_of, vectors_of
-from informin.models.embedding import embed, encode
+from informin.models.embedding import encode, encode_in_shares
 from informin.models.opening import Loading, name_of
 from informin.outputs import only_writer
 from informin.publishing.adapted import fit_record, save_fitted
@@ -157,7 +157,9 @@ def distill(
     if task == "search":
         tokenizer = add_words(tokenizer, texts)
     counts = count_tokens(tokenizer, texts)
-    alone = embed_tokens(partial(embed, st, side=side, batch_size=batch_size, title="tokens"), tokenizer, counts)
+    alone = embed_tokens(
+        partial(encode_in_shares, st, side=side, batch_size=batch_size, title="tokens"), tokenizer, counts
+    )
 
     def static(rows: np.ndarray) -> SentenceTransformer:
         """Return the static model of some of the texts."""

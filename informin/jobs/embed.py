@@ -9,7 +9,7 @@ from typing_extensions import Unpack
 
 from informin.errors import UsageError
 from informin.jobs.embed_file import embed_file
-from informin.models import embedding
+from informin.models.embedding import encode_in_shares
 from informin.models.opening import Loading, load_model
 from informin.texts import as_texts
 
@@ -52,7 +52,7 @@ def embed(
         raise UsageError(f"is {output}", option="output", needed="a name ending in .npy")
     st = load_model(model, pooler=pooler, **loading)
     if output is None:
-        return embedding.embed(st, texts, side=side, prompt=prompt, batch_size=batch_size)
+        return encode_in_shares(st, texts, side=side, prompt=prompt, batch_size=batch_size)
     return embed_file(
         st, texts, output, side=side, prompt=prompt, batch_size=batch_size, overwrite=overwrite_output_dir
     )

@@ -53,7 +53,7 @@ def embed_file(
         model: The model.
         texts: N texts.
         path: The file to write. An existing file is returned as it is if it holds the same texts and model.
-        side, prompt, batch_size: See `informin.models.embedding.embed`.
+        side, prompt, batch_size: See `informin.models.embedding.encode_in_shares`.
         overwrite: Whether to replace a file of other embeddings that this function wrote.
 
     Returns:

@@ -17,7 +17,7 @@ from informin.distributed import first_only, rank
 from informin.errors import UsageError
 from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, SEED, drift_warnings, measure_drift, neighbor_examples
 from informin.files import last_name
-from informin.models.embedding import embed
+from informin.models.embedding import encode_in_shares
 from informin.models.opening import Loading, load_model, name_of
 from informin.outputs import new_folder, only_writer
 from informin.publishing.adapted import save_adapted
@@ -224,7 +224,7 @@ def vectors_of(
     """Embed the texts, or check that the vectors are their embeddings."""
 
     def encode(some: Sequence[str]) -> np.ndarray:
-        return embed(model, some, side=side, batch_size=batch_size)
+        return encode_in_shares(model, some, side=side, batch_size=batch_size)
 
     if vectors is None:
         return encode(texts)

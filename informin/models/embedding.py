@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 TEXTS_PER_CALL = 8_192  # texts in one call of the model's `encode`, which sorts them by length
 
 
-def embed(
+def encode_in_shares(
     model: SentenceTransformer,
     texts: Sequence[str],
     *,
@@ -89,7 +89,7 @@ def encode(
     prompt: str | None = None,
     batch_size: int = 64,
 ) -> np.ndarray:
-    """Return the embeddings (N, d) float32 of N texts in this process; see `embed`."""
+    """Return the embeddings (N, d) float32 of N texts in this process; see `encode_in_shares`."""
     prompt = side_prompt(model, side) if prompt is None else prompt
     vectors = call_encode(model, texts, side, prompt=prompt, batch_size=batch_size)
     vectors = np.asarray(vectors, np.float32).reshape(len(texts), -1 if texts else width_of(model))
@@ -97,11 +97,19 @@ def encode(
     return vectors
 
 
-def call_encode(model: SentenceTransformer, texts: list[str], side: str | None, **options: Any) -> Any:
-    """Return what the model's `encode`, `encode_query` or `encode_document` returns, in its precision."""
+def call_encode(
+    model: SentenceTransformer, texts: list[str], side: str | None, *, batch_size: int, **options: Any
+) -> Any:
+    """Return what the model's `encode`, `encode_query` or `encode_document` returns, in its precision.
+
+    Raises:
+        UsageError: The batch size is not positive.
+    """
+    if batch_size < 1:
+        raise UsageError(f"is {batch_size}", option="batch_size", needed="1 or more")
     method = {"query": model.encode_query, "document": model.encode_document, None: model.encode}[side]
     with torch.autocast(model.device.type, torch.bfloat16) if source_of(model).bf16 else nullcontext():
-        return method(texts, show_progress_bar=False, **options)
+        return method(texts, batch_size=batch_size, show_progress_bar=False, **options)
 
 
 def check_finite(model: SentenceTransformer, vectors: np.ndarray) -> None:

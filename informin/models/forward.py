@@ -24,7 +24,7 @@ from informin.models.packable import can_pack
 from informin.models.packing import BF16_ROWS, Packed, pack, packed_attention_of
 from informin.models.positions import padding_index_of
 from informin.threads import run_in_threads
-from informin.views.attention import keep_maps, kept_maps, set_dropout
+from informin.views.attention import keep_maps, kept_maps
 from informin.views.stacking import to_device
 
 
@@ -254,12 +254,6 @@ class Forward:
         transformer, *others = self.modules
         results = self._results(batch, [with_encoder(transformer, encoder), *others])
         return torch.cat([result[0] for result in results])[batch.back]
-
-    def copy_encoder(self, dropout: float) -> nn.Module:
-        """Return a copy of the encoder with another dropout rate."""
-        encoder = copy.deepcopy(self.st[0].auto_model)
-        set_dropout(encoder, dropout)
-        return encoder
 
     def _results(self, batch: Batch, modules: list[nn.Module]) -> list[tuple[Tensor, ...]]:
         """Return embeddings and hidden states of predicted tokens of each part."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from informin.objectives.terms import Head
+from informin.views.attention import copy_with_dropout
 
 
 class MomentumQueue(Head):
@@ -20,7 +21,7 @@ class MomentumQueue(Head):
 
     def __init__(self, model: Any, size: int, decay: float, dropout: float):
         super().__init__()
-        self.encoder = model.momentum_encoder(dropout).requires_grad_(False)
+        self.encoder = copy_with_dropout(model.base_model, dropout).requires_grad_(False)
         self.decay = decay
         self.register_buffer("embeddings", torch.zeros(size, model.config.hidden_size))
         self.register_buffer("ids", torch.zeros(size, dtype=torch.int64))

@@ -52,9 +52,9 @@ FOR_AUTO_MODEL = ("bert", "roberta")  # with trust_remote_code; values of `model
 PLAIN_MODULES = ["Transformer", "Pooling"]
 EXPORTED_MODULES = (
     PLAIN_MODULES,
-    [*PLAIN_MODULES, "Normalize"],
-    [*PLAIN_MODULES, "Normalize", "Dense"],
-    [*PLAIN_MODULES, "Normalize", "Dense", "Normalize"],
+    PLAIN_MODULES + ["Normalize"],
+    PLAIN_MODULES + ["Normalize", "Dense"],
+    PLAIN_MODULES + ["Normalize", "Dense", "Normalize"],
 )
 # Settings of a Transformer module that the older format does not need.
 USUAL = ("transformer_task", "modality_config", "module_output_name", "max_seq_length", "do_lower_case")

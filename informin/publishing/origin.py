@@ -58,7 +58,7 @@ def remove_origins(folder: Path, hub_id: str | None = None) -> None:
     for path, values in _settings(folder, (path.relative_to(folder) for path in folder.rglob("*.json"))):
         if not isinstance(values, dict):
             continue
-        traces = (*ORIGIN_FIELDS, *(CALLS if path.name == TOKENIZER_CONFIG else ()))
+        traces = ORIGIN_FIELDS + CALLS if path.name == TOKENIZER_CONFIG else ORIGIN_FIELDS
         kept = {name: value for name, value in values.items() if name not in traces}
         if path.name == LORA_CONFIG and hub_id:
             kept[BASE] = hub_id

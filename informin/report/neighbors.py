@@ -67,4 +67,5 @@ def _pieces(text: str, wanted: set[str]) -> list[tuple[str, bool]]:
         if match[0].casefold() in wanted:
             pieces += [(text[last : match.start()], False), (match[0], True)]
             last = match.end()
-    return [piece for piece in (*pieces, (text[last:], False)) if piece[0]]
+    pieces.append((text[last:], False))
+    return [piece for piece in pieces if piece[0]]

@@ -12,7 +12,7 @@ from informin.adapters.scores import UnrelatedScores, unrelated_scores
 from informin.evaluation.token_vectors import has_token_vectors
 from informin.evaluation.tokens import BYTES, Projection, TokenVectors, embed_documents, embed_queries
 from informin.evaluation.words import Words, versions
-from informin.models.embedding import embed
+from informin.models.embedding import encode_in_shares
 from informin.neighbors import smooth_rows
 from informin.rows import unit_rows
 from informin.search.entries import Entries
@@ -34,9 +34,9 @@ def embed_unit(
         texts: N texts.
         side: `query` or `document`.
         prompt: Prompt prepended to each text; None for the model's.
-        options: Further options of `embed`.
+        options: Further options of `encode_in_shares`.
     """
-    vectors = embed(model, texts, side=side, prompt=prompt, **options)
+    vectors = encode_in_shares(model, texts, side=side, prompt=prompt, **options)
     return scaled(model, vectors)
 
 

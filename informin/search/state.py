@@ -9,11 +9,13 @@ from scipy.sparse import csr_array, diags_array
 
 from informin.evaluation.tokens import CANDIDATES, Tokens, TokenVectors
 from informin.evaluation.words import Words, spread
-from informin.rows import top
+from informin.rows import nearly_top, top
 from informin.search.entries import Entries
 from informin.search.record import Hit, IndexRecord
 from informin.search.table import QueryTable
 from informin.search.vectors import Vectors
+
+ROUNDING = 1e-3  # of scores, by which those of equal texts may differ before they are made equal
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,12 @@ class State:
         for query, (places, similarities) in enumerate(self.compared.candidates(vectors, added, depth)):
             matched = words[query, places]
             scores = (similarities - mean[query]) / deviation[query] + scale[query] * (matched - typical[query])
-            first = top(scores, depth)
-            found = _Found(places[first], scores[first], similarities[first], matched[first])
+            found = _Found(places, scores, similarities, matched).selected(nearly_top(scores, depth, ROUNDING))
+            found = self._with_equal_copies(found)
+            found = found.selected(top(found.scores, depth))
             if self.tokens:
-                found = found.reordered(self.tokens, embedded.tokens[query])
+                found = self._with_equal_copies(found.after_second_look(self.tokens, embedded.tokens[query]))
+                found = found.selected(np.argsort(-found.scores, kind="stable"))
             hits.append([self._hit(found, rank) for rank in range(k)])
         return hits
 
@@ -82,6 +86,16 @@ class State:
         words = self.words.scores(queries)
         _, deviation = self.compared.moments(vectors)
         return diags_array((self.record.word_weight * deviation / spread(words))[:, 0]) @ counts
+
+    def _with_equal_copies(self, found: "_Found") -> "_Found":
+        """Return texts with the scores of the first one with the same text.
+
+        The scores of copies differ by rounding, which would order them.
+        """
+        first: dict[str, int] = {}
+        texts = [self.entries.texts[place] for place in found.places]
+        same = np.array([first.setdefault(text, index) for index, text in enumerate(texts)], int)
+        return replace(found.selected(same), places=found.places)
 
     def _hit(self, found: "_Found", rank: int) -> Hit:
         place = found.places[rank]
@@ -118,7 +132,7 @@ class Queries:
 
 @dataclass(frozen=True)
 class _Found:
-    """The places of P texts that were found for a query, and their scores (P,), best first."""
+    """The places of P texts that were found for a query, and their scores (P,)."""
 
     places: np.ndarray
     scores: np.ndarray
@@ -126,10 +140,12 @@ class _Found:
     words: np.ndarray
     tokens: np.ndarray | None = None
 
-    def reordered(self, stored: TokenVectors, query: Tokens) -> "_Found":
-        """Return the texts in the order after a second look."""
+    def selected(self, order: np.ndarray) -> "_Found":
+        """Return some of the texts, in the order of their indices."""
+        tokens = None if self.tokens is None else self.tokens[order]
+        return _Found(self.places[order], self.scores[order], self.similarities[order], self.words[order], tokens)
+
+    def after_second_look(self, stored: TokenVectors, query: Tokens) -> "_Found":
+        """Return the texts with their token scores, and with the scores after a second look."""
         tokens, added = stored.second_look(query, self.places)
-        scores = self.scores + added
-        order = np.argsort(-scores, kind="stable")
-        parts = (self.places, scores, self.similarities, self.words, tokens)
-        return _Found(*(part[order] for part in parts))
+        return replace(self, scores=self.scores + added, tokens=tokens)

@@ -74,8 +74,10 @@ class ActiveObjective:
         """The dropout rates of the copies of a sentence if the views differ; None for the encoder's own, of a mask."""
         if self.view_rates is None:
             return None
-        has_masked_copy = self.masking is not None and not self.masking.of_views
-        return [*self.view_rates, None] if has_masked_copy else [*self.view_rates]
+        rates: list[float | None] = list(self.view_rates)
+        if self.masking is not None and not self.masking.of_views:
+            rates.append(None)
+        return rates
 
     def needs(self, args: Any) -> dict[str, str]:
         """Return what only some models have and this run needs, each with the option that asks for it.

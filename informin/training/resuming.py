@@ -68,7 +68,7 @@ class ResumedRun(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         trainer = self.trainer
         state.compute_steps(args, state.max_steps)  # between log lines, evaluations and checkpoints, as in `args`
-        for callback in [*trainer.callback_handler.callbacks, trainer.control]:
+        for callback in trainer.callback_handler.callbacks + [trainer.control]:
             if isinstance(callback, ExportableState):  # Trainer cannot save one that the checkpoint lacks
                 state.stateful_callbacks.setdefault(type(callback).__name__, callback.state())
             if isinstance(callback, EpochStart):

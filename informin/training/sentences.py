@@ -140,7 +140,9 @@ def text_only(data: Sentences, text_column: str | None) -> Sentences:
 def _text_column(columns: Iterable[str], text_column: str | None) -> str:
     """Return the name of the column of sentences."""
     names = list(columns)
-    for name in [text_column] if text_column else [*COLUMN_NAMES, *(names if len(names) == 1 else [])]:
+    if not text_column and len(names) == 1:
+        return names[0]
+    for name in [text_column] if text_column else COLUMN_NAMES:
         if name in names:
             return name
     raise UsageError(

@@ -20,7 +20,7 @@ from informin.evaluation.drift import (
     stsb_dev,
 )
 from informin.evaluation.encode import embed_once
-from informin.models.embedding import embed
+from informin.models.embedding import encode_in_shares
 from informin.training.log_entries import evaluations, logged_scores, logged_terms, loss_text
 from informin.training.record import precision
 
@@ -88,7 +88,7 @@ def _score_rows(trainer: Any) -> list[tuple[str, str]]:
     kept_step = state.best_global_step if state.best_model_checkpoint else None
     kept = next((entry for entry in scored if entry["step"] == kept_step), scored[-1])
     first = logged_scores(scored[0]) if scored[0]["step"] == 0 else {}
-    names = {key: one.name for one in [*development.sets, *development.own] for key in one.measures}
+    names = {key: one.name for one in development.sets + development.own for key in one.measures}
     rows = []
     for name, value in logged_scores(kept).items():
         measure = development.measures.get(name)
@@ -150,7 +150,7 @@ def drift_of_run(trainer: Any, senteval_dir: str | None) -> tuple[dict[str, Any]
         new = embed_once(trainer.encode, wanted)
         how = {"prompt": trainer.trained.prompt, "batch_size": trainer.args.per_device_eval_batch_size, "title": None}
         with trainer.trained.original(trainer.args) as before, trainer.accelerator.autocast():
-            old = embed_once(partial(embed, before, **how), wanted)
+            old = embed_once(partial(encode_in_shares, before, **how), wanted)
         if not trainer.is_world_process_zero():
             return None
         return measure_drift(old, new, texts, pairs).record(), neighbor_examples(texts, old, new)

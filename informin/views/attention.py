@@ -5,6 +5,7 @@ registered attention function and replaced dropout modules solve both, for every
 class is patched, and checkpoints do not change.
 """
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -151,6 +152,20 @@ def attention_modules(encoder: PreTrainedModel) -> list[tuple[nn.Module, float]]
         encoder.train(training)
         encoder.set_attn_implementation(implementation)
     return list(calls.items())
+
+
+def copy_with_dropout(encoder: Any, rate: float) -> Any:
+    """Return a copy of an encoder, such as a momentum encoder, with one dropout rate for hidden states and attention.
+
+    The copy has no rates per view and keeps no attention maps, whatever `prepare_encoder` set.
+    """
+    copied = copy.deepcopy(encoder)
+    if copied.config._attn_implementation == VIEW_ATTENTION:
+        copied.set_attn_implementation("sdpa")
+        for module in copied.modules():
+            module.keeps_map = False
+    set_dropout(copied, rate)
+    return copied
 
 
 def set_dropout(encoder: nn.Module, rate: float) -> None:

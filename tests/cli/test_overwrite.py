@@ -54,11 +54,13 @@ def test_a_folder_of_something_else_is_never_replaced(command, tmp_path, name):
     assert command(name, "--overwrite_output_dir") == 2 and content(tmp_path / "out") == before
 
 
+@pytest.mark.parametrize("more", [[], ["--overwrite_output_dir"]], ids=["", "overwrite"])
 @pytest.mark.parametrize("name", ["fit", "distill", "export"])
-def test_a_used_folder_is_found_before_torch_is_imported(tmp_path, name):
+def test_a_used_folder_is_found_before_torch_is_imported(tmp_path, name, more):
+    """So also a folder of something else that is to be replaced."""
     (tmp_path / "a.txt").touch()
     task = [] if name == "export" else ["--task=search", "--train_file=none.txt"]
-    done = informin(name, "--model_name=nowhere/none", f"--output_dir={tmp_path}", *task)
+    done = informin(name, "--model_name=nowhere/none", f"--output_dir={tmp_path}", *task, *more)
     assert done.returncode == 2 and "in use" in done.stderr and "imported []" in done.stdout
 
 

@@ -1,13 +1,14 @@
 """The search page in a browser."""
 
-import pytest
+from importlib.util import find_spec
 
-pytest.importorskip("gradio")
+import pytest
 
 from informin.demo.local import index_page
 from informin.search.index import Index
 from tests.conftest import make_sentences
 
+pytestmark = pytest.mark.skipif(not find_spec("gradio"), reason="gradio is not installed")
 LONG = "https://example.org/" + "x" * 300
 TEXTS = [
     *make_sentences(120),

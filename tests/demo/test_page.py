@@ -2,12 +2,11 @@
 
 import urllib.request
 from dataclasses import replace
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-gr = pytest.importorskip("gradio")
 
 from informin.cli import search
 from informin.demo import local
@@ -15,7 +14,7 @@ from informin.demo.local import cards_of, index_page, parts_of, shares_of
 from informin.demo.page import EXCERPT, MOST, STEP, STYLE, Card, build_page, card_html, cards_html, number_of_hits
 from informin.evaluation.words import z_scores
 from informin.search.index import Index
-from tests.conftest import make_sentences
+from tests.conftest import make_sentences, raises_usage
 
 TEXTS = [*make_sentences(120), "<b>cats</b> & dogs"]
 
@@ -25,6 +24,9 @@ def index(st_mean) -> Index:
     return Index.build(st_mean, TEXTS)
 
 
+pytestmark = pytest.mark.skipif(not find_spec("gradio"), reason="gradio is not installed")
+
+
 def answer_of(page):
     """Return the function that answers a query."""
     return next(iter(page.fns.values())).fn
@@ -32,6 +34,8 @@ def answer_of(page):
 
 def opened(page, query: str):
     """Return what the page shows when it is opened with a query in its address."""
+    import gradio as gr
+
     request = gr.Request(
         request=SimpleNamespace(query_params=dict(part.split("=") for part in query.split("&") if part))
     )
@@ -111,18 +115,23 @@ def test_page_answers_queries(index):
     assert answer("  ", 10)[1] == ""
 
 
-def test_address_opens_the_same_search(index):
+@pytest.mark.parametrize("hits", [5, 20])
+def test_address_opens_the_same_search(index, hits):
     page = index_page(index)
-    query, count, cards, _ = opened(page, "q=cats&hits=20")
-    assert (query, count, cards) == ("cats", 20, answer_of(page)("cats", 20)[1])
+    query, count, cards, _ = opened(page, f"q=cats&hits={hits}")
+    assert (query, count, cards) == ("cats", hits, answer_of(page)("cats", hits)[1])
+    assert cards.count("<article") == hits
 
 
 def test_page_without_a_query_in_its_address_keeps_what_is_typed(index):
+    import gradio as gr
+
     assert all(one == gr.skip() for one in opened(index_page(index), ""))
 
 
 @pytest.mark.parametrize(
-    "text, hits", [("", STEP), ("-3", STEP), ("4", STEP), ("37", 30), ("9" * 5000, MOST), ("²", STEP)]
+    "text, hits",
+    [("", STEP), ("-3", STEP), ("0", STEP), ("two", STEP), ("²", STEP), ("5", 5), ("37", 37), ("9" * 5000, MOST)],
 )
 def test_number_of_hits_of_an_address(text, hits):
     assert number_of_hits(text) == hits
@@ -148,6 +157,12 @@ def test_long_text_is_folded_and_complete():
     shown, rest = html.split("<details><summary>Show the rest</summary>")
     assert shown.count("<mark>word</mark>") + rest.count("<mark>word</mark>") == len(marked)
     assert len(text) > EXCERPT > shown.count("<mark>") * 4
+
+
+def test_without_gradio_the_page_is_an_error(index, monkeypatch):
+    monkeypatch.setattr(local, "find_spec", lambda name: None)
+    with raises_usage(found="gradio"):
+        index_page(index)
 
 
 def test_title_is_not_markup():

@@ -2,15 +2,16 @@
 
 import runpy
 import sys
+from importlib.util import find_spec
 
 import pytest
 from huggingface_hub import RepoCard
 
-pytest.importorskip("gradio")
-
 from informin.demo.space import SENTENCES, write_space
 from informin.files import read_json, write_json
 from informin.publishing.hub import SPACE_TAG
+
+pytestmark = pytest.mark.skipif(not find_spec("gradio"), reason="gradio is not installed")
 
 
 def test_files(tmp_path):

@@ -46,7 +46,7 @@ def model(folder) -> SentenceTransformer:
 @pytest.fixture
 def embedded(monkeypatch) -> list[tuple]:
     """The side, prompt and texts of each call of `embed`, `embed_documents` and `embed_queries`."""
-    calls, embed = [], scoring.embed
+    calls, embed = [], scoring.encode_in_shares
     embed_documents, embed_queries = scoring.embed_documents, scoring.embed_queries
 
     def spied_documents(model, texts, prompt=None, *how):
@@ -61,7 +61,7 @@ def embedded(monkeypatch) -> list[tuple]:
         calls.append((side, prompt, list(texts)))
         return embed(model, texts, side=side, prompt=prompt, **how)
 
-    monkeypatch.setattr(scoring, "embed", spied)
+    monkeypatch.setattr(scoring, "encode_in_shares", spied)
     monkeypatch.setattr(scoring, "embed_documents", spied_documents)
     monkeypatch.setattr(scoring, "embed_queries", spied_queries)
     return calls

@@ -16,7 +16,7 @@ from informin.evaluation.tokens import (
     embed_queries,
     without_context,
 )
-from informin.models.embedding import embed
+from informin.models.embedding import encode_in_shares
 from informin.models.opening import load_model
 from tests.conftest import make_sentences, raises_usage, save_letters, save_sentence_transformer
 
@@ -58,7 +58,7 @@ def tokens_of(stored: TokenVectors, place: int) -> slice:
 def test_one_pass_gives_embeddings_and_hidden_states(model, st_mean, texts, monkeypatch):
     monkeypatch.setattr(tokens_module, "TEXTS_IN_MEMORY", 40)  # of 150, in random order
     vectors, stored = embed_documents(model, texts, title=None)
-    np.testing.assert_allclose(vectors, embed(model, texts, side="document"), atol=1e-6)
+    np.testing.assert_allclose(vectors, encode_in_shares(model, texts, side="document"), atol=1e-6)
     plain = SentenceTransformer(str(st_mean), device="cpu")
     for place, text in enumerate(texts):
         own = tokens_of(stored, place)
@@ -90,7 +90,7 @@ def test_prompts_are_read_but_are_not_among_the_tokens(tmp_path, bert):
 def test_a_static_model_has_a_vector_for_each_token(tmp_path):
     model = load_model(save_letters(tmp_path / "letters"))
     vectors, stored = embed_documents(model, ["abc", "a", "ca"], title=None)
-    np.testing.assert_allclose(vectors, embed(model, ["abc", "a", "ca"]), atol=1e-6)
+    np.testing.assert_allclose(vectors, encode_in_shares(model, ["abc", "a", "ca"]), atol=1e-6)
     assert np.diff(stored.starts).tolist() == [3, 1, 2]
     table = model[0].embedding.weight.detach().numpy()
     expected = tokens_module._as_int8(stored.projection.apply(table[stored.ids]))

@@ -97,7 +97,7 @@ def test_languages_by_name_and_code(name):
     assert Words.build(TEXTS, name).language == language_name(name)
 
 
-@pytest.mark.parametrize("name", ["klingon", "zh", "", "engl"])
+@pytest.mark.parametrize("name", ["klingon", "zh", "", "engl", None, 5])
 def test_unknown_names_of_languages(name):
     with raises_usage("language"):
         language_name(name)

@@ -67,7 +67,7 @@ def test_finished_tasks_are_resumed(static, labels, faq, tmp_path, monkeypatch):
     (saved,) = load_all_results([tmp_path / "a.json"])
     assert saved.tasks == first.rows[0].tasks
     evaluate(static, retrieval=faq, output=tmp_path / "a.json", device="cpu")
-    monkeypatch.setattr("informin.evaluation.scoring.embed", lambda *_, **__: pytest.fail("embedded again"))
+    monkeypatch.setattr("informin.evaluation.scoring.encode_in_shares", lambda *_, **__: pytest.fail("embedded again"))
     again = evaluate(static, labels=labels, output=tmp_path / "a.json", device="cpu")
     assert again.rows[0].tasks == first.rows[0].tasks, "only the tasks that were asked for"
     assert list(load_all_results([tmp_path / "a.json"])[0].tasks) == ["parity", "faq"]

@@ -294,7 +294,7 @@ def test_an_object_that_is_passed_in_stays_as_it_was(tmp_path, request, kind, na
     model.register_forward_hook(lambda *args: called.append(1))
     state, before = state_of(model), weights(model)
     how = FOUR_STEPS | dict(
-        objective="simcse", eval_strategy="no", save_strategy="no", report_to=[], measure_drift=True
+        objective="simcse", max_steps=2, eval_strategy="no", save_strategy="no", report_to=[], measure_drift=True
     )
     how |= PASSED_IN[name]
     data = dict(train_dataset=make_sentences(96), processing_class=tokenizer)

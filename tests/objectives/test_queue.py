@@ -123,6 +123,8 @@ def test_momentum_encoder_has_its_own_dropout(build, encoder):
     assert {module.rates for module in fast} == {(0.1, 0.2)} and len(slow) == len(fast)
     again = MomentumQueue(model, 5, 0.9, 0.1)  # also if the model's attention was replaced
     assert head.encoder.config._attn_implementation == again.encoder.config._attn_implementation == "sdpa"
+    assert any(module.keeps_map for module in model.base_model.modules() if hasattr(module, "keeps_map"))
+    assert not any(getattr(module, "keeps_map", False) for module in head.encoder.modules())
     assert model.config.hidden_dropout_prob == model.config.attention_probs_dropout_prob == 0.1
     batch, keys = rows(encoder), []
     for _ in range(2):

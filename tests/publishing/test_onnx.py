@@ -13,7 +13,7 @@ from informin.errors import SaveError
 from informin.models.opening import load_model
 from informin.publishing import onnx
 from informin.publishing.adapted import save_adapted
-from tests.conftest import ROOT, make_sentences
+from tests.conftest import ROOT, make_sentences, save_roberta
 from tests.publishing.helpers import TEXTS, contents, export_of
 
 
@@ -25,9 +25,10 @@ def embed(folder, file: str, texts=TEXTS) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def adapted(roberta, tmp_path_factory) -> tuple[Path, np.ndarray]:
-    """A folder with an adapter and its ONNX file, and the embeddings of TEXTS."""
+def adapted(tmp_path_factory) -> tuple[Path, np.ndarray]:
+    """A folder with an adapter and its ONNX file, and the embeddings of TEXTS, by an encoder of one layer."""
     folder = tmp_path_factory.mktemp("adapted") / "m"
+    roberta = save_roberta(folder.with_name("roberta"), num_hidden_layers=1)
     model = load_model(export_of(roberta, folder.with_name("source-export"), pooling="cls"), device="cpu")
     adapter = LinearAdapter(n_components=8).fit(model.encode(make_sentences(60)))
     save_adapted(model, adapter, folder, texts=60, task="search")

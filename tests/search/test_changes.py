@@ -1,5 +1,6 @@
 """Texts that are added and removed: rows, ids, blank texts, the request to erase, and threads."""
 
+import json
 import threading
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from informin.cli import index as index_command
+from informin.cli import search as search_command
 from informin.search.files import DATA
 from informin.search.index import Index
 from tests.conftest import make_sentences, raises_usage, save_letters
@@ -154,7 +156,7 @@ def test_ids_and_fields_that_do_not_fit(st_mean, option):
         Index.build(st_mean, ["the dog"], **{option: unsaved[option]})
 
 
-def test_columns_of_ids_and_fields(st_mean, tmp_path):
+def test_columns_of_ids_and_fields(st_mean, tmp_path, capsys):
     rows = "key,text,title,url\n7,the dog,Dogs,http://dogs\n8, ,Blank,\n9,a cat,Cats,\n"
     (tmp_path / "texts.csv").write_text(rows)
     options = ["--model_name", str(st_mean), "--train_file", str(tmp_path / "texts.csv")]
@@ -164,6 +166,14 @@ def test_columns_of_ids_and_fields(st_mean, tmp_path):
     index = Index.load(folder)
     assert index.ids == ["7", "9"]
     assert index.fields == [{"title": "Dogs", "url": "http://dogs"}, {"title": "Cats", "url": None}]
+    capsys.readouterr()
+    assert search_command.main(["the dog", "--index", folder]) == 0
+    printed = {line.strip() for line in capsys.readouterr().out.splitlines()}
+    assert {"the dog  [row 0, id 7]", "title: Dogs", "url: http://dogs", "a cat  [row 1, id 9]"} < printed
+    assert len(printed) == 7, "a line with scores and one with the text for each hit, and the three fields"
+    assert search_command.main(["the dog", "--index", folder, "--format", "json"]) == 0
+    found = {hit["id"]: hit["fields"] for hit in json.loads(capsys.readouterr().out)}
+    assert found == dict(zip(index.ids, index.fields))
     assert index_command.main([*options, "--output_dir", str(tmp_path / "other"), "--keep", "author"]) == 2
     (tmp_path / "texts.txt").write_text("the dog\na cat\n")
     options[-1] = str(tmp_path / "texts.txt")

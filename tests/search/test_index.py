@@ -70,11 +70,6 @@ def test_k_is_at_least_one(built):
         built.search("the dog", 0)
 
 
-def test_equal_texts_score_zero(st_mean):
-    hits = Index.build(st_mean, ["the dog sleeps"] * 5).search("a cat", 5)
-    np.testing.assert_allclose([hit.score for hit in hits], 0, atol=1e-3)
-
-
 def test_shown(built):
     assert repr(built) == "Index(150 texts, st-mean, english)"
 

@@ -73,14 +73,16 @@ def test_the_first_ten_of_a_collection_are_those_of_the_index(page, db, built, b
 def test_added_and_removed_texts(page, db, st_mean, texts):
     index = Index.build(st_mean, texts)
     fill(page, db, index)
-    rows = index.add(["a zyzzyva", "", "the cat sleeps \0 today"])
+    copied = "the old woman eats an apple"
+    rows = index.add(["a zyzzyva", "", "the cat sleeps \0 today", *[copied] * 30])
     page.insert(db, index, rows)
     index.remove([3, 5])
     db.execute("DELETE FROM texts WHERE id = ANY(%s)", [[3, 5]])
     page.replace_words(db, index)
-    queries = [*QUERIES, "zyzzyva", make_sentences(1, seed=9)[0]]
+    queries = [*QUERIES, "zyzzyva", copied, make_sentences(1, seed=9)[0]]
     assert found(page, db, index, queries) == rows_of(index, queries)
     assert found(page, db, index, ["zyzzyva"])[0][0] == 150
+    assert found(page, db, index, [copied])[0] == list(range(153, 163)), "equal texts by their ids"
 
 
 def test_a_second_look_at_what_the_database_finds(page, db, st_mean, texts):

@@ -11,7 +11,7 @@ from informin.adapters import table as table_module
 from informin.adapters.table import count_tokens, distill_vectors, embed_tokens, tokenizer_of
 from informin.cli import index as index_command
 from informin.errors import UsageError
-from informin.models.embedding import embed
+from informin.models.embedding import encode_in_shares
 from informin.search.derived import embed_unit
 from informin.search.index import Index
 from tests.conftest import ROOT, make_sentences, raises_usage, save_bert, save_letters
@@ -38,11 +38,11 @@ def test_ranks_as_the_distilled_table_and_the_adapted_smoothed_documents(by_tabl
     """The row `queries by table, documents by map, smoothed` of experiments/distill.py."""
     model = SentenceTransformer(str(st_mean), device="cpu")
     tokenizer, x = tokenizer_of(model), by_table.vectors.astype(np.float32)
-    np.testing.assert_allclose(x, unit(embed(model, texts, side="document")), atol=1e-3)
+    np.testing.assert_allclose(x, unit(encode_in_shares(model, texts, side="document")), atol=1e-3)
     counts = count_tokens(tokenizer, texts)
     prompt = by_table.record.query_prompt
-    as_queries = embed(model, texts, side="query", prompt=prompt)
-    tokens = embed_tokens(lambda some: embed(model, some, side="query", prompt=prompt), tokenizer, counts)
+    as_queries = encode_in_shares(model, texts, side="query", prompt=prompt)
+    tokens = embed_tokens(lambda some: encode_in_shares(model, some, side="query", prompt=prompt), tokenizer, counts)
     adapter, table = distill_vectors(x, counts, tokens, "search", as_queries)
     assert (by_table.table.as_queries is None) == (prompt is None)
     asked = unit(count_tokens(tokenizer, QUERIES) @ table)

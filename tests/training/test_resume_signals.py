@@ -1,5 +1,6 @@
 """Signals during evaluations and saves, and the resumed run."""
 
+import functools
 import signal
 import time
 from pathlib import Path
@@ -28,20 +29,36 @@ class Sender(TrainerCallback):
         setattr(self, event, send)
 
 
+def run_in(folder, model, pairs, strategy: str, callbacks=(), resume=None) -> InforMinTrainer:
+    """Train for six steps over three epochs, evaluated and saved after every second."""
+    steps = {"steps": dict(eval_steps=2, save_steps=2, max_steps=6), "epoch": dict(num_train_epochs=3)}[strategy]
+    how = dict(eval_strategy=strategy, save_strategy=strategy, seed=1, objective="simcse", learning_rate=1e-3)
+    how |= dict(per_device_train_batch_size=8, per_device_eval_batch_size=8, report_to=[], bf16=False) | steps
+    args = InforMinTrainingArguments(str(folder), use_cpu=True, **how)
+    trainer = InforMinTrainer(str(model), args, make_sentences(16), str(pairs), callbacks=list(callbacks))
+    trainer.train(resume)
+    return trainer
+
+
 @pytest.fixture
 def run(bert, pairs_file, tmp_path):
-    """Runs of six steps over three epochs, evaluated and saved after every second."""
+    """Return a function that trains in one folder."""
 
-    def start(name: str, strategy: str = "steps", callbacks=(), resume=None) -> InforMinTrainer:
-        steps = {"steps": dict(eval_steps=2, save_steps=2, max_steps=6), "epoch": dict(num_train_epochs=3)}[strategy]
-        how = dict(eval_strategy=strategy, save_strategy=strategy, seed=1, objective="simcse", learning_rate=1e-3)
-        how |= dict(per_device_train_batch_size=8, per_device_eval_batch_size=8, report_to=[], bf16=False) | steps
-        args = InforMinTrainingArguments(str(tmp_path / name), use_cpu=True, **how)
-        trainer = InforMinTrainer(str(bert), args, make_sentences(16), str(pairs_file), callbacks=list(callbacks))
-        trainer.train(resume)
-        return trainer
+    def start(strategy: str = "steps", callbacks=(), resume=None) -> InforMinTrainer:
+        return run_in(tmp_path / "run", bert, pairs_file, strategy, callbacks, resume)
 
     return start
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(bert, pairs_file, tmp_path_factory):
+    """Return a function that returns the run that no signal interrupts, by its strategy."""
+
+    @functools.cache
+    def trained(strategy: str = "steps") -> InforMinTrainer:
+        return run_in(tmp_path_factory.mktemp(strategy) / "whole", bert, pairs_file, strategy)
+
+    return trained
 
 
 def assert_same_run(one: InforMinTrainer, other: InforMinTrainer) -> None:
@@ -53,31 +70,30 @@ def assert_same_run(one: InforMinTrainer, other: InforMinTrainer) -> None:
 
 
 @pytest.mark.parametrize("strategy, at", [("steps", 4), ("steps", 6), ("epoch", 4), ("epoch", 6)])
-def test_a_signal_stops_the_evaluation(run, tmp_path, at, strategy):
+def test_a_signal_stops_the_evaluation(run, uninterrupted, tmp_path, at, strategy):
     """It stops after the first batch. The resumed run evaluates first and equals the uninterrupted run."""
     stop = StopOnSignal()
     sender = Sender(stop, "on_prediction_step", at)
-    uninterrupted = run("whole", strategy)
-    left = run("run", strategy, [sender, stop])
+    left = run(strategy, [sender, stop])
     assert sender.times == 1 and left.state.global_step == at
     assert "eval_spearman" not in left.state.log_history[-1] and complete_checkpoints(tmp_path / "run")
-    assert_same_run(run("run", strategy, resume="last"), uninterrupted)
+    assert_same_run(run(strategy, resume="last"), uninterrupted(strategy))
 
 
-def test_a_signal_during_the_repeated_evaluation_waits_for_its_end(run):
-    uninterrupted, stop, again = run("whole"), StopOnSignal(), StopOnSignal()
-    run("run", callbacks=[Sender(stop, "on_prediction_step", 4), stop])
-    left = run("run", callbacks=[Sender(again, "on_train_begin", 4), again], resume="last")
+def test_a_signal_during_the_repeated_evaluation_waits_for_its_end(run, uninterrupted):
+    stop, again = StopOnSignal(), StopOnSignal()
+    run(callbacks=[Sender(stop, "on_prediction_step", 4), stop])
+    left = run(callbacks=[Sender(again, "on_train_begin", 4), again], resume="last")
     assert left.state.global_step == 5 and 4 in scores(left)
-    assert_same_run(run("run", resume="last"), uninterrupted)
+    assert_same_run(run(resume="last"), uninterrupted())
 
 
 @pytest.mark.parametrize("event", ["on_evaluate", "on_save"])
-def test_a_signal_after_an_evaluation_or_in_a_save_stops_training(run, event):
+def test_a_signal_after_an_evaluation_or_in_a_save_stops_training(run, uninterrupted, event):
     stop = StopOnSignal()
-    left = run("run", callbacks=[Sender(stop, event, 2), stop])
+    left = run(callbacks=[Sender(stop, event, 2), stop])
     assert left.state.global_step == 2 and 2 in scores(left)
-    assert_same_run(run("run", resume="last"), run("whole"))
+    assert_same_run(run(resume="last"), uninterrupted())
 
 
 @pytest.mark.parametrize("variable", [None, *LAUNCHED])

@@ -239,6 +239,20 @@ def test_an_order_that_cannot_be_reproduced_is_refused_in_later_epochs(bert, arg
     assert_same(weights_of(again), uninterrupted)
 
 
+def test_a_stream_that_is_resumed_again_and_again_is_read_on(bert, arguments, tmp_path):
+    """In the second epoch of three steps, once more in it from a checkpoint of the resumed run, and in the third."""
+    options = STEPS | dict(gradient_accumulation_steps=2, max_steps=8)
+    stream = stream_of(tmp_path, make_sentences(96))
+    whole = InforMinTrainer(str(bert), arguments(**options), stream)
+    whole.train()
+    for last in (4, 5, 7):
+        for step in range(last + 1, 9):
+            shutil.rmtree(tmp_path / "run" / f"checkpoint-{step}")
+        again = InforMinTrainer(str(bert), arguments(**options), stream)
+        again.train("last")
+        assert_same(weights_of(again), weights_of(whole))
+
+
 def test_an_incomplete_last_step_of_a_stream_is_skipped(bert, arguments, tmp_path):
     """Trainer would add its gradients to the next step, but checkpoints do not store gradients."""
     options = dict(eval_strategy="no", save_strategy="epoch", gradient_accumulation_steps=2, max_steps=2)

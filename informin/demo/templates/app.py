@@ -23,7 +23,7 @@ def compare(typed: str, count: int) -> list[Card]:
     """Return for each typed line the cards of the most similar sentences."""
     lines = list(dict.fromkeys(line.strip() for line in typed.splitlines() if line.strip()))
     vectors = model.encode(lines)
-    sentences = [*lines, *general]
+    sentences = lines + general
     similarities = np.asarray(model.similarity(vectors, np.concatenate([vectors, general_vectors])))
     np.fill_diagonal(similarities, -np.inf)
     cards = []
