@@ -1,6 +1,7 @@
 """The documentation: links, paths and options exist."""
 
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,13 @@ def test_options_on_the_pages_exist(page):
     known |= set(Parser().option_names())  # of `train`
     named = re.findall(r"(?<![\w-])--([a-z][\w-]*)", text(page))
     assert [option for option in named if option not in known] == []
+
+
+def test_each_command_on_the_pages_writes_to_its_own_folder():
+    """Whoever tries one page after another does not meet a folder in use."""
+    commands = defaultdict(set)
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for command, folder in re.findall(r"^(informin .*--output_dir ([a-z]\S*).*)$", text(page), re.MULTILINE):
+            commands[folder].add(command)
+    assert len(commands) > 10
+    assert {folder: found for folder, found in commands.items() if len(found) > 1} == {}
