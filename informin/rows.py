@@ -44,12 +44,6 @@ def raise_if_not_finite(chunk: np.ndarray, start: int = 0, name: str = "Input X"
         raise UsageError(f"{name} contains NaN or infinity (first in row {bad})", fix="Remove or recompute this row.")
 
 
-def nearly_top(scores: np.ndarray, k: int, tolerance: float) -> np.ndarray:
-    """Return the indices of scores (N,) that are at most `tolerance` below the k-th highest, ascending."""
-    least = np.partition(scores, len(scores) - k)[len(scores) - k]
-    return np.flatnonzero(scores >= least - tolerance)
-
-
 def top(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the indices of the k highest scores of (N,), highest first, ties by index; -1 in place of -infinity."""
     least = np.partition(scores, len(scores) - k)[len(scores) - k]

@@ -9,13 +9,12 @@ from scipy.sparse import csr_array, diags_array
 
 from informin.evaluation.tokens import CANDIDATES, Tokens, TokenVectors
 from informin.evaluation.words import Words, spread
-from informin.rows import nearly_top, top
+from informin.rows import top
+from informin.search.copies import Copies
 from informin.search.entries import Entries
 from informin.search.record import Hit, IndexRecord
 from informin.search.table import QueryTable
 from informin.search.vectors import Vectors
-
-ROUNDING = 1e-3  # of scores, by which those of equal texts may differ before they are made equal
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,12 @@ class State:
     @cached_property
     def compared(self) -> Vectors:
         """The documents, prepared for the comparison with queries."""
-        return Vectors(self.documents)
+        return Vectors(self.documents, self.copies.first)
+
+    @cached_property
+    def copies(self) -> Copies:
+        """Which texts are equal."""
+        return Copies(self.entries.texts)
 
     def with_record(self, **changes) -> "State":
         """Return the same content with changes of the record."""
@@ -66,17 +70,15 @@ class State:
         typical = words.mean(1)
         added = deviation * scale * words
         k = min(k, len(self.entries))
-        depth = min(max(k, CANDIDATES), len(self.entries)) if self.tokens else k
+        depth = min(max(k, CANDIDATES) if self.tokens else k, len(self.copies.first))
         hits = []
         for query, (places, similarities) in enumerate(self.compared.candidates(vectors, added, depth)):
             matched = words[query, places]
             scores = (similarities - mean[query]) / deviation[query] + scale[query] * (matched - typical[query])
-            found = _Found(places, scores, similarities, matched).selected(nearly_top(scores, depth, ROUNDING))
-            found = self._with_equal_copies(found)
-            found = found.selected(top(found.scores, depth))
+            found = _Found(places, scores, similarities, matched).selected(top(scores, depth))
             if self.tokens:
-                found = self._with_equal_copies(found.after_second_look(self.tokens, embedded.tokens[query]))
-                found = found.selected(np.argsort(-found.scores, kind="stable"))
+                found = found.reordered(self.tokens, embedded.tokens[query])
+            found = found.with_copies(self.copies)
             hits.append([self._hit(found, rank) for rank in range(k)])
         return hits
 
@@ -86,16 +88,6 @@ class State:
         words = self.words.scores(queries)
         _, deviation = self.compared.moments(vectors)
         return diags_array((self.record.word_weight * deviation / spread(words))[:, 0]) @ counts
-
-    def _with_equal_copies(self, found: "_Found") -> "_Found":
-        """Return texts with the scores of the first one with the same text.
-
-        The scores of copies differ by rounding, which would order them.
-        """
-        first: dict[str, int] = {}
-        texts = [self.entries.texts[place] for place in found.places]
-        same = np.array([first.setdefault(text, index) for index, text in enumerate(texts)], int)
-        return replace(found.selected(same), places=found.places)
 
     def _hit(self, found: "_Found", rank: int) -> Hit:
         place = found.places[rank]
@@ -145,7 +137,14 @@ class _Found:
         tokens = None if self.tokens is None else self.tokens[order]
         return _Found(self.places[order], self.scores[order], self.similarities[order], self.words[order], tokens)
 
-    def after_second_look(self, stored: TokenVectors, query: Tokens) -> "_Found":
-        """Return the texts with their token scores, and with the scores after a second look."""
+    def reordered(self, stored: TokenVectors, query: Tokens) -> "_Found":
+        """Return the texts with the scores of a second look, in their order."""
         tokens, added = stored.second_look(query, self.places)
-        return replace(self, scores=self.scores + added, tokens=tokens)
+        found = replace(self, scores=self.scores + added, tokens=tokens)
+        return found.selected(np.argsort(-found.scores, kind="stable"))
+
+    def with_copies(self, copies: Copies) -> "_Found":
+        """Return each text with its copies after it, which have its scores."""
+        places = [copies.of(first) for first in self.places]
+        same = np.repeat(np.arange(len(places)), [len(one) for one in places])
+        return replace(self.selected(same), places=np.concatenate(places))

@@ -21,7 +21,7 @@ LEADING_DIRECTIONS = 96
 MOST_CANDIDATES = 1_000
 SAMPLED_ROWS = 4_096  # rows that the spread of similarities and the leading directions are computed from
 
-Candidates = tuple[np.ndarray, np.ndarray]  # rows, ascending, and their similarities
+Candidates = tuple[np.ndarray, np.ndarray]  # places, ascending, and their similarities
 
 
 class Vectors:
@@ -29,20 +29,22 @@ class Vectors:
 
     Args:
         documents: (N, d) float16, usually memory-mapped.
+        places: (M,) places of the documents that are compared, ascending.
     """
 
-    def __init__(self, documents: np.ndarray):
+    def __init__(self, documents: np.ndarray, places: np.ndarray):
         self.documents = np.asarray(documents)  # without the class of memory maps, whose rows take longer to read
-        places = np.unique(np.linspace(0, len(documents) - 1, SAMPLED_ROWS).astype(int))
-        sample = self.documents[places].astype(np.float32)
+        self.places = places
+        sampled = np.unique(np.linspace(0, len(documents) - 1, SAMPLED_ROWS).astype(int))
+        sample = self.documents[sampled].astype(np.float32)
         self.center = sample.mean(0)  # (d,)
         self.deviations = np.linalg.qr(sample - self.center, mode="r") / len(sample) ** 0.5  # (at most d, d)
-        self.copy = _converted(self.documents) if documents.size <= COMPARED else None
-        is_large = documents.size > IN_MEMORY and find_spec("faiss")
-        self.faiss: Any = _faiss_index(self.documents) if is_large else None
+        numbers = len(places) * documents.shape[1]
+        self.copy = self._converted() if numbers <= COMPARED else None
+        self.faiss: Any = self._faiss_index() if numbers > IN_MEMORY and find_spec("faiss") else None
         has_leading = self.copy is None and self.faiss is None
         self.directions = leading_directions(sample) if has_leading else None  # (d, k)
-        self.leading = _converted(self.documents, self.directions) if has_leading else None  # (N, k)
+        self.leading = self._converted(self.directions) if has_leading else None  # (M, k)
 
     def moments(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation (Q, 1) of the similarities of queries (Q, d) to the documents.
@@ -55,7 +57,7 @@ class Vectors:
         return mean, np.where(deviation > NEARLY_EQUAL * np.abs(mean), deviation, 1)
 
     def candidates(self, queries: np.ndarray, added: np.ndarray, k: int) -> Iterator[Candidates]:
-        """Yield for each query the rows that may be hits, and their similarities.
+        """Yield for each query the places of documents that may be hits, ascending, and their similarities.
 
         Args:
             queries: (Q, d) float32.
@@ -63,20 +65,51 @@ class Vectors:
             k: Number of hits.
         """
         if self.copy is not None:
-            rows = np.arange(len(self.documents))
-            yield from ((rows, similarities) for similarities in queries @ self.copy.T)
+            yield from ((self.places, similarities) for similarities in queries @ self.copy.T)
             return
-        depth = min(max(MOST_CANDIDATES, 10 * k), len(self.documents))
-        for query, rows in zip(queries, self._nearest(queries, added, depth)):
-            yield rows, as_float32(self.documents[rows]) @ query
+        if len(self.places) < len(self.documents):
+            added = added[:, self.places]
+        depth = min(max(MOST_CANDIDATES, 10 * k), len(self.places))
+        for query, nearest in zip(queries, self._nearest(queries, added, depth)):
+            places = self.places[nearest]
+            yield places, as_float32(self.documents[places]) @ query
 
     def _nearest(self, queries: np.ndarray, added: np.ndarray, depth: int) -> Iterator[np.ndarray]:
+        """Yield for each query the indices in `places`, ascending."""
         if self.leading is None:
-            nearest = self.faiss.search(queries, depth)[1]
-            return (np.union1d(rows, top(more, depth)) for rows, more in zip(nearest, added))
+            found = self.faiss.search(queries, depth)[1]
+            return (np.union1d(indices, top(more, depth)) for indices, more in zip(found, added))
         similarities = queries @ self.directions @ self.leading.T
         similarities += added
         return (np.sort(top(scores, depth)) for scores in similarities)
+
+    def _blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield slices of `places` and the documents there in float32."""
+        for start in range(0, len(self.places), BLOCK):
+            part = slice(start, start + BLOCK)
+            yield part, as_float32(self.documents[self.places[part]])
+
+    def _converted(self, directions: np.ndarray | None = None) -> np.ndarray:
+        """Return the documents in float32 (M, d), or their coordinates (M, k) in some directions (d, k).
+
+        Columns are contiguous, which halves the time of a product with one query.
+        """
+        width = self.documents.shape[1] if directions is None else directions.shape[1]
+        converted = np.empty((len(self.places), width), np.float32, order="F")
+        for part, block in self._blocks():
+            converted[part] = block if directions is None else block @ directions
+        return converted
+
+    def _faiss_index(self) -> Any:
+        """Return an exact FAISS index that holds the vectors as float16."""
+        import faiss
+
+        kind = faiss.ScalarQuantizer.QT_fp16
+        index = faiss.IndexScalarQuantizer(self.documents.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
+        index.is_trained = True
+        for _, block in self._blocks():
+            index.add(block)
+        return index
 
 
 def as_float32(halves: np.ndarray) -> np.ndarray:
@@ -93,27 +126,3 @@ def leading_directions(sample: np.ndarray) -> np.ndarray:
     """Return the directions (d, k) in which vectors (n, d) are largest."""
     _, directions = np.linalg.eigh(sample.T @ sample)  # ascending
     return directions[:, ::-1][:, :LEADING_DIRECTIONS].copy()
-
-
-def _converted(documents: np.ndarray, directions: np.ndarray | None = None) -> np.ndarray:
-    """Return the documents in float32 (N, d), or their coordinates (N, k) in some directions (d, k).
-
-    Columns are contiguous, which halves the time of a product with one query.
-    """
-    width = documents.shape[1] if directions is None else directions.shape[1]
-    converted = np.empty((len(documents), width), np.float32, order="F")
-    for start in range(0, len(documents), BLOCK):
-        block = as_float32(documents[start : start + BLOCK])
-        converted[start : start + BLOCK] = block if directions is None else block @ directions
-    return converted
-
-
-def _faiss_index(documents: np.ndarray):
-    """Return an exact FAISS index that holds the vectors as float16."""
-    import faiss
-
-    index = faiss.IndexScalarQuantizer(documents.shape[1], faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
-    index.is_trained = True
-    for start in range(0, len(documents), BLOCK):
-        index.add(as_float32(documents[start : start + BLOCK]))
-    return index

@@ -89,3 +89,22 @@ def test_copies_of_a_single_text_score_zero(st_mean, number):
     for hits in index.search(["a cat", "dog", "red house"], number):
         np.testing.assert_allclose([hit.score for hit in hits], 0, atol=1e-3)
         assert [hit.row for hit in hits] == list(range(number))
+
+
+@pytest.mark.parametrize("by", ["leading directions", "faiss"])
+def test_many_copies_displace_no_better_text_in_a_large_index(st_mean, monkeypatch, by):
+    """There are more copies than candidates of a query."""
+    texts = make_sentences(150)
+    index = Index.build(st_mean, texts)
+    copied = index.search(QUERIES[0], 8)[-1].text
+    index.add([copied] * 300)
+    expected = [[hit.row for hit in hits] for hits in index.search(QUERIES, 12)]
+    monkeypatch.setattr(vectors_module, "COMPARED", 0)
+    monkeypatch.setattr(vectors_module, "MOST_CANDIDATES", 145)
+    monkeypatch.setattr(vectors_module, "LEADING_DIRECTIONS", 2)
+    if by == "faiss":
+        pytest.importorskip("faiss")
+        monkeypatch.setattr(vectors_module, "IN_MEMORY", 0)
+    large = Index(index.model, index._state.with_record())
+    assert [[hit.row for hit in hits] for hits in large.search(QUERIES, 12)] == expected
+    assert (large._state.compared.faiss is not None) == (by == "faiss")

@@ -105,7 +105,7 @@ def test_large_indexes_give_the_same_hits(built, monkeypatch, by, k):
         monkeypatch.setattr(vectors_module, "IN_MEMORY", 0)
     if by == "leading directions without faiss":
         monkeypatch.setattr(vectors_module, "find_spec", lambda name: None)
-    compared = vectors_module.Vectors(built.documents)
+    compared = vectors_module.Vectors(built.documents, np.arange(len(built)))
     assert compared.copy is None and (compared.faiss is not None) == (by == "faiss")
     monkeypatch.setitem(vars(built._state), "compared", compared)
     hits = built.search(QUERIES, k)
@@ -117,7 +117,7 @@ def test_large_indexes_give_the_same_hits(built, monkeypatch, by, k):
 def test_leading_directions_choose_few_candidates(built, monkeypatch):
     for name, value in {"COMPARED": 0, "MOST_CANDIDATES": 30, "LEADING_DIRECTIONS": 12}.items():
         monkeypatch.setattr(vectors_module, name, value)
-    compared = vectors_module.Vectors(built.documents)
+    compared = vectors_module.Vectors(built.documents, np.arange(len(built)))
     assert compared.leading.shape == (150, 12)
     queries = built.embed_queries(QUERIES)
     for query, (rows, similarities) in zip(queries, compared.candidates(queries, np.zeros((3, 150)), 1)):
@@ -126,7 +126,7 @@ def test_leading_directions_choose_few_candidates(built, monkeypatch):
 
 
 def test_mean_and_deviation_of_similarities(built):
-    compared = vectors_module.Vectors(built.documents)
+    compared = vectors_module.Vectors(built.documents, np.arange(len(built)))
     queries = built.embed_queries(QUERIES)
     similarities = queries @ built.documents.astype(np.float32).T
     mean, deviation = compared.moments(queries)
@@ -135,7 +135,7 @@ def test_mean_and_deviation_of_similarities(built):
 
 
 def test_equal_documents_have_no_deviation(built):
-    compared = vectors_module.Vectors(np.repeat(built.documents[:1], 50, axis=0))
+    compared = vectors_module.Vectors(np.repeat(built.documents[:1], 50, axis=0), np.arange(50))
     _, deviation = compared.moments(built.embed_queries(QUERIES))
     assert (deviation == 1).all()
 
