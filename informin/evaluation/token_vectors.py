@@ -41,7 +41,7 @@ def encode_with_tokens(
         model: The model.
         texts: N texts. The token vectors of all of them are in memory at once.
         side: `query` or `document`, as in `embed`; None for `encode` of the model.
-        prompt: Text before every text, instead of the stored prompt; an empty string for none.
+        prompt: Prompt prepended to each text, instead of the stored prompt; an empty string for none.
         batch_size: Texts per forward pass.
 
     Raises:

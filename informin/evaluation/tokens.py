@@ -51,7 +51,7 @@ def embed_documents(
     Args:
         model: A model that starts with a Transformer or a StaticEmbedding.
         texts: N texts. They are embedded in random order, because the first ones are the sample for the projection.
-        prompt: Text before every text, instead of the stored prompt.
+        prompt: Prompt prepended to each text, instead of the stored prompt.
         batch_size: Texts per forward pass.
         projection: Projection of the index, if texts are added to one.
         title: Title of the progress bar; None for no bar.

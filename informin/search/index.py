@@ -162,8 +162,9 @@ class Index:
 
         Raises:
             UsageError: The model cannot be loaded, all texts are blank, there are fewer or more ids or fields than
-                texts, the language is unknown, `smooth` or `queries` is set for a model that is compared by dot
-                product, or `second_look` for a model without token vectors.
+                texts, the language is unknown, `word_weight` is not finite, a number of a vector is too large for
+                float16, `smooth` or `queries` is set for a model that is compared by dot product, or `second_look` for
+                a model without token vectors.
         """
         from informin.evaluation.token_vectors import check_token_vectors
         from informin.models.checksums import model_sha256
@@ -172,6 +173,8 @@ class Index:
 
         if queries not in ("model", "table"):
             raise UsageError(f"is {queries}", option="queries", needed="model or table")
+        if not np.isfinite(word_weight):
+            raise UsageError(f"is {word_weight}", option="word_weight", needed="a finite number")
         language = language_name(language)
         entries = new_entries(texts, ids, fields)
         loading = loading or {}
@@ -353,6 +356,8 @@ class Index:
         return [matched_spans(tokens, asked, place, state.entries.texts[place], tokenizer) for place in places]
 
     def _embedded(self, state: State, queries: list[str]) -> Queries:
+        if not queries:
+            return Queries(np.empty((0, state.documents.shape[1]), np.float32))
         if state.table:
             return Queries(state.table.encode(queries), state.table.tokens(queries))
         from informin.search.derived import embed_queries_with_tokens, embed_unit
@@ -409,10 +414,24 @@ def embed_entries(
 
     if not record.second_look:
         vectors = embed_unit(model, entries.texts, "document", record.prompt, batch_size=batch_size)
-        return vectors.astype(np.float16), None
+        return as_stored(vectors), None
     projection = before.projection if before else None
     vectors, tokens = embed_with_tokens(model, entries.texts, record.prompt, batch_size, projection)
-    return vectors.astype(np.float16), TokenVectors.join([before, tokens]) if before else tokens
+    return as_stored(vectors), TokenVectors.join([before, tokens]) if before else tokens
+
+
+def as_stored(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors as float16, or raise UsageError if a number is too large for it."""
+    with np.errstate(over="ignore"):
+        stored = vectors.astype(np.float16)
+    if not np.isfinite(stored).all():
+        raise UsageError(
+            f"embeds a text with the number {np.abs(vectors).max():.3g}",
+            option="model_name",
+            needed="numbers up to 65,504, because the index stores float16",
+            fix="Use a model that is compared by cosine.",
+        )
+    return stored
 
 
 def open_model(

@@ -157,8 +157,13 @@ def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
     if began.seed != now.seed:
         changed.append(f"seed {began.seed}, now {now.seed}")
     for name in dict.fromkeys([*began.options, *now.options]):
-        if began.options.get(name) != now.options.get(name):
-            changed.append(f"{name} {began.options.get(name)}, now {now.options.get(name)}")
+        before, after = began.options.get(name), now.options.get(name)
+        if before == after:
+            continue
+        if name == "cpu_parts":
+            changed.append(f"{before or 1} parts of a batch at a time (`OMP_NUM_THREADS`), now {after or 1}")
+        else:
+            changed.append(f"{name} {before}, now {after}")
     if changed:
         raise UsageError(
             f"{checkpoint} belongs to another run: {'; '.join(changed)}",

@@ -57,7 +57,7 @@ def add_guide(
         rows: `input_ids` and `attention_mask` of the training sentences.
         sentences: Column `text`; None if the trainer was given tokens.
         length: Maximum number of tokens in a row.
-        prompt: Text before every sentence.
+        prompt: Prompt prepended to each sentence.
 
     Raises:
         UsageError: An option has no effect, the dimension of the guide does not fit, or there are no sentences to

@@ -157,8 +157,8 @@ class InforMinTrainingArguments(TrainingArguments):
     )
     padding_free: Optional[bool] = option(
         None,
-        "Concatenate the sentences of a batch instead of padding them. Results differ only by rounding. Default: true "
-        "for encoders that support it, on a GPU in bf16 and fp16.",
+        "Concatenate the sentences of a batch instead of padding them. Results differ by rounding and dropout masks. "
+        "Default: true for encoders that support it, on a CPU, and on a GPU in bf16 and fp16.",
     )
     cuda_graphs: bool = option(
         True, "On one GPU, replay the encoder's kernels as CUDA graphs where batches are packed. Results are the same."

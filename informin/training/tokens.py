@@ -45,7 +45,7 @@ def training_rows(
         data: See `as_data`. Tokenized rows are returned unchanged.
         tokenizer: Tokenizer of the encoder.
         args: Arguments of the run.
-        prompt: Text before every sentence.
+        prompt: Prompt prepended to each sentence.
         longest: Maximum number of tokens that the encoder accepts.
         length: Maximum number of tokens in a row; None for a length that fits the sentences.
         text_column: See `as_data`.

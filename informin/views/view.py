@@ -22,7 +22,7 @@ class SentenceTokens:
 
     Attributes:
         tokenizer: The tokenizer of the rows.
-        prompt: Text before every sentence.
+        prompt: Prompt prepended to each sentence.
         longest: Maximum number of tokens in a row, as many as the encoder accepts; None for no limit.
     """
 

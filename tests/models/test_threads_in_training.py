@@ -250,5 +250,5 @@ def test_another_number_of_parts_is_refused(bert, tmp_path):
     shutil.rmtree(tmp_path / "run" / "checkpoint-2")
     with cores(1):
         trainer = trainer_of(bert, tmp_path / "run", **saves)
-        with raises_usage(option="resume_from_checkpoint", found="cpu_parts"):
+        with raises_usage(option="resume_from_checkpoint", found="OMP_NUM_THREADS"):
             trainer.train(resume_from_checkpoint=True)

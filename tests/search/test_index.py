@@ -236,6 +236,27 @@ def test_smoothed(built, st_mean, texts, tmp_path):
     assert Index.load(tmp_path).search(QUERIES) == index.search(QUERIES)
 
 
+@pytest.mark.parametrize("options", [{}, {"second_look": True}, {"queries": "table"}], ids=str)
+def test_no_queries(st_mean, texts, options):
+    index = Index.build(st_mean, texts[:30], **options)
+    assert index.search([]) == []
+    assert index.embed_queries([]).shape == (0, index.documents.shape[1])
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf")])
+def test_word_weight_that_is_not_finite(st_mean, texts, weight):
+    with raises_usage(option="word_weight"):
+        Index.build(st_mean, texts, word_weight=weight)
+
+
+def test_vectors_too_large_for_float16(st_mean, texts, monkeypatch):
+    monkeypatch.setattr(
+        "informin.search.derived.embed_unit", lambda model, texts, *_, **__: np.full((len(texts), 32), 1e5)
+    )
+    with raises_usage(option="model_name"):
+        Index.build(st_mean, texts)
+
+
 def test_dot_product(st_mean, texts):
     model = SentenceTransformer(str(st_mean), device="cpu", similarity_fn_name="dot")
     model = SentenceTransformer(modules=list(model)[:2], device="cpu", similarity_fn_name="dot")  # not normalized
