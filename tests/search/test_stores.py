@@ -86,7 +86,7 @@ def test_stores_get_unit_vectors_and_no_text_without_words(store, package, bert,
     tokens = StaticEmbedding(tokenizer_of(bert), embedding_dim=8)
     with torch.no_grad():
         tokens.embedding.weight[tokens.tokenizer.token_to_id("[UNK]")] = 0
-    SentenceTransformer(modules=[tokens], device="cpu").save_pretrained("better", create_model_card=False)
+    SentenceTransformer(modules=[tokens], device="cpu").save_pretrained("fitted-documents", create_model_card=False)
     sentences = ["the old dog runs", "zyzzyva", "a small house", "the cat sleeps"]
     (tmp_path / "documents.txt").write_text("\n".join(sentences), encoding="utf-8")
     names: dict = {}
