@@ -128,8 +128,7 @@ def evaluate(
     models = [model] if isinstance(model, Model) else list(model)
     poolers = [pooler] if isinstance(pooler, str) else list(pooler)
     files = {"labels": _as_list(labels), "retrieval": _as_list(retrieval)}
-    columns = (text_column or LABEL_COLUMNS[0], label_column or LABEL_COLUMNS[1])
-    data = _load(_as_list(tasks), files, columns, senteval_dir, split)
+    data = _load(_as_list(tasks), files, (text_column, label_column), senteval_dir, split)
     others = load_others(_as_list(compare), len(models) * len(poolers), split)
     check_same_files(others, data.checksums)
     raise_if_shared(output, [(Path(name_of(one)).name, how) for one in models for how in poolers])
@@ -157,13 +156,18 @@ def evaluate(
 
 
 def _load(
-    tasks: list, files: dict[str, list], columns: tuple[str, str], senteval_dir: str | Path | None, split: str
+    tasks: list,
+    files: dict[str, list],
+    columns: tuple[str | None, str | None],
+    senteval_dir: str | Path | None,
+    split: str,
 ) -> Tasks:
     """Return the tasks of SentEval and of files; all tasks of SentEval if there are no files either."""
+    text, label = columns
     wanted = tasks or ([] if any(files.values()) else ["all"])
     names = chosen_tasks(list(map(str, wanted)), split)
     folder = senteval_folder(senteval_dir) if names else None
-    return load_tasks(folder, names, split, **files, columns=columns)
+    return load_tasks(folder, names, split, **files, columns=(text or LABEL_COLUMNS[0], label or LABEL_COLUMNS[1]))
 
 
 def raise_if_shared(output: str | Path | None, rows: Sequence[tuple[str, str]]) -> None:

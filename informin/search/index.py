@@ -171,10 +171,7 @@ class Index:
         from informin.models.opening import load_model, name_of
         from informin.search.derived import derive
 
-        if queries not in ("model", "table"):
-            raise UsageError(f"is {queries}", option="queries", needed="model or table")
-        if not np.isfinite(word_weight):
-            raise UsageError(f"is {word_weight}", option="word_weight", needed="a finite number")
+        check_options(queries, word_weight)
         language = language_name(language)
         entries = new_entries(texts, ids, fields)
         loading = loading or {}
@@ -373,6 +370,14 @@ class Index:
 
         words = Words.build(entries.texts, state.record.language)
         self._state = derive(state.record, entries, vectors, words, lambda: self.model, state, tokens)
+
+
+def check_options(queries: str, word_weight: float) -> None:
+    """Raise UsageError if an option of `Index.build` is invalid for every model."""
+    if queries not in ("model", "table"):
+        raise UsageError(f"is {queries}", option="queries", needed="model or table")
+    if not np.isfinite(word_weight):
+        raise UsageError(f"is {word_weight}", option="word_weight", needed="a finite number")
 
 
 def check_cosines(st: "SentenceTransformer", option: str) -> None:
