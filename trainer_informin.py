@@ -95,8 +95,8 @@ class InforMinTrainer(Trainer):
 
     Args:
         model: Encoder to train: a Hub id, a folder, a SentenceTransformer, a BertForInforMinCL or a
-            RobertaForInforMinCL. If you pass a model object, the trainer works on a copy with shared weights. Heads are newly
-            initialized.
+            RobertaForInforMinCL. If you pass a model object, the trainer works on a copy with shared weights. Heads are
+            newly initialized.
         args: Training arguments. The trainer uses a copy if it has to fill in the paper's values, the output folder or
             the metric, and otherwise this object.
         train_dataset: Sentences (a list or another iterable, a data set with a column of sentences, a `DatasetDict`, a
