@@ -23,6 +23,7 @@ from informin.objectives import PRESETS, TERMS, Term
 from informin.objectives.objective import active_terms
 from informin.objectives.presets import BERT_BASE, Encoder, Preset
 from informin.objectives.terms import option
+from informin.option_types import checks_options
 from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments
 from informin.training.recipes import recipe_options
 from informin.views import VIEWS, View
@@ -281,6 +282,7 @@ def parse(argv: Sequence[str], options: dict[str, Any] | None = None) -> Given:
     return Given(model_name=model.model_name, data=data, card=card, args=args, objective=objective, view=view)
 
 
+@checks_options
 def recipe(name: str, **options: Any) -> dict[str, Any]:
     """Return arguments of `InforMinTrainer` for a recipe: `args`, `objective` and `view`.
 

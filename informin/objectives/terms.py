@@ -3,7 +3,7 @@
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from informin.errors import UsageError
+from informin.option_types import checked_value
 
 # Fields that several terms have. In messages, records and options of the command line, the term's name precedes them.
 SHARED_FIELDS = ("weight", "form", "layers", "neighbors", "size")
@@ -183,8 +184,7 @@ class Term(ABC):
             cls.head_name = cls.name
 
     def __post_init__(self):
-        for declared in fields(self):
-            check_choice(self, declared.name, self.option_name(declared.name))
+        check_fields(self, self.option_name)
         fits = 0 <= self.weight < math.inf
         check_value(fits, self.option_name("weight"), self.weight, "0 or more (0 turns the term off)")
         self.check()
@@ -313,18 +313,23 @@ def option(default, help: str, choices: Collection[str] | None = None) -> Any:
     return field(default=default, metadata=metadata)
 
 
-def check_choice(declaring: Any, field_name: str, option_name: str) -> None:
-    """Raise UsageError if a field of a dataclass has a value that is not among its choices.
+def check_fields(declaring: Any, option_name: Callable[[str], str] = str, names: Container[str] | None = None) -> None:
+    """Raise UsageError if a field of a dataclass has another type than declared, or is not among its choices.
 
     Args:
-        declaring: The object.
-        field_name: Name of the field.
-        option_name: Its name in the message.
+        declaring: The object. NumPy numbers in it become numbers of Python.
+        option_name: Function from the name of a field to its name in messages.
+        names: Names of the fields to check; None for all.
     """
-    declared = {one.name: one for one in fields(declaring)}[field_name]
-    value = getattr(declaring, field_name)
-    choices = declared.metadata.get("choices", (value,))
-    check_value(value in choices, option_name, value, f"one of: {', '.join(map(str, choices))}")
+    for declared in fields(declaring):
+        if names is not None and declared.name not in names:
+            continue
+        name = option_name(declared.name)
+        value = checked_value(name, getattr(declaring, declared.name), declared.type, declared.default)
+        setattr(declaring, declared.name, value)
+        choices = declared.metadata.get("choices")
+        if choices:
+            check_value(value in choices, name, value, f"one of: {', '.join(map(str, choices))}")
 
 
 def check_value(fits: bool, name: str, value: object, needed: str) -> None:

@@ -237,7 +237,7 @@ class InforMinTrainingArguments(TrainingArguments):
     logging_nan_inf_filter: bool = option(False, "Hide NaN and infinite losses from the log.")
 
     def __post_init__(self):
-        checks.check_choices(self)
+        checks.check_types_and_choices(self, InforMinTrainingArguments.__annotations__)
         checks.check_numbers(self)
         if torch.accelerator.current_accelerator() is None:
             self.use_cpu = True  # otherwise bf16 is refused and pinned memory warns

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import PreTrainedTokenizerBase
 
-from informin.objectives.terms import snake_case
+from informin.objectives.terms import check_fields, snake_case
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ class View(ABC):
             cls.title = cls.name.replace("_", " ")
 
     def __post_init__(self):
+        check_fields(self, self.option_name)
         self.check()
 
     @classmethod
