@@ -130,6 +130,11 @@ def test_texts_are_a_list_of_texts(index):
             as_data(texts)
 
 
+def test_texts_may_come_from_an_iterator(index):
+    grown = Index.build(index.model, iter(["a dog", " ", "a cat"]))
+    assert grown.rows.tolist() == [0, 2] and grown.add(iter(["", "a bird"])).tolist() == [4]
+
+
 def test_rows_are_whole_numbers(index):
     for rows in (None, 1, ["1"], [1.5], [True], [[1]], np.array([1.0])):
         for method in (index.second_look, index.matched_spans):

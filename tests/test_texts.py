@@ -258,7 +258,7 @@ def test_lists_of_texts(texts):
 
 
 @pytest.mark.parametrize(
-    "texts", ["one", b"one", ["one", None], [1], [["one"]], np.array([1.0]), pd.Series(["a", np.nan])]
+    "texts", ["one", b"one", None, 5, ["one", None], [1], [["one"]], np.array([1.0]), pd.Series(["a", np.nan])]
 )
 def test_other_than_lists_of_texts(texts):
     with raises_usage("sentences"):
