@@ -10,7 +10,7 @@ from informin.errors import UsageError
 from informin.evaluation.senteval import senteval_folder
 from informin.hub_access import hub_is_reachable
 from informin.models.opening import load_model
-from informin.training.options import DataArguments
+from informin.training.inputs import DataArguments
 from informin.training.sentences import load_sentences
 from tests.conftest import raises_usage
 
