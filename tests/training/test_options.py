@@ -13,8 +13,8 @@ from informin.objectives.objective import active_terms
 from informin.objectives.presets import BERT_BASE
 from informin.program import quiet_transformers
 from informin.training.active_objective import activate
-from informin.training.option_checks import check_terms
 from informin.training.inputs import SourceArguments
+from informin.training.option_checks import check_terms
 from informin.training.options import InforMinTrainingArguments
 from informin.training.paper_values import with_paper_values
 from informin.training.recipes import RECIPES
