@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from informin.adapters.linear import LinearAdapter as LinearAdapter
-    from informin.cli.train import recipe as recipe
+    from informin.cli.train_options import recipe as recipe
     from informin.jobs.distill import distill as distill
     from informin.jobs.embed import embed as embed
     from informin.jobs.evaluate import evaluate as evaluate
@@ -55,7 +55,7 @@ _MODULES = {
     "evaluate": "informin.jobs.evaluate",
     "fit": "informin.jobs.fit",
     "load_model": "informin.models.opening",
-    "recipe": "informin.cli.train",
+    "recipe": "informin.cli.train_options",
     "speed_up": "informin.models.speed",
 }
 __all__ = list(_MODULES)

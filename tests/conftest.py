@@ -123,7 +123,7 @@ def raises_usage(option=None, **contained: str):
 
 def how_to_train(*folder, **options) -> dict:
     """Return the trainer's arguments `args`, `objective` and `view` for options as on the command line."""
-    from informin.cli.train import OPTION_KINDS, objective_and_view
+    from informin.cli.train_options import OPTION_KINDS, objective_and_view
     from informin.training.options import InforMinTrainingArguments
 
     names = {kind.option_name(declared.name) for kind in OPTION_KINDS for declared in dataclasses.fields(kind)}

@@ -6,9 +6,9 @@ from importlib import import_module
 from tests.conftest import set_up_torch
 
 for name in (
-    *("informin.cli.train", "informin.cli.eval", "trainer_informin"),
+    *("informin.cli.train_options", "informin.cli.train", "informin.cli.eval", "trainer_informin"),
     *("transformers.models.bert.modeling_bert", "transformers.models.bert.tokenization_bert"),
-    *("sklearn.cluster", "sklearn.linear_model", "scipy.io", "datasets.io.generator", "informin.training.missing"),
+    *("sklearn.cluster", "sklearn.linear_model", "scipy.io", "datasets.io.generator"),
 ):
     import_module(name)
 set_up_torch()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from informin.cli.train import Parser
+from informin.cli.train_options import Parser
 from tests.conftest import ROOT
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]

@@ -1,16 +1,18 @@
 """Without the Hub, a name that is wrong is found at once and said once."""
 
 import logging
+import threading
 
 import pytest
 from huggingface_hub import constants
 from huggingface_hub.utils import get_session
 
+from informin import hub_access
 from informin.errors import UsageError
 from informin.evaluation.senteval import senteval_folder
 from informin.hub_access import hub_is_reachable
 from informin.models.opening import load_model
-from informin.training.options import DataArguments
+from informin.training.inputs import DataArguments
 from informin.training.sentences import load_sentences
 from tests.conftest import raises_usage
 
@@ -45,6 +47,17 @@ def test_the_hub_library_does_not_warn_again(no_hub, caplog):
     assert not hub_is_reachable()
     logging.getLogger("huggingface_hub.hf_api").warning("Could not reach the Hub")
     assert [record.name for record in caplog.records] == ["informin.hub_access"]
+
+
+def test_a_question_that_hangs_is_not_waited_for(no_hub, monkeypatch):
+    """As behind a firewall that drops packets, where each address of the Hub costs a timeout."""
+    over = threading.Event()
+    hung = []
+    monkeypatch.setattr(hub_access, "SECONDS", 0.05)
+    monkeypatch.setattr(get_session(), "send", lambda *_, **__: over.wait(60) or hung.append("waited"))
+    assert not hub_is_reachable()
+    over.set()
+    assert hung == []
 
 
 def test_a_folder_does_not_need_the_hub(no_hub, st_mean):

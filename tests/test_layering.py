@@ -1,6 +1,7 @@
 """The layers of the package according to its imports."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,8 @@ LAYERS = [  # a layer may import itself and those above it
         "informin.hub_access",
         "informin.rows",
         "informin.copies",
+        "informin.masks",
+        "informin.options",
         "informin.neighbors",
     ),
     ("modeling_informin",),
@@ -116,13 +119,26 @@ print("imported", *(name for name in sys.modules if name.startswith("informin.tr
     assert done.stdout.split() == ["imported"], done.stderr
 
 
-def test_missing_inputs_are_reported_before_the_slow_imports():
-    """A run without the Hub ends within seconds: its data and models are named before what reads them is imported."""
+def test_missing_inputs_are_reported_before_the_slow_imports(tmp_path):
+    """A run without the Hub ends within seconds: its data and models are named before torch is imported."""
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("model_name: no-such-owner/no-such-model\neval_strategy: no\n", encoding="utf-8")
     script = """
 import sys
-import informin.cli.train, informin.training.missing
-slow = ("datasets", "sentence_transformers", "sklearn", "transformers.trainer")
-print(*(name for name in slow if name in sys.modules))
+from informin.cli.train import main
+code = main(["--recipe", sys.argv[1], "--objective", "simcse"])
+print(code, "torch" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(recipe)],
+        cwd=ROOT,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["2", "False"]
+    assert [option for option in ("--model_name", "--train_file", "--eval_pairs") if option in done.stderr] == [
+        "--model_name",
+        "--train_file",
+    ]

@@ -17,6 +17,7 @@ import informin
 from informin import Contrast, Index, InforMinTrainer, InforMinTrainingArguments, LinearAdapter, Term, embed
 from informin.objectives import TERMS
 from informin.option_types import checked_value, fits
+from informin.training.inputs import SourceArguments
 from informin.training.option_checks import NUMBERS
 from informin.training.sentences import as_data
 from informin.views import VIEWS, View
@@ -79,7 +80,10 @@ def test_terms_and_views_name_the_option(kind):
             kind(**{declared.name: WRONG})
 
 
-@pytest.mark.parametrize("name", sorted({*InforMinTrainingArguments.__annotations__, *NUMBERS, "max_steps"}))
+OWN = {*SourceArguments.__annotations__, *InforMinTrainingArguments.__annotations__}
+
+
+@pytest.mark.parametrize("name", sorted({*OWN, *NUMBERS, "max_steps"}))
 def test_training_arguments_name_the_option(name):
     with raises_usage(option=name):
         InforMinTrainingArguments(**{"output_dir": "x", "use_cpu": True, name: WRONG})

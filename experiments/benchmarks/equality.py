@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from experiments.benchmarks.report import report
-from informin.cli.train import parse
+from informin.cli.train_options import parse
 from informin.texts import read_texts
 from informin.views.attention import ViewDropout
 from trainer_informin import InforMinTrainer

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from informin.errors import UsageError
-from informin.objectives.terms import Term, Views, check_value, needed, option
+from informin.objectives.terms import Term, Views, needed
+from informin.options import check_value, option
 
 ATTENTION_MI_FORMS = ("paper", "code")
 # Smaller probabilities count as 0, because the gradient of their logarithm, 1/x, can overflow.

@@ -13,7 +13,8 @@ from informin.errors import UsageError
 from informin.objectives.false_negatives import SIMILARITIES, batch_threshold, copies, false_negative_mask
 from informin.objectives.numerics import in_float32, mean_over_anchors
 from informin.objectives.queue import MomentumQueue
-from informin.objectives.terms import Guide, GuideNeeds, Term, Views, check_value, needed, option
+from informin.objectives.terms import Guide, GuideNeeds, Term, Views, needed
+from informin.options import check_value, option
 
 
 @in_float32

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from informin.objectives.terms import Guide, GuideNeeds, Term, Views, check_value, needed, option
+from informin.objectives.terms import Guide, GuideNeeds, Term, Views, needed
+from informin.options import check_value, option
 
 
 def cosine_distance(x: Tensor, y: Tensor) -> Tensor:

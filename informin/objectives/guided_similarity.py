@@ -10,7 +10,8 @@ from torch.nn.functional import normalize
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError, counted
 from informin.objectives.numerics import in_float32, mean_over_anchors
-from informin.objectives.terms import Guide, GuideNeeds, Term, Views, check_value, needed, option
+from informin.objectives.terms import Guide, GuideNeeds, Term, Views, needed
+from informin.options import check_value, option
 
 
 @in_float32

@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 
 from informin.errors import UsageError
 from informin.objectives.presets import PRESETS, Encoder, Preset
-from informin.objectives.terms import Term, as_term, check_value
+from informin.objectives.terms import Term, as_term
+from informin.options import check_value
 
 # What `InforMinTrainer` takes. A term of the user may be any object with `weight` and `loss`.
 Objective: TypeAlias = str | Preset | Term | Sequence[Any] | Any

@@ -3,7 +3,7 @@
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from informin.errors import UsageError
-from informin.option_types import checked_value
+from informin.options import check_fields, check_value
 
 # Fields that several terms have. In messages, records and options of the command line, the term's name precedes them.
 SHARED_FIELDS = ("weight", "form", "layers", "neighbors", "size")
@@ -297,53 +297,6 @@ def fill_heads(model: Any, terms: Sequence[Term]) -> None:
         head = term.head(model)
         if head is not None:
             model.heads[term.head_name] = head
-
-
-def option(default, help: str, choices: Collection[str] | None = None) -> Any:
-    """Declare a field of a dataclass that is also an option of the command line.
-
-    Args:
-        default: Default value.
-        help: Help text, one sentence.
-        choices: Allowed values; None allows any.
-    """
-    metadata: dict[str, Any] = {"help": help}
-    if choices:
-        metadata["choices"] = choices
-    return field(default=default, metadata=metadata)
-
-
-def check_fields(declaring: Any, option_name: Callable[[str], str] = str, names: Container[str] | None = None) -> None:
-    """Raise UsageError if a field of a dataclass has another type than declared, or is not among its choices.
-
-    Args:
-        declaring: The object. NumPy numbers in it become numbers of Python.
-        option_name: Function from the name of a field to its name in messages.
-        names: Names of the fields to check; None for all.
-    """
-    for declared in fields(declaring):
-        if names is not None and declared.name not in names:
-            continue
-        name = option_name(declared.name)
-        value = checked_value(name, getattr(declaring, declared.name), declared.type, declared.default)
-        setattr(declaring, declared.name, value)
-        choices = declared.metadata.get("choices")
-        if choices:
-            check_value(value in choices, name, value, f"one of: {', '.join(map(str, choices))}")
-
-
-def check_value(fits: bool, name: str, value: object, needed: str) -> None:
-    """Raise UsageError for an option's value unless it `fits`.
-
-    Args:
-        fits: Whether the value is valid.
-        name: Name of the option.
-        value: The value that was given.
-        needed: Description of valid values, such as "a number above 0".
-    """
-    if not fits:
-        shown = " ".join(map(str, value)) if isinstance(value, list) else value
-        raise UsageError(f"is {shown}", option=name, needed=needed)
 
 
 def needed(value: Value | None) -> Value:

@@ -9,7 +9,7 @@ from huggingface_hub.errors import HFValidationError
 
 from informin.errors import UsageError, counted
 from informin.hub_access import HUB_DATA, HUB_SENTENCES, HUB_SENTEVAL, hub_is_reachable
-from informin.training.options import DataArguments
+from informin.training.inputs import DataArguments
 
 MODEL_FILES = ("config.json", "modules.json", "adapter_config.json")  # every model has one of them
 

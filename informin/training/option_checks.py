@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from informin.errors import UsageError, counted
 from informin.evaluation.measures import ALL
-from informin.objectives.terms import Term, check_fields, check_value
+from informin.objectives.terms import Term
+from informin.options import check_fields, check_value
 from informin.views import View
 
 if TYPE_CHECKING:  # it imports scikit-learn and datasets, and a wrong option is answered without them

@@ -1,4 +1,4 @@
-"""The training arguments, and the options for data and for the model card."""
+"""The training arguments, and the options for the model card."""
 
 import os
 from dataclasses import dataclass, field
@@ -8,57 +8,12 @@ import torch
 from transformers import TrainingArguments
 from transformers.utils import is_torch_bf16_gpu_available
 
-from informin.errors import UsageError
 from informin.objectives import PRESETS
-from informin.objectives.terms import option
+from informin.options import option
 from informin.training import option_checks as checks
+from informin.training.inputs import SourceArguments
 from informin.training.log_entries import LOGGING_STEPS
 from informin.views import VIEWS
-
-
-@dataclass
-class DataArguments:
-    """Training sentences and evaluation data.
-
-    Raises:
-        UsageError: Both `train_file` and `dataset_name` are given.
-    """
-
-    train_file: Optional[list[str]] = option(
-        None,
-        "Training sentences: files or folders of .txt (one sentence per line), .csv, .tsv, .jsonl (each may be .gz), "
-        ".parquet or .arrow. Default: wiki1m_for_simcse.txt from the Hub.",
-    )
-    text_column: Optional[str] = option(
-        None,
-        "Column with the sentences, or several to join, such as subject,body. Default: `text`, or the only column.",
-    )
-    dataset_name: Optional[str] = option(None, "Dataset on the Hub, instead of train_file.")
-    dataset_config: Optional[str] = option(None, "Configuration of the dataset.")
-    dataset_split: str = option("train", "Split of the dataset.")
-    streaming: bool = option(
-        False, "Read the sentences during training instead of downloading them first. Requires max_steps."
-    )
-    senteval_dir: Optional[str] = option(
-        None, "SentEval's data/downstream folder, for STS-B dev. Default: $SENTEVAL_DATA, else senteval.tar on the Hub."
-    )
-    eval_pairs: Optional[str] = option(
-        None, "Scored sentence pairs, instead of STS-B dev: TSV, CSV or JSONL with sentence1, sentence2, score."
-    )
-    eval_labels: Optional[str] = option(
-        None,
-        "Labeled sentences, scored by clustering, nearest neighbors and few-shot classification: TSV, CSV or JSONL "
-        "with text, label. STS-B dev is then scored only if it is available locally.",
-    )
-    eval_retrieval: Optional[str] = option(
-        None, "Retrieval pairs: TSV, CSV or JSONL with query, document and, optionally, negative."
-    )
-
-    def __post_init__(self):
-        if isinstance(self.train_file, str):  # one file in a recipe
-            self.train_file = [self.train_file]
-        if self.train_file and self.dataset_name:
-            raise UsageError("is given together with `dataset_name`", option="train_file", fix="Use one of them.")
 
 
 @dataclass
@@ -75,7 +30,7 @@ class CardArguments:
 
 
 @dataclass(repr=False)  # that of TrainingArguments hides tokens
-class InforMinTrainingArguments(TrainingArguments):
+class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     """Arguments for `InforMinTrainer`: transformers' TrainingArguments, with other defaults and some more options.
 
     The options of the terms are not here: pass terms to the trainer (`objective`).
@@ -94,7 +49,6 @@ class InforMinTrainingArguments(TrainingArguments):
     """
 
     # The encoder
-    revision: Optional[str] = option(None, "Branch, tag or commit of the encoder on the Hub.")
     trust_remote_code: bool = option(False, "Run code from the model's repository, if it needs any.")
     pooler: str = option(
         "auto",
@@ -136,9 +90,6 @@ class InforMinTrainingArguments(TrainingArguments):
         None,
         "Dropout rate of hidden states and attention: one for both views, or one for each, such as 0.05 0.15. "
         "Default: 0.05 0.15 for scd, else the encoder's own rates.",
-    )
-    guide_model: Optional[str] = option(
-        None, "Frozen encoder that guides the training. Default: the encoder before training."
     )
     guide_cache: Optional[str] = option(
         None, "Folder for the guide's embeddings. Runs may share it. Default: the folder guide in output_dir."
@@ -201,9 +152,6 @@ class InforMinTrainingArguments(TrainingArguments):
         "for micse, else 0.",
     )
     num_train_epochs: float = option(1.0, "Number of passes over the training sentences.")
-    eval_strategy: str = option(
-        "steps", "When to evaluate: steps, epoch or no. With no, nothing is scored and the last checkpoint is kept."
-    )
     eval_steps: Optional[float] = option(125, "Steps between evaluations.")
     eval_on_start: bool = option(True, "Evaluate before the first step.")
     save_strategy: Optional[str] = option(  # type: ignore[assignment]
@@ -237,7 +185,8 @@ class InforMinTrainingArguments(TrainingArguments):
     logging_nan_inf_filter: bool = option(False, "Hide NaN and infinite losses from the log.")
 
     def __post_init__(self):
-        checks.check_types_and_choices(self, InforMinTrainingArguments.__annotations__)
+        own = {*SourceArguments.__annotations__, *InforMinTrainingArguments.__annotations__}
+        checks.check_types_and_choices(self, own)
         checks.check_numbers(self)
         if torch.accelerator.current_accelerator() is None:
             self.use_cpu = True  # otherwise bf16 is refused and pinned memory warns

@@ -24,4 +24,7 @@ def recipe_options(name: str) -> dict[str, Any]:
         values = yaml.safe_load(file)
     if not isinstance(values, dict):
         raise UsageError(f"is {path}", option="recipe", needed="a file with lines of `option: value`")
+    for option_name, value in values.items():
+        if value is False and str(option_name).endswith("_strategy"):  # YAML reads a bare `no` as false
+            values[option_name] = "no"
     return values

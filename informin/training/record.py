@@ -18,8 +18,9 @@ from informin.evaluation.results import environment
 from informin.files import last_name
 from informin.hub_access import HUB_DATA, HUB_SENTENCES
 from informin.records import RunRecord
+from informin.training.inputs import DataArguments
 from informin.training.log_entries import evaluations, logged_scores
-from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments
+from informin.training.options import CardArguments, InforMinTrainingArguments
 from informin.training.sentences import Sentences
 
 logger = logging.getLogger(__name__)

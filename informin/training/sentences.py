@@ -20,7 +20,7 @@ from informin.evaluation.pairs import load_pairs
 from informin.evaluation.senteval import hub_file, load_stsb_dev, senteval_folder
 from informin.hub_access import HUB_SENTENCES, hub_is_reachable
 from informin.texts import as_texts, find_files, is_blank, read_texts
-from informin.training.options import DataArguments
+from informin.training.inputs import DataArguments
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from informin.objectives.terms import check_value, option
+from informin.options import check_value, option
 from informin.views.view import View
 
 

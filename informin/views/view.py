@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import PreTrainedTokenizerBase
 
-from informin.objectives.terms import check_fields, snake_case
+from informin.objectives.terms import snake_case
+from informin.options import check_fields
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def test_exit_code_of_the_script(command):
 
 def test_options_of_the_last_version_are_accepted():
     """`backend` chose what all encoders now share."""
-    from informin.cli.train import parse
+    from informin.cli.train_options import parse
 
     given = parse(["--model_name", "m", "--output_dir", "o", "--backend", "st"])
     assert given.model_name == "m" and not hasattr(given.args, "backend")

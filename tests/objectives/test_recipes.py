@@ -7,7 +7,7 @@ import yaml
 from transformers import BertConfig, RobertaConfig
 
 from experiments.studies.plan import read_study
-from informin.cli.train import parse
+from informin.cli.train_options import parse
 from informin.objectives import PRESETS, Reconstruction
 from informin.objectives.attention_mi import attention_layers
 from informin.objectives.presets import Encoder

@@ -20,7 +20,8 @@ from informin.objectives import (
 )
 from informin.objectives.objective import active_terms, as_preset
 from informin.objectives.presets import BERT_BASE, Encoder, Paper, Preset
-from informin.objectives.terms import Term, Views, as_term, check_value, fill_heads, losses_of, option, snake_case
+from informin.objectives.terms import Term, Views, as_term, fill_heads, losses_of, snake_case
+from informin.options import check_value, option
 from tests.conftest import ROOT, raises_usage
 from tests.objectives.conftest import head_values, model_of, rows
 

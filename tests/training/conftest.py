@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoConfig
 
 import run_unsup
-from informin.cli.train import parse
+from informin.cli.train_options import parse
 from informin.files import write_manifest
 from informin.objectives.presets import Encoder
 from informin.training.active_objective import activate

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
-from informin.training.options import DataArguments
+from informin.training.inputs import DataArguments
 from informin.training.sentences import load_sentences
 from trainer_informin import InforMinTrainer
 

@@ -19,7 +19,7 @@ from informin.guide.replay import GeneralSentences
 from informin.objectives import Contrast
 from informin.objectives.terms import Masking
 from informin.training.checkpoints import complete_checkpoints, step_of
-from informin.training.options import DataArguments
+from informin.training.inputs import DataArguments
 from informin.training.sentences import load_sentences
 from informin.training.signals import StopOnSignal
 from informin.views.attention import ViewDropout

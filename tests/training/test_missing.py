@@ -4,8 +4,8 @@ import pytest
 
 from informin.errors import UsageError
 from informin.training import missing
+from informin.training.inputs import DataArguments
 from informin.training.missing import raise_if_missing
-from informin.training.options import DataArguments
 
 BERT = {"model_name": "bert-base-uncased"}
 

@@ -7,12 +7,13 @@ import pickle
 import pytest
 from transformers import TrainingArguments
 
-from informin.cli.train import OFTEN_USED, Parser, parse, recipe
+from informin.cli.train_options import OFTEN_USED, Parser, parse, recipe
 from informin.objectives import PRESETS
 from informin.objectives.objective import active_terms
 from informin.objectives.presets import BERT_BASE
 from informin.program import quiet_transformers
 from informin.training.active_objective import activate
+from informin.training.inputs import SourceArguments
 from informin.training.option_checks import check_terms
 from informin.training.options import InforMinTrainingArguments
 from informin.training.paper_values import with_paper_values
@@ -282,7 +283,8 @@ def test_a_weight_turns_a_term_on(given, weights):
 
 def test_what_is_set_is_what_is_read():
     args = InforMinTrainingArguments("out", use_cpu=True)
-    empty = {name for name in InforMinTrainingArguments.__annotations__ if getattr(args, name) is None}
+    own = SourceArguments.__annotations__ | InforMinTrainingArguments.__annotations__
+    empty = {name for name in own if getattr(args, name) is None}
     assert empty == {
         # Filled in by the trainer, on its own copy.
         *("per_device_train_batch_size", "learning_rate", "warmup_steps", "metric_for_best_model"),
@@ -321,7 +323,7 @@ def test_copies_and_pickles_have_every_field():
     assert dataclasses.replace(first, seed=3).max_seq_length == 8
     for field in dataclasses.fields(InforMinTrainingArguments):
         assert field.metadata.get("help"), field.name
-    assert InforMinTrainingArguments.__bases__ == (TrainingArguments,)
+    assert InforMinTrainingArguments.__bases__ == (SourceArguments, TrainingArguments)
 
 
 @pytest.mark.parametrize("given, expected", [({}, True), (dict(fp16=True), False), (dict(bf16=False), False)])

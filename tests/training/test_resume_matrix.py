@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from informin.training import sentences as training_sentences
-from informin.training.options import DataArguments
+from informin.training.inputs import DataArguments
 from informin.training.sentences import load_sentences
 from tests import forked
 from tests.conftest import make_sentences, save_bert

@@ -6,7 +6,7 @@ import pandas
 import pytest
 
 from informin.training import tokens
-from informin.training.options import DataArguments
+from informin.training.inputs import DataArguments
 from informin.training.sentences import as_data, draw_sample, load_development, load_sentences
 from informin.training.tokens import TRUNCATED, tokenize
 from tests.conftest import make_sentences, raises_usage, tokenizer_of

@@ -1,0 +1,253 @@
+"""The options of `informin train`, and what they say about a run.
+
+They are those of `InforMinTrainingArguments`, of the data and the model card, and the fields of the terms and views:
+`--reconstruction_weight` sets `Reconstruction.weight`.
+"""
+
+import argparse
+import logging
+from collections.abc import Sequence
+from dataclasses import Field, dataclass, fields, replace
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from transformers import HfArgumentParser, TrainingArguments
+from transformers.hf_argparser import string_to_bool
+
+from informin import program
+from informin.errors import UsageError, error_line
+from informin.objectives import PRESETS, TERMS, Term
+from informin.objectives.objective import active_terms
+from informin.objectives.presets import BERT_BASE, Encoder, Preset
+from informin.option_types import checks_options
+from informin.training.inputs import DataArguments, ModelArguments
+from informin.training.options import CardArguments, InforMinTrainingArguments
+from informin.training.recipes import recipe_options
+from informin.views import VIEWS, View
+
+logger = logging.getLogger(__name__)
+
+# Options of transformers that are often used; `--help` shows them and ours.
+OFTEN_USED = (
+    "output_dir per_device_train_batch_size learning_rate num_train_epochs max_steps warmup_steps lr_scheduler_type "
+    "weight_decay max_grad_norm gradient_accumulation_steps seed bf16 eval_strategy eval_steps save_steps "
+    "logging_steps save_total_limit resume_from_checkpoint report_to push_to_hub hub_model_id"
+).split()
+OPTION_KINDS: list[type[Term] | type[View]] = [*TERMS, *VIEWS.values()]  # whose fields are options
+
+
+@dataclass
+class Given:
+    """What the options of a run say.
+
+    Attributes:
+        model_name: Encoder to train.
+        data: Training and evaluation data.
+        card: Facts for the model card.
+        args: The training arguments.
+        objective: The preset that `objective` names, with the terms as changed by the options.
+        view: The view that `view` names, with its options.
+    """
+
+    model_name: str
+    data: DataArguments
+    card: CardArguments
+    args: InforMinTrainingArguments
+    objective: Preset
+    view: View
+
+
+class Formatter(argparse.HelpFormatter):
+    """Shows one spelling of each option, and its default."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=34, width=120)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        values = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else "X"
+        return action.option_strings[0] + (f" {values}" if action.nargs != 0 else "")
+
+
+class Parser(program.Parser, HfArgumentParser):
+    """HfArgumentParser with the options of terms and views, and with a short `--help`."""
+
+    def __init__(self):
+        dataclasses: Any = [ModelArguments, DataArguments, CardArguments, InforMinTrainingArguments]
+        usage = "informin train --model_name MODEL [--recipe NAME | FILE.yaml] [options]"
+        about = (
+            "Train sentence embeddings on unlabeled text. All options of transformers' TrainingArguments are accepted."
+        )
+        super().__init__(dataclasses, usage=usage, description=about, formatter_class=Formatter)
+        for kind in OPTION_KINDS:
+            for declared in fields(kind):
+                add_flag(self, kind, declared)
+        self.set_defaults(disable_tqdm=False)  # transformers turns bars off with its messages, which commands hide
+        hidden = {declared.name for declared in fields(TrainingArguments)} - set(OFTEN_USED)
+        hidden -= set(InforMinTrainingArguments.__annotations__)
+        for action in self._actions:
+            is_negation = action.option_strings[0].startswith("--no_")
+            if is_negation or action.dest in hidden:
+                action.help = argparse.SUPPRESS
+
+    def set_file(self, values: dict[str, Any], name: str) -> None:
+        """Use the values of a file as defaults. Raise UsageError for one that is not an option."""
+        known = {action.dest for action in self._actions} - {"recipe", "help"}
+        unknown = sorted(map(str, set(values) - known))
+        if unknown:
+            raise UsageError(f"{name}: no such option: {', '.join(unknown)}", option="recipe")
+        self.set_defaults(**values)
+
+
+def add_flag(parser: argparse.ArgumentParser, kind: type[Term] | type[View], declared: Field) -> None:
+    """Add the option of a field of a term or a view. It is None unless it is given."""
+    annotation = get_type_hints(kind)[declared.name]
+    if get_origin(annotation) in (Union, UnionType):  # X | None
+        annotation = get_args(annotation)[0]
+    how: dict[str, Any] = {"type": annotation}
+    if get_origin(annotation) is list:
+        how = {"type": get_args(annotation)[0], "nargs": "+"}
+    elif annotation is bool:
+        how = {"type": string_to_bool, "nargs": "?", "const": True}  # `--masked_views` alone means true
+    if "choices" in declared.metadata:
+        how["choices"] = declared.metadata["choices"]
+    text = declared.metadata["help"] + default_text(kind, declared)
+    parser.add_argument(f"--{kind.option_name(declared.name)}", default=None, help=text, **how)
+
+
+def default_text(kind: type[Term] | type[View], declared: Field) -> str:
+    """Return the sentence about a default for a help text: the papers' values, then the general one."""
+    is_weight = issubclass(kind, Term) and declared.name == "weight"
+    general = 0 if is_weight else declared.default
+    by_value: dict[str, list[str]] = {}
+    for name, preset in PRESETS.items():
+        for term in preset.terms(BERT_BASE):
+            value = getattr(term, declared.name) if isinstance(term, kind) else general
+            if value != general:
+                by_value.setdefault(f"{value:g}", []).append(name)
+    values = [f"{value} for {', '.join(names)}" for value, names in by_value.items()]
+    if general == 0 and declared.type is not bool:
+        values.append("0 (off)")
+    elif general is not None:
+        values.append(str(general).lower())
+    if len(values) > 1:
+        values[-1] = f"else {values[-1]}"
+    return f" Default: {', '.join(values)}." if values else ""
+
+
+def parse(argv: Sequence[str], options: dict[str, Any] | None = None) -> Given:
+    """Return the model's name and the options of a run.
+
+    Precedence, highest first: the command line, the file that `recipe` names, `options`, the paper's values
+    for the model, the default.
+
+    Args:
+        argv: Arguments of the command line, without the program's name.
+        options: Values as in a YAML file.
+
+    Raises:
+        UsageError: An option is wrong.
+        SystemExit: After `--help`, and if argparse refuses an argument.
+    """
+    parser = Parser()
+    parser.set_file(dict(options or {}), "options")
+    first = program.Parser(add_help=False)
+    first.add_argument("--recipe")
+    first.add_argument("--backend", choices=("auto", "native", "st"))  # of version 0.3
+    found, rest = first.parse_known_args(argv)
+    if found.backend:
+        logger.warning("`backend` has no effect: every encoder is trained alike.")
+    if found.recipe:
+        parser.set_file(recipe_options(found.recipe), found.recipe)
+    try:
+        parsed = parser.parse_args_into_dataclasses(rest, look_for_args_file=False, return_remaining_strings=True)
+    except UsageError:
+        raise
+    except (ValueError, TypeError, ImportError) as error:  # from TrainingArguments
+        raise UsageError(error_line(error), fix="See `informin train --help`.") from error
+    model, data, card, args, others, unknown = parsed
+    if unknown:
+        raise UsageError(f"no such option: {' '.join(unknown)}", fix="See `informin train --help`.")
+    if not model.model_name:
+        raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
+    flags = {name: value for name, value in vars(others).items() if value is not None}
+    objective, view = objective_and_view(args, flags)
+    return Given(model_name=model.model_name, data=data, card=card, args=args, objective=objective, view=view)
+
+
+@checks_options
+def recipe(name: str, **options: Any) -> dict[str, Any]:
+    """Return arguments of `InforMinTrainer` for a recipe: `args`, `objective` and `view`.
+
+    Args:
+        name: A YAML file of options, or the name of one in informin/recipes.
+        options: Options as on the command line, which override the recipe.
+
+    Raises:
+        UsageError: There is no such recipe, or an option is wrong.
+
+    Example:
+        >>> from informin import InforMinTrainer, recipe
+        >>> how = recipe("adapt", output_dir="outputs/mine", max_steps=40)
+        >>> how["args"].max_steps, how["args"].learning_rate
+        (40, 5e-05)
+        >>> trainer = InforMinTrainer("all-MiniLM-L6-v2", train_dataset=sentences, **how)  # doctest: +SKIP
+    """
+    given = parse([], {"model_name": "given to the trainer"} | recipe_options(name) | options)
+    return {"args": given.args, "objective": given.objective, "view": given.view}
+
+
+def values_of(kind: type[Term] | type[View], flags: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a term or a view that flags set, by their name."""
+    names = {kind.option_name(declared.name): declared.name for declared in fields(kind)}
+    return {names[flag]: value for flag, value in flags.items() if flag in names}
+
+
+def objective_and_view(args: InforMinTrainingArguments, flags: dict[str, Any]) -> tuple[Preset, View]:
+    """Return the objective and the view that the arguments name, changed by the flags of terms and views.
+
+    Raises:
+        UsageError: A value is out of range, or has no effect.
+    """
+    objective = with_flags(PRESETS[args.objective], flags)
+    kind = VIEWS[args.view]
+    view = kind(**values_of(kind, flags))
+    check_unused(flags, objective, view)
+    return objective, view
+
+
+def with_flags(preset: Preset, flags: dict[str, Any]) -> Preset:
+    """Return a preset whose terms are changed by flags.
+
+    A weight adds a term that the preset does not have. It replaces the terms of a preset without a paper, such as
+    guided, which then has only the terms whose weights are given.
+    """
+    own = [type(term) for term in preset.terms(BERT_BASE)]
+    added = [kind for kind in TERMS if kind not in own and values_of(kind, flags).get("weight")]
+    is_replaced = added and not preset.papers
+
+    def terms(encoder: Encoder) -> list[Term]:
+        found = []
+        for term in preset.terms(encoder):
+            values = values_of(type(term), flags)
+            if "weight" in values or not is_replaced:
+                found.append(replace(term, **values))
+        return found + [kind(**values_of(kind, flags)) for kind in added]
+
+    return replace(preset, terms=terms, added=tuple(kind.name for kind in added))
+
+
+def check_unused(flags: dict[str, Any], objective: Preset, view: View) -> None:
+    """Raise UsageError if a flag belongs to a term or a view that is not used. Zero and its own default pass."""
+    used = set(view.options())
+    for term in active_terms(objective, BERT_BASE):
+        used |= set(term.options()) | {term.option_name("weight")}
+    for kind in OPTION_KINDS:
+        for declared in fields(kind):
+            name = kind.option_name(declared.name)
+            value = flags.get(name)
+            if name not in used and value and value != declared.default:
+                raise UsageError(
+                    f"is {value}, which has no effect with `objective` {objective.name} and `view` {view.name}",
+                    option=name,
+                    fix="Leave it out, or set the weight of its term above 0.",
+                )
