@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Container
 from dataclasses import field, fields
+from inspect import get_annotations
 from typing import Any
 
 from informin.errors import UsageError
@@ -30,15 +31,24 @@ def check_fields(declaring: Any, option_name: Callable[[str], str] = str, names:
         option_name: Function from the name of a field to its name in messages.
         names: Names of the fields to check; None for all.
     """
+    kinds = annotations_of(type(declaring))
     for declared in fields(declaring):
         if names is not None and declared.name not in names:
             continue
         name = option_name(declared.name)
-        value = checked_value(name, getattr(declaring, declared.name), declared.type, declared.default)
+        value = checked_value(name, getattr(declaring, declared.name), kinds[declared.name], declared.default)
         setattr(declaring, declared.name, value)
         choices = declared.metadata.get("choices")
         if choices:
             check_value(value in choices, name, value, f"one of: {', '.join(map(str, choices))}")
+
+
+def annotations_of(kind: type) -> dict[str, Any]:
+    """Return the annotations of a class and its bases. HfArgumentParser changes the types of fields."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        found |= get_annotations(base)
+    return found
 
 
 def check_value(fits: bool, name: str, value: object, needed: str) -> None:

@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 
 import informin
 from informin import Contrast, Index, InforMinTrainer, InforMinTrainingArguments, LinearAdapter, Term, embed
+from informin.cli.train_options import Parser
 from informin.objectives import TERMS
 from informin.option_types import checked_value, fits
 from informin.training.inputs import SourceArguments
@@ -171,6 +172,17 @@ def test_a_default_needs_no_type():
     assert Margin().margin is None and Margin(margin=np.float32(2)).margin == 2
     with raises_usage(option="margin"):
         Margin(margin="2")
+
+
+def test_a_parser_of_the_command_line_changes_no_type():
+    """It replaces `Optional[int]` by `int` in the fields of the class."""
+    Parser()
+    args = InforMinTrainingArguments("x", use_cpu=True, save_total_limit=None, view_dropout=[0.1], bf16=None)
+    assert args.save_total_limit is None
+    with raises_usage(option="save_total_limit"):
+        InforMinTrainingArguments("x", use_cpu=True, save_total_limit="2")
+    with raises_usage(option="view_dropout"):
+        InforMinTrainingArguments("x", use_cpu=True, view_dropout=0.1)
 
 
 def test_a_view_of_the_user_is_checked():

@@ -120,12 +120,8 @@ def test_the_column_can_be_named():
     ids=str,
 )
 def test_other_data_are_rejected(given):
-    if given is None:
-        with pytest.raises(TypeError):
-            as_data(given)
-    else:
-        with raises_usage(option="train_dataset"):
-            as_data(given)
+    with raises_usage(option="train_dataset"):
+        as_data(given)
 
 
 @pytest.mark.parametrize("kind", ["data set", "rows", "list of rows"])
