@@ -6,7 +6,7 @@ option always fits, and so does every value of an option whose annotation is mis
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -48,20 +48,20 @@ def checks_options(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         given = declared.bind(*args, **kwargs)
-        check_arguments(function, given.arguments)
+        check_arguments(declared, given.arguments)
         return function(*given.args, **given.kwargs)
 
     return checked
 
 
-def check_arguments(function: Callable[..., Any], given: dict[str, Any]) -> None:
+def check_arguments(declared: Signature, given: dict[str, Any]) -> None:
     """Raise UsageError for an argument of another type than its annotation, and convert NumPy numbers in place.
 
     Args:
-        function: The function.
+        declared: The signature of the function.
         given: Its arguments by name.
     """
-    for name, parameter in signature(function).parameters.items():
+    for name, parameter in declared.parameters.items():
         if name in given and parameter.kind not in UNNAMED and parameter.annotation is not Parameter.empty:
             given[name] = checked_value(name, given[name], parameter.annotation, parameter.default)
 

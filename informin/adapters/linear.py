@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import asdict
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -272,7 +273,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return tags
 
     def _check_options(self, width: int) -> None:
-        check_arguments(type(self).__init__, self.get_params())
+        check_arguments(signature(type(self).__init__), self.get_params())
         for name, fits, needed in (
             ("n_neighbors", self.n_neighbors >= 1, "1 or more"),
             ("whitening", 0 <= self.whitening <= 1, "a number from 0 to 1"),
