@@ -51,7 +51,7 @@ def shown(rank: int, hit: "Hit") -> str:
     tokens = "" if hit.token_score is None else f"  tokens {hit.token_score:.3f}"
     parts = f"vectors {hit.vector_score:.3f}  words {hit.word_score:5.2f}{tokens}"
     scores = f"{rank:>3}  {hit.score:6.2f}  {parts}{unrelated}"
-    name = f"row {hit.row}" if hit.id is None else f"row {hit.row}, id {hit.id}"
-    lines = [scores, f"     {' '.join(hit.text.split())}  [{name}]"]
-    lines += [f"     {field}: {value}" for field, value in hit.fields.items() if value is not None]
+    origin = f"row {hit.row}" if hit.id is None else f"row {hit.row}, id {hit.id}"
+    lines = [scores, f"     {' '.join(hit.text.split())}  [{origin}]"]
+    lines += [f"     {name}: {value}" for name, value in hit.shown_fields.items()]
     return "\n".join(lines)
