@@ -3,7 +3,14 @@
 import argparse
 
 from informin import program
-from informin.cli.options import add_model_options, add_output_dir, add_pooler, add_text_options, model_options
+from informin.cli.options import (
+    MODEL_OPTIONS,
+    add_model_options,
+    add_output_dir,
+    add_pooler,
+    add_text_options,
+    model_options,
+)
 from informin.program import processes
 
 FIT_OPTIONS = ("task", "embeddings", "dimension", "rotation", "seed")
@@ -46,6 +53,11 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--model_name (with --train_file) or --embeddings is required")
     if args.model_name and not args.train_file:
         parser.error("--model_name needs --train_file")
+    if args.text_column and not args.train_file:
+        parser.error("--text_column needs --train_file")
+    for name in MODEL_OPTIONS:
+        if not args.model_name and getattr(args, name) != parser.get_default(name):
+            parser.error(f"--{name} needs --model_name")
     return program.exit_code(lambda: work(args), parser.option_names(), "Nothing was written.")
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
@@ -98,13 +100,15 @@ def load_model(
         bf16: Embed under bfloat16 autocast.
 
     Raises:
-        UsageError: The model cannot be loaded, its weights are incomplete, it stores no pooling for `pooler` auto, or
-            `max_seq_length` leaves no token of a text between two special ones.
+        UsageError: The model cannot be loaded, its weights are incomplete, it stores no pooling for `pooler` auto,
+            `max_seq_length` leaves no token of a text between two special ones, or torch cannot use the device.
     """
     if isinstance(model, SentenceTransformer):
         return model if "informin_source" in vars(model) else speed_up(copy.copy(model))
     if max_seq_length is not None and max_seq_length < FEWEST_TOKENS:
         raise UsageError(f"is {max_seq_length}", option="max_seq_length", needed=f"{FEWEST_TOKENS} or more")
+    if device is not None:
+        raise_if_no_device(device)
     name, how = str(model), {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
         raise_if_not_found(name, revision)
@@ -148,8 +152,15 @@ def _from_files(name: str, has_modules: bool, how: dict[str, Any]) -> SentenceTr
 
 
 def raise_if_not_found(name: str, revision: str | None = None) -> None:
-    """Raise UsageError for a name that is neither a folder nor cached while the Hub cannot be reached."""
-    if Path(name).is_dir() or hub_is_reachable():
+    """Raise UsageError for a name that is neither a folder nor a name on the Hub, or not cached without the Hub."""
+    if Path(name).is_dir():
+        return
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        found = f"is {name}, which is neither a folder nor a name on the Hub"
+        raise UsageError(found, option="model_name", fix="Check the path.") from None
+    if hub_is_reachable():
         return
     if not any(file_of(name, file, revision) for file in (MODULES, "config.json", "adapter_config.json")):
         raise UsageError(
@@ -157,6 +168,15 @@ def raise_if_not_found(name: str, revision: str | None = None) -> None:
             option="model_name",
             fix="Check the name, or the connection to the Hub.",
         )
+
+
+def raise_if_no_device(device: str) -> None:
+    """Raise UsageError for a device that torch does not know or cannot use here."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        found = f"is {device}, which torch cannot use here ({error_line(error).split('. ')[0]})"
+        raise UsageError(found, option="device", needed="cpu, cuda, cuda:1 or mps") from error
 
 
 def raise_if_quantized_table(name: str, revision: str | None = None) -> None:
