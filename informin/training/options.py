@@ -187,6 +187,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     def __post_init__(self):
         checks.check_choices(self)
         checks.check_numbers(self)
+        checks.check_unused(self)
         if torch.accelerator.current_accelerator() is None:
             self.use_cpu = True  # otherwise bf16 is refused and pinned memory warns
         if self.bf16 is None:

@@ -134,6 +134,15 @@ def test_metric_that_is_not_scored_is_rejected(bert, arguments, metric):
         InforMinTrainer(str(bert), arguments(metric_for_best_model=metric), SENTENCES, TITLES)
 
 
+def test_the_summary_of_a_resumed_run_has_the_same_order(build):
+    """Trainer sorts the entries of the log by name when it saves them."""
+    trainer = build()
+    trainer.train()
+    table = summary(trainer, "run")
+    trainer.state.log_history = [dict(sorted(entry.items())) for entry in trainer.state.log_history]
+    assert summary(trainer, "run") == table and table.index("Spearman") < table.index("alignment")
+
+
 def test_the_summary_says_that_training_lowered_the_score(build, monkeypatch):
     scores = iter([50.0, 49.0, 48.0])
     flat = {"alignment": 0.0, "uniformity": 0.0}
