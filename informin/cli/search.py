@@ -29,8 +29,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Open the index, and print the hits or serve the page until a signal."""
+    from informin.errors import UsageError
     from informin.search.index import Index
+    from informin.texts import is_blank
 
+    if args.query is not None and is_blank(args.query):
+        raise UsageError("The query is blank", fix="Give the words to search for.")
     index = Index.load(args.index, args.model_name, trust_remote_code=args.trust_remote_code)
     if args.query is None:
         from informin.demo.local import serve

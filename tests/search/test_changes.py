@@ -129,7 +129,7 @@ def test_blank_texts_are_left_out(st_mean):
 
 
 def test_only_blank_texts(st_mean):
-    with raises_usage():
+    with raises_usage("texts"):
         Index.build(st_mean, [" "])
 
 
@@ -171,7 +171,13 @@ def test_ids_and_fields_are_the_same_after_saving(st_mean, tmp_path):
     assert index.ids == Index.load(tmp_path).ids == [None, "2026-01-02"]
     assert index.fields == Index.load(tmp_path).fields
     assert index.fields == [
-        {"when": "2026-01-02T03:04:05+00:00", "day": "2026-01-02", "price": "1.10", "size": [1, 0.5], "of": {"1": None}},
+        {
+            "when": "2026-01-02T03:04:05+00:00",
+            "day": "2026-01-02",
+            "price": "1.10",
+            "size": [1, 0.5],
+            "of": {"1": None},
+        },
         {"when": "2026-01-02", "price": None, "key": str(UUID(int=7)), "flag": True},
     ]
 
@@ -219,6 +225,13 @@ def test_errors_of_columns_name_their_option(st_mean, tmp_path, capsys, asked, o
     options = ["--model_name", str(st_mean), "--train_file", str(tmp_path / "texts.parquet")]
     assert index_command.main([*options, *asked, "--output_dir", str(tmp_path / "index")]) == 2
     assert capsys.readouterr().err.startswith(f"error: {option} ")
+
+
+@pytest.mark.parametrize("query", ["", " \n"])
+def test_a_blank_query_is_an_error(built, tmp_path, capsys, query):
+    built.save(tmp_path)
+    assert search_command.main([query, "--index", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_columns_of_ids_and_fields(st_mean, tmp_path, capsys):
