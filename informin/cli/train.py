@@ -92,7 +92,7 @@ def new_trainer(given: "Given") -> "InforMinTrainer":
     from informin.training.sentences import load_development, load_sentences
     from trainer_informin import InforMinTrainer
 
-    check_reporters(given.args.report_to)
+    check_reporters(list(given.args.report_to or []))
     if os.environ.get("RANK", "0") != "0":
         logging.getLogger("informin").setLevel(logging.ERROR)
     datasets.disable_progress_bars()

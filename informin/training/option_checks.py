@@ -161,10 +161,13 @@ def _selecting_by(args: Any, metric: str, greater_is_better: bool) -> Any:
 
 
 def check_sentences(rows: Any, args: Any, terms: Sequence[Term]) -> None:
-    """Raise UsageError if there are too few sentences for a batch or a term, or the last batch would be too small."""
+    """Raise UsageError if there are too few sentences for a batch or a term, the last batch would be too small, or a
+    stream has no end."""
     batch = args.per_device_train_batch_size * args.world_size
     steps = args.max_steps if args.max_steps > 0 else math.inf
     number = len(rows) if hasattr(rows, "__len__") else math.inf
+    if number == steps == math.inf:
+        raise UsageError("is not set, and the length of a stream is unknown", option="max_steps", needed="1 or more")
     if number < (batch if args.dataloader_drop_last else 1):
         raise UsageError(
             f"Found {counted(int(number), 'sentence')}, fewer than one batch of {batch}",
