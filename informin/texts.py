@@ -151,15 +151,23 @@ def as_texts(texts: Iterable[str], option: str = "texts") -> list[str]:
     """Return the texts of a list, a NumPy array, a pandas Series or a column of a data set as a list.
 
     Raises:
-        UsageError: It is a single string, or an item is not a string.
+        UsageError: It is a single string or a table, or an item is not a string.
     """
     if isinstance(texts, str | bytes):
         raise UsageError(f"is one text, {texts!r:.40}", option=option, needed="a list of texts")
+    raise_if_table(texts, option)
     items = list(texts)
     for item in items:
         if not isinstance(item, str):
             raise UsageError(f"contains {item!r:.60}", option=option, needed="a list of texts")
     return [encodable(str(item)) for item in items]  # also those of NumPy
+
+
+def raise_if_table(given: Any, option: str) -> None:
+    """Raise UsageError for a DataFrame or a dictionary of splits, which would give the names of columns or splits."""
+    if isinstance(given, Mapping) or getattr(given, "ndim", 1) > 1:
+        found = f"is a {type(given).__name__}"
+        raise UsageError(found, option=option, needed="a list of texts", fix='Pass one column, such as table["text"].')
 
 
 def encodable(text: str) -> str:

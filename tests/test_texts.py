@@ -268,7 +268,19 @@ def test_lists_of_texts(texts):
 
 
 @pytest.mark.parametrize(
-    "texts", ["one", b"one", ["one", None], [1], [["one"]], np.array([1.0]), pd.Series(["a", np.nan])]
+    "texts",
+    [
+        "one",
+        b"one",
+        ["one", None],
+        [1],
+        [["one"]],
+        np.array([1.0]),
+        pd.Series(["a", np.nan]),
+        pd.DataFrame({"text": ["one"]}),  # whose items are the names of columns
+        {"train": ["one"]},
+    ],
+    ids=lambda texts: type(texts).__name__,
 )
 def test_other_than_lists_of_texts(texts):
     with raises_usage("sentences"):

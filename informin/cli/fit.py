@@ -53,11 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--model_name (with --train_file) or --embeddings is required")
     if args.model_name and not args.train_file:
         parser.error("--model_name needs --train_file")
-    if args.text_column and not args.train_file:
-        parser.error("--text_column needs --train_file")
-    for name in MODEL_OPTIONS:
-        if not args.model_name and getattr(args, name) != parser.get_default(name):
-            parser.error(f"--{name} needs --model_name")
+    parser.check_needs(args, {"text_column": "train_file"} | {name: "model_name" for name in MODEL_OPTIONS})
     return program.exit_code(lambda: work(args), parser.option_names(), "Nothing was written.")
 
 

@@ -8,7 +8,7 @@ import pytest
 from transformers import TrainingArguments
 
 from informin.cli import train
-from informin.cli.train_options import OFTEN_USED, Parser, parse, recipe
+from informin.cli.train_options import EVALUATION_DATA, OFTEN_USED, Parser, parse, recipe
 from informin.objectives import PRESETS
 from informin.objectives.objective import active_terms
 from informin.objectives.presets import BERT_BASE
@@ -227,6 +227,15 @@ def test_options_of_a_dataset_need_its_name(option):
     with raises_usage(option):
         DataArguments(train_file=["a.txt"], **{option: "validation"})
     assert getattr(DataArguments(dataset_name="one", **{option: "validation"}), option) == "validation"
+
+
+@pytest.mark.parametrize("option", EVALUATION_DATA)
+def test_evaluation_data_of_a_recipe_that_does_not_evaluate_are_an_error(option):
+    command = ["--model_name", "m", "--recipe", "adapt", f"--{option}", "a.tsv"]
+    with raises_usage(option):
+        parse(command)
+    assert parse([*command, "--eval_strategy", "steps", "--eval_steps", "20"]).args.eval_strategy == "steps"
+    assert parse([*command, "--eval_strategy=no"]).args.eval_strategy == "no"
 
 
 @pytest.mark.parametrize("name", ["other", "wandb"])

@@ -3,6 +3,7 @@
 import datasets
 import numpy as np
 import pandas
+import pandas as pd
 import pytest
 
 from informin.training import tokens
@@ -111,6 +112,7 @@ def test_the_column_can_be_named():
         "sentences.txt",
         None,
         {"text": SENTENCES},
+        pd.DataFrame({"text": SENTENCES}),  # whose items are the names of columns
         [*SENTENCES, None],
         [1, 2],
         datasets.Dataset.from_dict({"phrase": SENTENCES, "n": range(64)}),
@@ -120,12 +122,8 @@ def test_the_column_can_be_named():
     ids=str,
 )
 def test_other_data_are_rejected(given):
-    if given is None:
-        with pytest.raises(TypeError):
-            as_data(given)
-    else:
-        with raises_usage(option="train_dataset"):
-            as_data(given)
+    with raises_usage(option="train_dataset"):
+        as_data(given)
 
 
 @pytest.mark.parametrize("kind", ["data set", "rows", "list of rows"])
