@@ -3,7 +3,6 @@
 import logging
 import resource
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -91,20 +90,13 @@ def _score_rows(trainer: Any) -> list[tuple[str, str]]:
     first = logged_scores(scored[0]) if scored[0]["step"] == 0 else {}
     names = {key: one.name for one in development.sets + development.own for key in one.measures}
     rows = []
-    scores = logged_scores(kept)
-    for name in sorted(scores, key=_position_in(list(names))):  # the log of a resumed run is sorted by name
-        value = scores[name]
+    for name, value in logged_scores(kept).items():
         measure = development.measures.get(name)
         shown = measure.shown if measure else "{:.4g}".format
         title = f"{names[name]}, {measure.title}" if measure else name
         before = f"{shown(first[name])} before, " if name in first else ""
         rows.append((title, f"{before}{shown(value)} after (step {kept['step']})"))
     return rows
-
-
-def _position_in(names: list[str]) -> Callable[[str], int]:
-    """Return the function from a name to its position in a list; names that are not in it come last."""
-    return lambda name: names.index(name) if name in names else len(names)
 
 
 def _drift_rows(drift: dict[str, Any] | None) -> list[tuple[str, str]]:
