@@ -65,7 +65,7 @@ def test_unknown_commands(words):
 
 
 def test_error_of_a_job_is_one_line_with_the_flag(capsys, tmp_path):
-    words = ["--model_name", "m", "--train_file", "nowhere.txt", "--output", str(tmp_path / "v.npy")]
+    words = ["--model_name", str(tmp_path), "--train_file", "nowhere.txt", "--output", str(tmp_path / "v.npy")]
     assert embed.main(words) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: --train_file") and error.count("\n") == 1
