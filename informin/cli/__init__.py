@@ -1,6 +1,7 @@
 """The `informin` command: one module with a function `main(argv)` per command.
 
-They import torch only after the options are parsed, so that `--help` and wrong options are answered at once.
+They import torch only after the options are parsed, so that `--help` and wrong options are answered at once. Those of
+`train` are options of transformers, which imports torch for them; only what must be downloaded is checked before.
 """
 
 import argparse

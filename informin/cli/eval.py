@@ -168,6 +168,10 @@ def work(args: argparse.Namespace) -> int:
     if args.report:
         report(args)
         return 0
+    from informin.hub_access import raise_if_not_found
+
+    for name in args.model_name or []:
+        raise_if_not_found(name, args.revision)
     from informin.jobs.evaluate import evaluate
 
     with processes():

@@ -59,11 +59,14 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Read the texts, fit, save, and print what was done."""
+    from informin.hub_access import raise_if_not_found
     from informin.outputs import raise_if_used
     from informin.records import ADAPTER, FITTED
 
     kind = FITTED if args.model_name else ADAPTER
     raise_if_used(args.output_dir, "output_dir", replaces=kind if args.overwrite_output_dir else None)
+    if args.model_name:
+        raise_if_not_found(args.model_name, args.revision)
     from informin.jobs.fit import fit
     from informin.texts import read_texts
 

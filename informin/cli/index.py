@@ -59,6 +59,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Read the texts, build the index, save it, and print its size."""
+    from informin.hub_access import raise_if_not_found
+
+    raise_if_not_found(args.model_name, args.revision)
     from informin.errors import counted
     from informin.outputs import only_writer
     from informin.search.files import raise_if_not_index

@@ -6,14 +6,12 @@ import logging
 import math
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
@@ -21,7 +19,7 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import cached_file
 
 from informin.errors import UsageError, counted, error_line
-from informin.hub_access import hub_is_reachable
+from informin.hub_access import MODEL_FILES, names_of_model, raise_if_not_found
 from informin.models.pooling import MODES, POOLERS, layer_pooling
 from informin.models.positions import has_position_table, padding_index_of
 from informin.models.speed import speed_up
@@ -109,9 +107,9 @@ def load_model(
         raise UsageError(f"is {max_seq_length}", option="max_seq_length", needed=f"{FEWEST_TOKENS} or more")
     if device is not None:
         raise_if_no_device(device)
-    name, how = str(model), {"revision": revision, "trust_remote_code": trust_remote_code}
+    name = found_name(str(model), revision)
+    how = {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
-        raise_if_not_found(name, revision)
         raise_if_code_in_adapter(name, revision)
         has_modules = file_of(name, MODULES, revision) is not None
         if pooler == "auto" and not has_modules:
@@ -151,23 +149,20 @@ def _from_files(name: str, has_modules: bool, how: dict[str, Any]) -> SentenceTr
     return SentenceTransformer(modules=[Transformer(name, model_kwargs=SAFE | how, **hub)], device="cpu")
 
 
-def raise_if_not_found(name: str, revision: str | None = None) -> None:
-    """Raise UsageError for a name that is neither a folder nor a name on the Hub, or not cached without the Hub."""
-    if Path(name).is_dir():
-        return
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        found = f"is {name}, which is neither a folder nor a name on the Hub"
-        raise UsageError(found, option="model_name", fix="Check the path.") from None
-    if hub_is_reachable():
-        return
-    if not any(file_of(name, file, revision) for file in (MODULES, "config.json", "adapter_config.json")):
-        raise UsageError(
-            f"is {name}, which was not found: it is not a folder or in the cache, and the Hub cannot be reached",
-            option="model_name",
-            fix="Check the name, or the connection to the Hub.",
-        )
+def found_name(name: str, revision: str | None = None) -> str:
+    """Return the folder or the name on the Hub of a model, whose owner may be left out as in sentence-transformers.
+
+    Raises:
+        UsageError: It is neither a folder nor cached while the Hub cannot be reached.
+    """
+    raise_if_not_found(name, revision)
+    names = names_of_model(name)
+    if len(names) > 1:
+        for one in names:
+            with suppress(OSError):  # no such repository
+                if any(file_of(one, file, revision) for file in MODEL_FILES):
+                    return one
+    return name
 
 
 def raise_if_no_device(device: str) -> None:
