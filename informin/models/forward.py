@@ -201,7 +201,7 @@ class Forward:
         packed = on_cpu.to(self.how.device)
         fixed = None
         if longest is not None:
-            fixed = {name: getattr(packed, name) for name in ("input_ids", "position_ids", "ends")}
+            fixed = {name: getattr(packed, name) for name in ("input_ids", "position_ids", "ends", "texts")}
         targets = None if wanted is None else to_device(on_cpu.places[wanted], self.how.device)
         return Part(packed.features(), on_cpu.rows, targets, fixed)
 
@@ -296,7 +296,7 @@ class Forward:
                 states = encoder(**row).last_hidden_state
                 return (states, *kept_maps(encoder))
             with packed_attention_of(encoder):
-                return (encoder(**replace(packed, **row).features()).last_hidden_state,)
+                return (encoder(**replace(packed, **row, runs=[]).features()).last_hidden_state,)
 
         if encoder not in self._graphs:
             self._graphs[encoder] = GraphedEncoder(encoder, self.how.dtype)
