@@ -94,12 +94,13 @@ class GraphedEncoder:
                 self._warm_up(encode, own)
         current.wait_stream(stream)
         forward, backward, pool = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), self._pool()
-        with torch.cuda.graph(forward, pool=pool):
+        how: dict[str, Any] = {"capture_error_mode": "thread_local"}  # a data loader's thread may pin memory meanwhile
+        with torch.cuda.graph(forward, pool=pool, **how):
             outputs = self._run(encode, own)
         gradients_in = tuple(torch.zeros_like(x) for x in outputs)
         used: list[bool] = []
         if self._weights:
-            with torch.cuda.graph(backward, pool=forward.pool()):
+            with torch.cuda.graph(backward, pool=forward.pool(), **how):
                 # The activations must not be overwritten, because the backward pass can be replayed twice.
                 used = self._differentiate(outputs, gradients_in, retain_graph=True)
         torch.cuda.set_rng_state(random_state, device)
