@@ -4,7 +4,7 @@
 # Versions: ir-measures 0.4.3, pytrec-eval-terrier 0.5.11, Python 3.11.
 # Behavior: ir-measures takes RR, P and nDCG from trec_eval, and RR with a cutoff from a script of MS MARCO. For equal
 #   scores, the larger id is first for trec_eval, and the smaller one for RR with a cutoff. So the best hit is relevant
-#   for RR@1 and not for P@1, or the reverse. trec_eval also rounds scores to float32, and two float64 scores that differ
+#   for RR@1 and not for P@1, or the reverse. trec_eval also rounds scores to float32: two float64 scores that differ
 #   can become equal.
 # Output seen (one relevant text and one that is not):
 #   equal scores, "a" is relevant: {'P@1': 0.0, 'RR': 0.5, 'RR@1': 1.0, 'RR@10': 1.0}
