@@ -185,7 +185,8 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     logging_nan_inf_filter: bool = option(False, "Hide NaN and infinite losses from the log.")
 
     def __post_init__(self):
-        checks.check_choices(self)
+        own = {*SourceArguments.__annotations__, *InforMinTrainingArguments.__annotations__}
+        checks.check_types_and_choices(self, own)
         checks.check_numbers(self)
         checks.check_unused(self)
         if torch.accelerator.current_accelerator() is None:
