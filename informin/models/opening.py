@@ -167,7 +167,7 @@ def found_name(name: str, revision: str | None = None) -> str:
     return name
 
 
-def raise_if_no_device(device: str) -> None:
+def raise_if_no_device(device: str | torch.device) -> None:
     """Raise UsageError for a device that torch does not know or cannot use here."""
     try:
         torch.empty(0, device=device)
