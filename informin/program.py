@@ -12,7 +12,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from math import inf
 from typing import NoReturn
@@ -43,6 +43,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {one_line(message)}. See --help.\n")
+
+    def check_needs(self, args: argparse.Namespace, needs: Mapping[str, str]) -> None:
+        """End with an error if an option is set that has no effect without another one; `needs` has both names."""
+        for name, needed in needs.items():
+            if getattr(args, name) != self.get_default(name) and not getattr(args, needed):
+                self.error(f"--{name} needs --{needed}")
 
     def option_names(self) -> list[str]:
         """Return the names of all options, without dashes."""

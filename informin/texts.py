@@ -14,7 +14,7 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -36,6 +36,7 @@ DIALECTS: dict[str, dict[str, Any]] = {
     ".csv": {"delimiter": ",", "strict": True},
     ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
 }
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # of CSV files that no reader of commas can read
 csv.field_size_limit(2**24)  # another column can hold a long page
 Cell = str | float | None
 
@@ -59,22 +60,25 @@ def read_texts(paths: str | Path | Sequence[str | Path], text_column: str | None
 
 
 def read_documents(
-    paths: str | Path | Sequence[str | Path], text_column: str | None, columns: Sequence[str]
+    paths: str | Path | Sequence[str | Path], text_column: str | None, columns: Mapping[str, str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the texts of files that are not blank, each with its values of further columns.
 
     Args:
         paths, text_column: See `read_texts`.
-        columns: Names of the further columns. An empty cell is None.
+        columns: Names of the further columns, each with the option that asks for it. An empty cell is None.
 
     Raises:
         UsageError: As `read_texts`, or a file has no columns.
     """
     for file in find_files(paths):
         if _kind(file) == ".txt":
-            raise UsageError(f"{file} has no columns, and so no {columns[0]!r}", fix="Use .csv, .tsv or .jsonl.")
+            name, option = next(iter(columns.items()))
+            found = f"is {name}, but {file} has no columns"
+            raise UsageError(found, option=option, fix="Use .csv, .tsv, .jsonl, .parquet or .arrow.")
         header, read = _open_table(file)
-        _check_columns(file, header, columns, "keep")
+        for name, option in columns.items():
+            _check_columns(file, header, [name], option)
         names = _text_columns(file, header, text_column)
         for row in read([*names, *columns]):
             text = _joined_cells(file, names, row[: len(names)])
@@ -147,17 +151,25 @@ def as_texts(texts: Iterable[str], option: str = "texts") -> list[str]:
     """Return the texts of a list, a NumPy array, a pandas Series or a column of a data set as a list.
 
     Raises:
-        UsageError: It is a single string or not iterable, or an item is not a string.
+        UsageError: It is a single string, a table or not iterable, or an item is not a string.
     """
     if isinstance(texts, str | bytes):
         raise UsageError(f"is one text, {texts!r:.40}", option=option, needed="a list of texts")
     if not isinstance(texts, Iterable):
         raise UsageError(f"is {texts!r:.60}", option=option, needed="a list of texts")
+    raise_if_table(texts, option)
     items = list(texts)
     for item in items:
         if not isinstance(item, str):
             raise UsageError(f"contains {item!r:.60}", option=option, needed="a list of texts")
     return [encodable(str(item)) for item in items]  # also those of NumPy
+
+
+def raise_if_table(given: Any, option: str) -> None:
+    """Raise UsageError for a DataFrame or a dictionary of splits, which would give the names of columns or splits."""
+    if isinstance(given, Mapping) or getattr(given, "ndim", 1) > 1:
+        found = f"is a {type(given).__name__}"
+        raise UsageError(found, option=option, needed="a list of texts", fix='Pass one column, such as table["text"].')
 
 
 def encodable(text: str) -> str:
@@ -207,7 +219,8 @@ def _text_columns(path: Path, columns: list[str], text_column: str | None) -> li
         raise UsageError(
             f"{path} has the columns {_listed(columns)}",
             needed="a column text",
-            fix="Choose a column with `text_column`. If the first line is a text, put the line `text` before it, or "
+            fix=_separator_fix(path, columns)
+            or "Choose a column with `text_column`. If the first line is a text, put the line `text` before it, or "
             "let the file's name end in .txt if each line is a text.",
         )
     _check_columns(path, columns, named, "text_column")
@@ -217,7 +230,16 @@ def _text_columns(path: Path, columns: list[str], text_column: str | None) -> li
 def _check_columns(path: Path, columns: list[str], needed: Iterable[str], option: str) -> None:
     for name in needed:
         if columns.count(name) != 1:
-            raise UsageError(f"needs one column {name!r}, and {path} has the columns {_listed(columns)}", option=option)
+            found = f"needs one column {name!r}, and {path} has the columns {_listed(columns)}"
+            raise UsageError(found, option=option, fix=_separator_fix(path, columns))
+
+
+def _separator_fix(path: Path, columns: list[str]) -> str | None:
+    """Return what to do if the columns of a CSV file are separated by something else than commas."""
+    if _kind(path) != ".csv" or len(columns) != 1:
+        return None
+    name = next((name for sign, name in SEPARATORS.items() if sign in columns[0]), None)
+    return name and f"The columns seem to be separated by {name}. Save the file with commas between them."
 
 
 def _listed(names: list[str]) -> str:

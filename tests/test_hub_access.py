@@ -11,9 +11,12 @@ from informin import hub_access
 from informin.errors import UsageError
 from informin.evaluation.senteval import senteval_folder
 from informin.hub_access import hub_is_reachable
-from informin.models.opening import load_model
+from informin.models.opening import load_model, source_of
 from informin.training.inputs import DataArguments
+from informin.training.missing import raise_if_missing
+from informin.training.options import InforMinTrainingArguments
 from informin.training.sentences import load_sentences
+from informin.training.sources import opened
 from tests.conftest import raises_usage
 
 
@@ -78,3 +81,22 @@ def test_data_without_the_hub_is_asked_for_once(no_hub, read):
     addresses = [request.url for request in no_hub]
     assert addresses[:1] == [constants.ENDPOINT], "the question comes first"
     assert len(addresses) == len(set(addresses)), "nothing is tried again"
+
+
+def test_a_name_may_leave_out_its_owner(logged_in, st_mean, monkeypatch, tmp_path):
+    """As in sentence-transformers: online, from the cache, and in training, with the pooling that the model stores."""
+    files = {str(path.relative_to(st_mean)): path.read_bytes() for path in st_mean.rglob("*") if path.is_file()}
+    logged_in.add_repo("sentence-transformers/tiny", files)
+    hub_is_reachable.cache_clear()
+    full = "sentence-transformers/tiny"
+    assert source_of(load_model("tiny")).name == full
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub_is_reachable.cache_clear()
+    raise_if_missing(DataArguments(train_file=["texts.txt"]), {"model_name": "tiny"}, None, scores=False)
+    with raises_usage("model_name", found="not found"):
+        load_model("no-such-model")
+    args = InforMinTrainingArguments(str(tmp_path / "out"), use_cpu=True)
+    trained = opened("tiny", args)
+    assert source_of(trained).name == full
+    assert trained[1].pooling_mode == "mean"
+    hub_is_reachable.cache_clear()

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from informin.texts import as_texts, find_files, is_blank, read_documents, read_rows, read_texts
+from informin.errors import UsageError
+from informin.texts import SEPARATORS, as_texts, find_files, is_blank, read_documents, read_rows, read_texts
 from tests.conftest import raises_usage
 
 
@@ -120,6 +121,15 @@ def test_chosen_columns_are_joined_by_a_space(write, column, expected):
 def test_files_that_would_be_read_wrongly_are_rejected(write, name, content, column, option, found):
     with raises_usage(option, found=found):
         list(read_texts(write(name, content), column))
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+@pytest.mark.parametrize("column", [None, "text"])
+def test_separators_that_are_not_commas_are_named(write, separator, column):
+    path = write("a.csv", f"id{separator}text\n1{separator}the dog\n")
+    with pytest.raises(UsageError) as raised:
+        list(read_texts(path, column))
+    assert SEPARATORS[separator] in raised.value.fix
 
 
 @pytest.mark.parametrize("first", ["The dog runs.", "the old dog", "猫が寝ています。", "A fine film,1", "id;text"])
@@ -258,7 +268,21 @@ def test_lists_of_texts(texts):
 
 
 @pytest.mark.parametrize(
-    "texts", ["one", b"one", None, 5, ["one", None], [1], [["one"]], np.array([1.0]), pd.Series(["a", np.nan])]
+    "texts",
+    [
+        "one",
+        b"one",
+        None,
+        5,
+        ["one", None],
+        [1],
+        [["one"]],
+        np.array([1.0]),
+        pd.Series(["a", np.nan]),
+        pd.DataFrame({"text": ["one"]}),  # whose items are the names of columns
+        {"train": ["one"]},
+    ],
+    ids=lambda texts: type(texts).__name__,
 )
 def test_other_than_lists_of_texts(texts):
     with raises_usage("sentences"):
@@ -270,7 +294,7 @@ def test_half_a_surrogate_pair_becomes_the_replacement_character(tmp_path):
     lines = [r'{"text": "cut \ud83d"}', r'{"text": "whole \ud83d\ude42", "id": "\udc00"}']
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     assert list(read_texts(tmp_path / "a.jsonl")) == ["cut \ufffd", "whole \U0001f642"]
-    (_, last) = read_documents(tmp_path / "a.jsonl", "text", ["id"])
+    (_, last) = read_documents(tmp_path / "a.jsonl", "text", {"id": "id_column"})
     assert last == ("whole \U0001f642", {"id": "\ufffd"})
     assert as_texts(["cut \ud83d", "whole \U0001f642"]) == ["cut \ufffd", "whole \U0001f642"]
 

@@ -256,7 +256,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         The scores of `measure_scores` are in its metadata, as JSON under `scores`.
         """
         check_is_fitted(self)
-        tensors = {"coef": self.coef_.astype(np.float32), "intercept": self.intercept_.astype(np.float32)}
+        tensors = {"coef": self.coef_.astype(np.float32, "C"), "intercept": self.intercept_.astype(np.float32)}
         metadata = {"format": "informin-linear-adapter", "version": "1"}
         if self.scores_:
             metadata["scores"] = json.dumps(asdict(self.scores_))

@@ -28,6 +28,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Read the texts, embed them, and print the shape."""
+    from informin.hub_access import raise_if_not_found
+
+    raise_if_not_found(args.model_name, args.revision)
     from informin.errors import counted
     from informin.jobs.embed import embed
     from informin.texts import read_texts

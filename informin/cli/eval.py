@@ -22,12 +22,16 @@ TASK_OPTIONS = (
     "output",
     "compare",
 )
+NEEDS = {name: "labels" for name in ("text_column", "label_column")} | {
+    name: "retrieval" for name in ("bm25", "language", "query_prompt", "document_prompt")
+}  # what an option has no effect without
 
 
 def main(argv: list[str] | None = None) -> int:
     """Score the models. Returns the exit code: 0, 1 (a score is undefined), 2 (usage), 130 (interrupted)."""
     options = parser()
     args = options.parse_args(argv)
+    options.check_needs(args, NEEDS)
     finished = f"Finished tasks are in {args.output}. Run the same command again to resume."
     kept = finished if args.output else "Nothing was saved."
     return program.exit_code(lambda: work(args), options.option_names(), kept)
@@ -164,6 +168,10 @@ def work(args: argparse.Namespace) -> int:
     if args.report:
         report(args)
         return 0
+    from informin.hub_access import raise_if_not_found
+
+    for name in args.model_name or []:
+        raise_if_not_found(name, args.revision)
     from informin.jobs.evaluate import evaluate
 
     with processes():

@@ -3,7 +3,14 @@
 import argparse
 
 from informin import program
-from informin.cli.options import add_model_options, add_output_dir, add_pooler, add_text_options, model_options
+from informin.cli.options import (
+    MODEL_OPTIONS,
+    add_model_options,
+    add_output_dir,
+    add_pooler,
+    add_text_options,
+    model_options,
+)
 from informin.program import processes
 
 FIT_OPTIONS = ("task", "embeddings", "dimension", "rotation", "seed")
@@ -46,16 +53,20 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--model_name (with --train_file) or --embeddings is required")
     if args.model_name and not args.train_file:
         parser.error("--model_name needs --train_file")
+    parser.check_needs(args, {"text_column": "train_file"} | {name: "model_name" for name in MODEL_OPTIONS})
     return program.exit_code(lambda: work(args), parser.option_names(), "Nothing was written.")
 
 
 def work(args: argparse.Namespace) -> None:
     """Read the texts, fit, save, and print what was done."""
+    from informin.hub_access import raise_if_not_found
     from informin.outputs import raise_if_used
     from informin.records import ADAPTER, FITTED
 
     kind = FITTED if args.model_name else ADAPTER
     raise_if_used(args.output_dir, "output_dir", replaces=kind if args.overwrite_output_dir else None)
+    if args.model_name:
+        raise_if_not_found(args.model_name, args.revision)
     from informin.jobs.fit import fit
     from informin.texts import read_texts
 

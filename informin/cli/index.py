@@ -1,6 +1,8 @@
 """Build an index of your texts for `informin search`."""
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from informin import program
@@ -9,6 +11,7 @@ from informin.cli.options import add_model_options, add_output_dir, add_pooler, 
 if TYPE_CHECKING:
     from informin.search.index import Index
 
+OPTION_OF = {"ids": "id_column", "fields": "keep", "texts": "train_file"}  # by the argument of `Index.build`
 BUILD_OPTIONS = ("language", "word_weight", "smooth", "query_prompt", "queries", "second_look")
 
 
@@ -56,6 +59,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Read the texts, build the index, save it, and print its size."""
+    from informin.hub_access import raise_if_not_found
+
+    raise_if_not_found(args.model_name, args.revision)
     from informin.errors import counted
     from informin.outputs import only_writer
     from informin.search.files import raise_if_not_index
@@ -66,7 +72,8 @@ def work(args: argparse.Namespace) -> None:
         loading = model_options(args)
         how = {name: loading.pop(name) for name in ("prompt", "batch_size")}
         how |= {name: getattr(args, name) for name in BUILD_OPTIONS}
-        index = Index.build(args.model_name, loading=loading, **how, **read(args))
+        with named_as_options():
+            index = Index.build(args.model_name, loading=loading, **how, **read(args))
         index.save(args.output_dir)
     print(f"{args.output_dir}: {counted(len(index), 'text')}, {index.vectors.shape[1]} dimensions")
     if index.threshold is not None:
@@ -75,6 +82,18 @@ def work(args: argparse.Namespace) -> None:
         print(second_look_cost(index))
     code = " --trust_remote_code" if args.trust_remote_code else ""
     print(f'Search it: informin search --index {args.output_dir}{code} "your words"')
+
+
+@contextmanager
+def named_as_options() -> Iterator[None]:
+    """Raise errors about the arguments of `Index.build` with the names of the command's options."""
+    from informin.errors import UsageError
+
+    try:
+        yield
+    except UsageError as error:
+        option = OPTION_OF.get(error.option or "", error.option)
+        raise UsageError(error.found, option=option, needed=error.needed, fix=error.fix) from None
 
 
 def second_look_cost(index: "Index") -> str:
@@ -92,7 +111,9 @@ def read(args: argparse.Namespace) -> dict[str, Any]:
     from informin.texts import read_documents, read_texts
 
     kept = [name.strip() for name in args.keep.split(",")] if args.keep else []
-    columns = list(dict.fromkeys([args.id_column, *kept] if args.id_column else kept))
+    columns = {name: "keep" for name in kept}
+    if args.id_column:
+        columns[args.id_column] = "id_column"
     if not columns:
         return {"texts": list(read_texts(args.train_file, args.text_column))}
     found = list(read_documents(args.train_file, args.text_column, columns))

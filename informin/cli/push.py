@@ -48,12 +48,15 @@ def main(argv: list[str] | None = None) -> int:
 def work(args: argparse.Namespace) -> None:
     """Add results to the folder, check the repository, list the files and upload them."""
     from informin.publishing.card import write_card
-    from informin.publishing.hub import add_results, prepare, push_folder
+    from informin.publishing.hub import add_results, check_name, prepare, push_folder
     from informin.publishing.published import check_export
 
     folder = args.model_name
     repo = args.hub_model_id
     check_export(folder)
+    check_name(repo, "hub_model_id")
+    if args.space:
+        check_name(args.space, "space")
     if args.results:
         add_results(folder, args.results, trust_remote_code=args.trust_remote_code)
     if args.dry_run:

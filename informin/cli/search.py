@@ -29,8 +29,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Open the index, and print the hits or serve the page until a signal."""
+    from informin.errors import UsageError
     from informin.search.index import Index
+    from informin.texts import is_blank
 
+    if args.query is not None and is_blank(args.query):
+        raise UsageError("The query is blank", fix="Give the words to search for.")
     index = Index.load(args.index, args.model_name, trust_remote_code=args.trust_remote_code)
     if args.query is None:
         from informin.demo.local import serve
@@ -51,7 +55,7 @@ def shown(rank: int, hit: "Hit") -> str:
     tokens = "" if hit.token_score is None else f"  tokens {hit.token_score:.3f}"
     parts = f"vectors {hit.vector_score:.3f}  words {hit.word_score:5.2f}{tokens}"
     scores = f"{rank:>3}  {hit.score:6.2f}  {parts}{unrelated}"
-    name = f"row {hit.row}" if hit.id is None else f"row {hit.row}, id {hit.id}"
-    lines = [scores, f"     {' '.join(hit.text.split())}  [{name}]"]
-    lines += [f"     {field}: {value}" for field, value in hit.fields.items() if value is not None]
+    origin = f"row {hit.row}" if hit.id is None else f"row {hit.row}, id {hit.id}"
+    lines = [scores, f"     {' '.join(hit.text.split())}  [{origin}]"]
+    lines += [f"     {name}: {value}" for name, value in hit.shown_fields.items()]
     return "\n".join(lines)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import HfArgumentParser
 
 from informin import program
+from informin.errors import UsageError, error_line
 from informin.training.inputs import DataArguments, ModelArguments, SourceArguments
 from informin.training.missing import raise_if_missing
 from informin.training.recipes import recipe_options
@@ -91,6 +92,7 @@ def new_trainer(given: "Given") -> "InforMinTrainer":
     from informin.training.sentences import load_development, load_sentences
     from trainer_informin import InforMinTrainer
 
+    check_reporters(list(given.args.report_to or []))
     if os.environ.get("RANK", "0") != "0":
         logging.getLogger("informin").setLevel(logging.ERROR)
     datasets.disable_progress_bars()
@@ -108,6 +110,17 @@ def new_trainer(given: "Given") -> "InforMinTrainer":
         objective=given.objective,
         view=given.view,
     )
+
+
+def check_reporters(names: list[str]) -> None:
+    """Raise UsageError for a name in `report_to` that transformers does not know, or whose package is missing."""
+    from transformers.integrations import get_reporting_integration_callbacks
+
+    try:
+        for callback in get_reporting_integration_callbacks(names):
+            callback()
+    except (ValueError, RuntimeError, ImportError) as error:
+        raise UsageError(f"is {' '.join(names)}: {error_line(error)}", option="report_to") from error
 
 
 def train(trainer: "InforMinTrainer") -> int:

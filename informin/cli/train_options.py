@@ -33,6 +33,7 @@ OFTEN_USED = (
     "weight_decay max_grad_norm gradient_accumulation_steps seed bf16 eval_strategy eval_steps save_steps "
     "logging_steps save_total_limit resume_from_checkpoint report_to push_to_hub hub_model_id"
 ).split()
+EVALUATION_DATA = ("eval_pairs", "eval_labels", "eval_retrieval")
 OPTION_KINDS: list[type[Term] | type[View]] = [*TERMS, *VIEWS.values()]  # whose fields are options
 
 
@@ -169,9 +170,19 @@ def parse(argv: Sequence[str], options: dict[str, Any] | None = None) -> Given:
         raise UsageError(f"no such option: {' '.join(unknown)}", fix="See `informin train --help`.")
     if not model.model_name:
         raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
+    check_evaluated(args.eval_strategy, rest)
     flags = {name: value for name, value in vars(others).items() if value is not None}
     objective, view = objective_and_view(args, flags)
     return Given(model_name=model.model_name, data=data, card=card, args=args, objective=objective, view=view)
+
+
+def check_evaluated(eval_strategy: str, argv: Sequence[str]) -> None:
+    """Raise UsageError for evaluation data on the command line of a run that a recipe does not evaluate."""
+    given = {word.partition("=")[0] for word in argv}
+    unread = [name for name in EVALUATION_DATA if f"--{name}" in given]
+    if eval_strategy == "no" and unread and "--eval_strategy" not in given:
+        fix = "Set `eval_strategy` steps and `eval_steps`, too."
+        raise UsageError("has no effect, because the recipe does not evaluate", option=unread[0], fix=fix)
 
 
 @checks_options

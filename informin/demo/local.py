@@ -36,7 +36,7 @@ def cards_of(index: Index, query: str, k: int) -> list[Card]:
     shares = shares_of(index, query, hits)
     cards = []
     for hit, spans, share in zip(hits, marked, shares):
-        fields = dict(hit.fields)
+        fields = hit.shown_fields
         card = Card(
             text=hit.text,
             score=f"{hit.score:.2f}",

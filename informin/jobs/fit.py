@@ -17,7 +17,7 @@ from informin.distributed import first_only, rank
 from informin.errors import UsageError
 from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, SEED, drift_warnings, measure_drift, neighbor_examples
 from informin.files import last_name
-from informin.models.embedding import encode_in_shares
+from informin.models.embedding import encode_in_shares, width_of
 from informin.models.opening import Loading, load_model, name_of
 from informin.option_types import checks_options
 from informin.outputs import new_folder, only_writer
@@ -191,15 +191,21 @@ def fit(
         raise UsageError("is missing or empty", option="train_file", fix="A model needs the texts.")
     else:
         st = open_with_prompt(model, prompt, pooler, loading)
+        check_dimension(dimension, width_of(st))
         vectors = vectors_of(st, texts, vectors, side_of(task), batch_size)
-    if dimension is not None and not 1 <= dimension <= vectors.shape[1]:
-        raise UsageError(f"is {dimension}", option="dimension", needed=f"1 to {vectors.shape[1]}")
+    check_dimension(dimension, vectors.shape[1])
     start = time.monotonic()
     adapter = LinearAdapter(**TASKS[task], n_components=dimension, rotation=rotation, random_state=seed).fit(vectors)
     seconds = time.monotonic() - start
     adapter.measure_scores(vectors)
     drift, examples = _changes(adapter, vectors, texts) if rank() == 0 else (None, [])
     return FitResult(adapter, task, vectors, seconds, drift, st, examples)
+
+
+def check_dimension(dimension: int | None, width: int) -> None:
+    """Raise UsageError if vectors of a width cannot have so many dimensions."""
+    if dimension is not None and not 1 <= dimension <= width:
+        raise UsageError(f"is {dimension}", option="dimension", needed=f"1 to {width}")
 
 
 def side_of(task: str) -> str | None:

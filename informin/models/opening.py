@@ -6,7 +6,7 @@ import logging
 import math
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -19,7 +19,7 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import cached_file
 
 from informin.errors import UsageError, counted, error_line
-from informin.hub_access import hub_is_reachable
+from informin.hub_access import MODEL_FILES, names_of_model, raise_if_not_found
 from informin.models.pooling import MODES, POOLERS, layer_pooling
 from informin.models.positions import has_position_table, padding_index_of
 from informin.models.speed import speed_up
@@ -100,16 +100,18 @@ def load_model(
         bf16: Embed under bfloat16 autocast.
 
     Raises:
-        UsageError: The model cannot be loaded, its weights are incomplete, it stores no pooling for `pooler` auto, or
-            `max_seq_length` leaves no token of a text between two special ones.
+        UsageError: The model cannot be loaded, its weights are incomplete, it stores no pooling for `pooler` auto,
+            `max_seq_length` leaves no token of a text between two special ones, or torch cannot use the device.
     """
     if isinstance(model, SentenceTransformer):
         return model if "informin_source" in vars(model) else speed_up(copy.copy(model))
     if max_seq_length is not None and max_seq_length < FEWEST_TOKENS:
         raise UsageError(f"is {max_seq_length}", option="max_seq_length", needed=f"{FEWEST_TOKENS} or more")
-    name, how = str(model), {"revision": revision, "trust_remote_code": trust_remote_code}
+    if device is not None:
+        raise_if_no_device(device)
+    name = found_name(str(model), revision)
+    how = {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
-        raise_if_not_found(name, revision)
         raise_if_code_in_adapter(name, revision)
         has_modules = file_of(name, MODULES, revision) is not None
         if pooler == "auto" and not has_modules:
@@ -149,16 +151,29 @@ def _from_files(name: str, has_modules: bool, how: dict[str, Any]) -> SentenceTr
     return SentenceTransformer(modules=[Transformer(name, model_kwargs=SAFE | how, **hub)], device="cpu")
 
 
-def raise_if_not_found(name: str, revision: str | None = None) -> None:
-    """Raise UsageError for a name that is neither a folder nor cached while the Hub cannot be reached."""
-    if Path(name).is_dir() or hub_is_reachable():
-        return
-    if not any(file_of(name, file, revision) for file in (MODULES, "config.json", "adapter_config.json")):
-        raise UsageError(
-            f"is {name}, which was not found: it is not a folder or in the cache, and the Hub cannot be reached",
-            option="model_name",
-            fix="Check the name, or the connection to the Hub.",
-        )
+def found_name(name: str, revision: str | None = None) -> str:
+    """Return the folder or the name on the Hub of a model, whose owner may be left out as in sentence-transformers.
+
+    Raises:
+        UsageError: It is neither a folder nor cached while the Hub cannot be reached.
+    """
+    raise_if_not_found(name, revision)
+    names = names_of_model(name)
+    if len(names) > 1:
+        for one in names:
+            with suppress(OSError):  # no such repository
+                if any(file_of(one, file, revision) for file in MODEL_FILES):
+                    return one
+    return name
+
+
+def raise_if_no_device(device: str | torch.device) -> None:
+    """Raise UsageError for a device that torch does not know or cannot use here."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        found = f"is {device}, which torch cannot use here ({error_line(error).split('. ')[0]})"
+        raise UsageError(found, option="device", needed="cpu, cuda, cuda:1 or mps") from error
 
 
 def raise_if_quantized_table(name: str, revision: str | None = None) -> None:

@@ -3,8 +3,9 @@
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from numbers import Real
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -267,11 +268,11 @@ class OtherTerm(Term):
 
 
 def as_term(given: Any) -> Term:
-    """Return an object as a term. Raise UsageError if it has no `weight` or no `loss`."""
+    """Return an object as a term. Raise UsageError if it has no number `weight` or no `loss`."""
     if isinstance(given, Term):
         return given
-    is_object = not isinstance(given, type) and hasattr(given, "weight") and callable(getattr(given, "loss", None))
-    if not is_object:
+    has_weight = isinstance(getattr(given, "weight", None), Real)
+    if isinstance(given, type) or not has_weight or not callable(getattr(given, "loss", None)):
         raise UsageError(
             f"contains {given!r}",
             option="objective",
@@ -281,13 +282,23 @@ def as_term(given: Any) -> Term:
 
 
 def losses_of(term: Term, views: Views) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the unweighted loss of a term, and its further values to log."""
+    """Return the unweighted loss of a term, and its further values to log.
+
+    Raises:
+        UsageError: The loss is not one number.
+    """
     found = term.loss(views)
-    if isinstance(found, Tensor):
-        return found, {}
-    name = term.name if term.name in found else next(iter(found))
-    others = {key: value for key, value in found.items() if key != name}
-    return found[name], others
+    losses = found if isinstance(found, Mapping) else {term.name: found}
+    name = term.name if term.name in losses else next(iter(losses))
+    loss = losses[name]
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        raise UsageError(
+            f"has the term {term.name}, whose `loss` returned {shape}",
+            option="objective",
+            needed="a tensor with one number, or a dictionary whose first entry is one",
+        )
+    return loss, {key: value for key, value in losses.items() if key != name}
 
 
 def fill_heads(model: Any, terms: Sequence[Term]) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitInfo, HfApi, get_token
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 
 from informin.errors import PushError, UsageError, error_line
 from informin.evaluation.results import Results, load_all_results
@@ -55,6 +57,14 @@ class Destination:
     @property
     def url(self) -> str:
         return f"{self.api.endpoint}/{'spaces/' if self.kind == SPACE else ''}{self.repo}"
+
+
+def check_name(repo: str, option: str) -> None:
+    """Raise UsageError if the Hub would refuse the name of a repository."""
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UsageError(f"is {repo}, which the Hub refuses", option=option, fix=error_line(error)) from None
 
 
 def prepare(

@@ -1,9 +1,13 @@
 """The texts of an index, with their row numbers, ids and further fields."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, time
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -57,20 +61,19 @@ def new_entries(
 
     Args:
         texts: N texts.
-        ids: N ids.
-        fields: N mappings of further values.
+        ids: N ids; see `as_json`.
+        fields: N mappings of further values; see `as_json`.
         first_row: Row number of the first text.
 
     Raises:
-        UsageError: There are fewer or more ids or fields than texts, or they cannot be written as JSON.
+        UsageError: There are fewer or more ids or fields than texts, or one of them cannot be written as JSON.
     """
     texts = as_texts(texts)
-    ids = [None] * len(texts) if ids is None else [_plain(each) for each in ids]
-    values: list[dict[str, Any]] = [{} for _ in texts] if fields is None else [dict(each) for each in fields]
+    ids = [None] * len(texts) if ids is None else [as_json(each, "ids") for each in ids]
+    values = [{} for _ in texts] if fields is None else [_as_fields(each) for each in fields]
     for option, given in (("ids", ids), ("fields", values)):
         if len(given) != len(texts):
             raise UsageError(f"has {counted(len(given), 'item')} for {counted(len(texts), 'text')}", option=option)
-        raise_if_not_json(given, option)
     every = Entries(np.arange(first_row, first_row + len(texts)), texts, ids, values)
     return every.selected(place for place, text in enumerate(texts) if not is_blank(text))
 
@@ -89,14 +92,35 @@ def parse_entries(lines: str, rows: np.ndarray) -> Entries:
     return Entries(rows, [value["text"] for value in whole], ids, [value.get("fields", {}) for value in whole])
 
 
-def raise_if_not_json(values: Sequence[Any], option: str) -> None:
-    """Raise UsageError if a value cannot be written as JSON."""
-    try:
-        json.dumps(values)
-    except TypeError as error:
-        raise UsageError(
-            f"cannot be saved ({error})", option=option, needed="texts, numbers, or lists of them"
-        ) from None
+def as_json(value: Any, option: str) -> Any:
+    """Return a value as JSON holds it, so that a saved index has the same values as one in memory.
+
+    Numbers of NumPy become those of Python; dates, times, decimals and UUIDs become text, dates and times in ISO 8601.
+    NaN and NaT, which mark missing values in pandas, become None.
+
+    Args:
+        value: The value.
+        option: Name of the option that has it, for errors.
+
+    Raises:
+        UsageError: JSON cannot hold it.
+    """
+    if isinstance(value, np.generic):
+        value = str(value) if isinstance(value, np.datetime64) else value.item()
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float) and not math.isinf(value):
+        return None if math.isnan(value) else value
+    if isinstance(value, date | time):
+        text = value.isoformat()
+        return None if text == "NaT" else text
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): as_json(each, option) for name, each in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [as_json(each, option) for each in value]
+    raise UsageError(f"contains {value!r:.60}", option=option, needed="texts, numbers, dates, or lists of them")
 
 
 def _value(text: str, name: Any, values: dict[str, Any]) -> Any:
@@ -105,6 +129,8 @@ def _value(text: str, name: Any, values: dict[str, Any]) -> Any:
     return {"text": text, "id": name, "fields": values}
 
 
-def _plain(value: Any) -> Any:
-    """Return the Python number of a NumPy number."""
-    return value.item() if isinstance(value, np.generic) else value
+def _as_fields(values: Any) -> dict[str, Any]:
+    """Return the fields of one text."""
+    if not isinstance(values, Mapping):
+        raise UsageError(f"contains {values!r:.60}", option="fields", needed="a dictionary for each text")
+    return as_json(values, "fields")

@@ -148,7 +148,7 @@ class Index:
         Args:
             model: Hub id, folder or SentenceTransformer.
             texts: N texts. Blank ones are left out, and the others keep their places as row numbers.
-            ids: N ids, such as keys in a database.
+            ids: N ids, such as keys in a database: texts, numbers, or dates, which become text.
             fields: N mappings of further values that hits show, such as the title and the address.
             language: Language of stop words and stems, such as german or de; `other` for none.
             smooth: Average each document vector with its nearest neighbors.
@@ -177,6 +177,8 @@ class Index:
         language = language_name(language)
         texts = as_texts(texts)
         entries = new_entries(texts, ids, fields)
+        if not len(entries):
+            raise UsageError("contains no text that is not blank", option="texts")
         loading = loading or {}
         st = load_model(model, **loading)
         by_table = queries == "table"

@@ -37,6 +37,11 @@ class Hit:
     id: Any = None
     fields: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def shown_fields(self) -> dict[str, Any]:
+        """The fields that are not empty."""
+        return {name: value for name, value in self.fields.items() if value is not None}
+
 
 @dataclass(frozen=True)
 class IndexRecord:

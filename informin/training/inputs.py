@@ -24,7 +24,7 @@ class DataArguments:
     """Training sentences and evaluation data.
 
     Raises:
-        UsageError: Both `train_file` and `dataset_name` are given.
+        UsageError: Both `train_file` and `dataset_name` are given, or options of a dataset without its name.
     """
 
     train_file: Optional[list[str]] = option(
@@ -62,6 +62,9 @@ class DataArguments:
             self.train_file = [self.train_file]
         if self.train_file and self.dataset_name:
             raise UsageError("is given together with `dataset_name`", option="train_file", fix="Use one of them.")
+        for name in ("dataset_config", "dataset_split"):
+            if getattr(self, name) != getattr(type(self), name) and not self.dataset_name:
+                raise UsageError("has no effect without `dataset_name`", option=name)
 
 
 @dataclass

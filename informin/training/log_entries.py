@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from informin.evaluation.measures import ALL
+
 LOGGING_STEPS = 25  # steps between log lines by default
 TERM = "terms/"  # prefix of the objective's terms in the log
 
@@ -12,10 +14,14 @@ def logged_terms(entry: Mapping) -> dict[str, float]:
 
 
 def logged_scores(entry: Mapping) -> dict[str, float]:
-    """Return the evaluation scores in a log entry by name."""
+    """Return the evaluation scores in a log entry by name: those of this project first, in the order of `ALL`.
+
+    Trainer sorts the entries by name when it saves a checkpoint.
+    """
     scores = {name.removeprefix("eval_"): value for name, value in entry.items() if name.startswith("eval_")}
     scores.pop("runtime", None)
-    return scores
+    ordered = [name for name in ALL if name in scores]
+    return {name: scores[name] for name in dict.fromkeys([*ordered, *scores])}
 
 
 def evaluations(log_history: list[dict]) -> list[dict]:

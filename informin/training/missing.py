@@ -4,14 +4,17 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import try_to_load_from_cache
-from huggingface_hub.errors import HFValidationError
-
 from informin.errors import UsageError, counted
-from informin.hub_access import HUB_DATA, HUB_SENTENCES, HUB_SENTEVAL, hub_is_reachable
+from informin.hub_access import (
+    HUB_DATA,
+    HUB_SENTENCES,
+    HUB_SENTEVAL,
+    MODEL_FILES,
+    hub_is_reachable,
+    is_cached,
+    names_of_model,
+)
 from informin.training.inputs import DataArguments
-
-MODEL_FILES = ("config.json", "modules.json", "adapter_config.json")  # every model has one of them
 
 
 @dataclass(frozen=True)
@@ -21,27 +24,22 @@ class Needed:
     Attributes:
         what: Its name in the message.
         instead: Options that replace it.
-        repo, kind: The repository, and its kind: `model` or `dataset`.
+        names, kind: Names that the repository may have, and its kind: `model` or `dataset`.
         files: Names of files, one of which is in the cache if it was downloaded.
         revision: Branch, tag or commit; None for main.
     """
 
     what: str
     instead: str
-    repo: str
+    names: list[str]
     kind: str
     files: tuple[str, ...]
     revision: str | None = None
 
     @property
-    def is_cached(self) -> bool:
+    def is_here(self) -> bool:
         """Whether an earlier run downloaded it."""
-        where = {"revision": self.revision, "repo_type": self.kind}
-        try:
-            paths = [try_to_load_from_cache(self.repo, file, **where) for file in self.files]
-        except HFValidationError:  # a path
-            return False
-        return any(isinstance(path, str) for path in paths)
+        return any(is_cached(name, self.files, self.kind, self.revision) for name in self.names)
 
 
 def raise_if_missing(data: DataArguments, models: dict[str, str | None], revision: str | None, scores: bool) -> None:
@@ -57,7 +55,7 @@ def raise_if_missing(data: DataArguments, models: dict[str, str | None], revisio
         Needed(
             f"the model {name}",
             f"`{option}` FOLDER",
-            name,
+            names_of_model(name),
             "model",
             MODEL_FILES,
             revision if option == "model_name" else None,
@@ -66,12 +64,14 @@ def raise_if_missing(data: DataArguments, models: dict[str, str | None], revisio
         if name and not Path(name).is_dir()
     ]
     if not data.train_file and not data.dataset_name:
-        needed.append(Needed("the training sentences", "`train_file` FILE", HUB_DATA, "dataset", (HUB_SENTENCES,)))
+        needed.append(Needed("the training sentences", "`train_file` FILE", [HUB_DATA], "dataset", (HUB_SENTENCES,)))
     given = [data.eval_pairs, data.eval_labels, data.eval_retrieval, data.senteval_dir, os.environ.get("SENTEVAL_DATA")]
     if scores and not any(given):
         instead = "`eval_pairs` FILE, `senteval_dir` FOLDER, or `eval_strategy` no"
-        needed.append(Needed("STS-B dev, which selects the checkpoint", instead, HUB_DATA, "dataset", (HUB_SENTEVAL,)))
-    missing = [one for one in needed if not one.is_cached]
+        needed.append(
+            Needed("STS-B dev, which selects the checkpoint", instead, [HUB_DATA], "dataset", (HUB_SENTEVAL,))
+        )
+    missing = [one for one in needed if not one.is_here]
     if missing and not hub_is_reachable():
         listed = "; ".join(f"{one.what}: {one.instead}" for one in missing)
         found = f"{counted(len(missing), 'input')} must be downloaded from the Hub"  # a warning says why it cannot be

@@ -28,6 +28,8 @@ NUMBERS = {  # the least value of options that may be None
     "gradient_cache_chunk_size": 1,
 }
 
+NEEDS = {"lora_dropout": "lora_r", "lora_merge": "lora_r"}  # options that only have an effect with another one
+
 
 def check_types_and_choices(args: Any, own: Collection[str]) -> None:
     """Raise UsageError for an option that has another type than declared, or is not among its choices.
@@ -50,6 +52,13 @@ def check_numbers(args: Any) -> None:
     check_value(0 <= args.lora_dropout < 1, "lora_dropout", args.lora_dropout, "0 or more, and below 1")
     if args.view_dropout is not None:
         check_view_dropout(args.view_dropout)
+
+
+def check_unused(args: Any) -> None:
+    """Raise UsageError for an option that has no effect without another one."""
+    for name, needed in NEEDS.items():
+        if getattr(args, name) != getattr(type(args), name) and getattr(args, needed) is None:
+            raise UsageError(f"has no effect without `{needed}`", option=name)
 
 
 def check_view_dropout(rates: Sequence[float]) -> None:
@@ -154,13 +163,16 @@ def _selecting_by(args: Any, metric: str, greater_is_better: bool) -> Any:
 
 
 def check_sentences(rows: Any, args: Any, terms: Sequence[Term]) -> None:
-    """Raise UsageError if there are too few sentences for a batch or a term, or the last batch would be too small."""
+    """Raise UsageError if there are too few sentences for a batch or a term, the last batch would be too small, or a
+    stream has no end."""
     batch = args.per_device_train_batch_size * args.world_size
     steps = args.max_steps if args.max_steps > 0 else math.inf
     number = len(rows) if hasattr(rows, "__len__") else math.inf
+    if number == steps == math.inf:
+        raise UsageError("is not set, and the length of a stream is unknown", option="max_steps", needed="1 or more")
     if number < (batch if args.dataloader_drop_last else 1):
         raise UsageError(
-            f"There are {counted(int(number), 'sentence')}, fewer than one batch of {batch}",
+            f"Found {counted(int(number), 'sentence')}, fewer than one batch of {batch}",
             fix="Add sentences, or lower `per_device_train_batch_size`.",
         )
     last = 0 if args.dataloader_drop_last or number == math.inf else int(number) % batch

@@ -112,7 +112,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         "Default: true for encoders that support it, on a CPU, and on a GPU in bf16 and fp16.",
     )
     cuda_graphs: bool = option(
-        True, "On one GPU, replay the encoder's kernels as CUDA graphs where batches are packed. Results are the same."
+        True, "On one GPU, replay the kernels of an encoder that can be packed as CUDA graphs. Results are the same."
     )
     gradient_cache_chunk_size: Optional[int] = option(
         None,
@@ -188,6 +188,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         own = {*SourceArguments.__annotations__, *InforMinTrainingArguments.__annotations__}
         checks.check_types_and_choices(self, own)
         checks.check_numbers(self)
+        checks.check_unused(self)
         if torch.accelerator.current_accelerator() is None:
             self.use_cpu = True  # otherwise bf16 is refused and pinned memory warns
         if self.bf16 is None:

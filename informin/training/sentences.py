@@ -19,7 +19,7 @@ from informin.evaluation.labels import load_labels
 from informin.evaluation.pairs import load_pairs
 from informin.evaluation.senteval import hub_file, load_stsb_dev, senteval_folder
 from informin.hub_access import HUB_SENTENCES, hub_is_reachable
-from informin.texts import as_texts, find_files, is_blank, read_texts
+from informin.texts import as_texts, find_files, is_blank, raise_if_table, read_texts
 from informin.training.inputs import DataArguments
 
 logger = logging.getLogger(__name__)
@@ -105,9 +105,10 @@ def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences |
     if isinstance(data, torch.utils.data.IterableDataset):
         fix = "Use datasets.IterableDataset.from_generator, whose rows have the column `text`."
         raise UsageError("is an IterableDataset of PyTorch", option="train_dataset", fix=fix)
-    if isinstance(data, str | bytes | PathLike | Mapping | Real | None):
-        needed = "a list of sentences, or a data set"
-        raise UsageError(f"is a {type(data).__name__}", option="train_dataset", needed=needed)
+    if data is None or isinstance(data, str | bytes | PathLike | Real):
+        found = "is missing" if data is None else f"is a {type(data).__name__}"
+        raise UsageError(found, option="train_dataset", needed="a list of sentences, or a data set")
+    raise_if_table(data, "train_dataset")
     items = list(data)
     if items and all(isinstance(item, Mapping) for item in items):
         if "input_ids" in items[0] and text_column is None:

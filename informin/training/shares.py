@@ -68,6 +68,8 @@ def _ratio_of_norms(gradient: Sequence[Tensor | None], base: Sequence[Tensor | N
 
 def gradients(loss: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
     """Return the gradients by the inputs, None for inputs that the loss does not depend on, and keep the graph."""
+    if not loss.requires_grad:
+        return tuple(None for _ in inputs)
     with retained_graphs():
         return torch.autograd.grad(loss, inputs, retain_graph=True, allow_unused=True)
 

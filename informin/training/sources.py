@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from informin.errors import UsageError
-from informin.models.opening import Source, file_of, load_model, name_of, source_of, with_pooling
+from informin.models.opening import Source, file_of, found_name, load_model, name_of, source_of, with_pooling
 from informin.models.pooling import MODES
 from modeling_informin import CLASSES
 
@@ -51,7 +51,7 @@ def opened(model: str | Path, args: Any) -> SentenceTransformer:
         model: Hub id or folder.
         args: `InforMinTrainingArguments`.
     """
-    name = name_of(model)
+    name = found_name(name_of(model), args.revision)
     how = {"revision": args.revision, "trust_remote_code": args.trust_remote_code, "device": "cpu"}
     asks = args.pooler not in ("auto", "st")
     if file_of(name, "modules.json", args.revision) is None:

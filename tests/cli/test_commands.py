@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from informin.cli import COMMANDS, embed
+from informin.cli import eval as eval_command
 from informin.models.pooling import POOLERS
 from tests.conftest import ROOT
 
@@ -64,8 +65,26 @@ def test_unknown_commands(words):
     assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("unused", "needed"),
+    [
+        (["--bm25"], "--retrieval"),
+        (["--language", "german"], "--retrieval"),
+        (["--query_prompt", "q: "], "--retrieval"),
+        (["--document_prompt", ""], "--retrieval"),
+        (["--label_column", "tag"], "--labels"),
+        (["--text_column", "title"], "--labels"),
+    ],
+)
+def test_options_of_eval_without_effect_are_errors(capsys, unused, needed):
+    with pytest.raises(SystemExit) as caught:
+        eval_command.main(["--model_name", "m", "--tasks", "STSB", *unused])
+    error = capsys.readouterr().err
+    assert caught.value.code == 2 and error.startswith(f"error: {unused[0]} needs {needed}")
+
+
 def test_error_of_a_job_is_one_line_with_the_flag(capsys, tmp_path):
-    words = ["--model_name", "m", "--train_file", "nowhere.txt", "--output", str(tmp_path / "v.npy")]
+    words = ["--model_name", str(tmp_path), "--train_file", "nowhere.txt", "--output", str(tmp_path / "v.npy")]
     assert embed.main(words) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: --train_file") and error.count("\n") == 1

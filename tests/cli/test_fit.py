@@ -102,6 +102,9 @@ def test_used_folder_is_refused_before_the_work(vectors, tmp_path, capsys):
         (["--task", "search", "--output_dir", "o", "--model_name", "m"], "--train_file"),
         (["--output_dir", "o", "--embeddings", "x.npy"], "--task"),
         (["--task", "auto", "--output_dir", "o", "--embeddings", "x.npy"], "--task"),
+        (["--task", "search", "--output_dir", "o", "--embeddings", "x.npy", "--pooler", "cls"], "--pooler"),
+        (["--task", "search", "--output_dir", "o", "--embeddings", "x.npy", "--prompt", ""], "--prompt"),
+        (["--task", "search", "--output_dir", "o", "--embeddings", "x.npy", "--text_column", "a"], "--text_column"),
     ],
 )
 def test_missing_options_are_named(argv, option, capsys):

@@ -80,6 +80,14 @@ def test_dry_run_sends_nothing(logged_in, folder, capsys, monkeypatch):
     assert f'SentenceTransformer("{REPO}"' in (folder / "README.md").read_text()
 
 
+@pytest.mark.parametrize(("option", "name"), [("--hub_model_id", "a bad name!"), ("--space", "a/b/c")])
+def test_names_that_the_hub_refuses_are_errors_without_it(folder, capsys, option, name):
+    """A dry run would otherwise write them into the card."""
+    card = (folder / "README.md").read_text()
+    assert option in fails(capsys, 2, *words(folder, "--dry_run", option, name))
+    assert (folder / "README.md").read_text() == card
+
+
 def test_finish_of_a_failed_push(logged_in, folder, capsys):
     """The error ends with a command that finishes it."""
     logged_in.fail("POST", "/commit/main", status=403)

@@ -17,9 +17,12 @@ TEXTS = [
 ]
 
 
+FIELDS = [{"url": "https://example.org/1"} for _ in TEXTS]
+
+
 @pytest.fixture(scope="module")
 def url(st_mean):
-    page = index_page(Index.build(st_mean, TEXTS))
+    page = index_page(Index.build(st_mean, TEXTS, fields=FIELDS))
     page.launch(server_name="127.0.0.1", quiet=True, prevent_thread_lock=True)
     yield page.local_url
     page.close()
@@ -46,6 +49,12 @@ def test_cards_fit_a_phone(url, browser, dark):
     browser.wait_for(lambda: len(browser.texts(".card")) == 120)
     browser.click(".card")
     assert browser.wider_than_screen() == []
+
+
+def test_links_begin_where_texts_do(url, browser):
+    browser.show(f"{url}?q=dog")
+    browser.wait_for(lambda: browser.texts(".card h3 a"))
+    assert browser.run("return getComputedStyle(document.querySelector('.card h3 a')).paddingLeft") == "0px"
 
 
 def test_texts_run_no_code(url, browser):

@@ -61,6 +61,12 @@ def test_id_title_url_and_other_fields_are_shown(st_mean):
     assert cards["a bird sings"].number == "row 1"
 
 
+def test_empty_fields_are_not_shown(st_mean):
+    fields = [{"title": None, "url": None, "year": None, "pages": 0}]
+    (card,) = cards_of(Index.build(st_mean, ["the dog runs"], fields=fields), "dog", 1)
+    assert (card.title, card.url, card.fields) == ("", "", {"pages": 0})
+
+
 def test_words_of_the_query_are_marked(index):
     for card in cards_of(index, "the dogs' house", len(TEXTS)):
         found = [card.text[start:end] for start, end in card.marked]

@@ -124,6 +124,12 @@ def test_the_threshold_is_that_of_the_adapter():
     assert fit(embeddings=topics[:50], task="clustering").threshold is None
 
 
+def test_the_dimension_is_checked_before_the_texts_are_embedded(st_mean, monkeypatch):
+    monkeypatch.setattr("informin.jobs.fit.encode_in_shares", pytest.fail)
+    with raises_usage("dimension", needed="1 to 32"):
+        fit(st_mean, TEXTS, task="search", dimension=33, device="cpu")
+
+
 def test_mistakes_are_errors(st_mean):
     for option, wrong in (
         ("task", {"task": "documents", "embeddings": VECTORS}),

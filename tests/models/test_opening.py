@@ -93,6 +93,18 @@ def test_a_model_without_stored_pooling_needs_one(bert):
         load_model(bert, pooler="cls_before_pooler")
 
 
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_devices_that_torch_cannot_use_are_errors(model, device):
+    with raises_usage("device", found=device):
+        load_model(model, device=device)
+
+
+@pytest.mark.parametrize("name", ["./gone", "gone/deeper/model", "/gone"])
+def test_paths_that_do_not_exist_are_named_as_such(name):
+    with raises_usage("model_name", found="neither a folder nor a name on the Hub"):
+        load_model(name)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_an_embedding_does_not_depend_on_the_padding(model, side):
     change(model, "tokenizer_config.json", padding_side=side)

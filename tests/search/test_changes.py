@@ -1,7 +1,11 @@
 """Texts that are added and removed: rows, ids, blank texts, the request to erase, and threads."""
 
+import datetime
 import json
+import math
 import threading
+from decimal import Decimal
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -125,7 +129,7 @@ def test_blank_texts_are_left_out(st_mean):
 
 
 def test_only_blank_texts(st_mean):
-    with raises_usage():
+    with raises_usage("texts"):
         Index.build(st_mean, [" "])
 
 
@@ -154,6 +158,80 @@ def test_ids_and_fields_that_do_not_fit(st_mean, option):
     unsaved = {"ids": [b"a"], "fields": [{"a": object()}]}
     with raises_usage(option):
         Index.build(st_mean, ["the dog"], **{option: unsaved[option]})
+
+
+def test_ids_and_fields_are_the_same_after_saving(st_mean, tmp_path):
+    day = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
+    fields = [
+        {"when": day, "day": day.date(), "price": Decimal("1.10"), "size": (1, np.float32(0.5)), "of": {1: math.nan}},
+        {"when": np.datetime64("2026-01-02"), "price": np.nan, "key": UUID(int=7), "flag": np.bool_(True)},
+    ]
+    index = Index.build(st_mean, ["the dog", "a cat"], ids=[math.nan, day.date()], fields=fields)
+    index.save(tmp_path)
+    assert index.ids == Index.load(tmp_path).ids == [None, "2026-01-02"]
+    assert index.fields == Index.load(tmp_path).fields
+    assert index.fields == [
+        {
+            "when": "2026-01-02T03:04:05+00:00",
+            "day": "2026-01-02",
+            "price": "1.10",
+            "size": [1, 0.5],
+            "of": {"1": None},
+        },
+        {"when": "2026-01-02", "price": None, "key": str(UUID(int=7)), "flag": True},
+    ]
+
+
+@pytest.mark.parametrize("value", [b"a", math.inf, {"a": object()}, "no mapping"])
+def test_fields_that_json_cannot_hold(st_mean, value):
+    with raises_usage("fields"):
+        Index.build(st_mean, ["the dog"], fields=[value if value == "no mapping" else {"a": value}])
+
+
+def test_hits_are_strict_json(st_mean, tmp_path, capsys):
+    """Other programs refuse NaN, which a column of numbers in a Parquet file may have."""
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    columns = {"text": ["the dog", "a cat"], "size": [math.nan, 1.5], "day": [datetime.date(2026, 1, 2), None]}
+    write_table(pyarrow.table(columns), tmp_path / "texts.parquet")
+    options = ["--model_name", str(st_mean), "--train_file", str(tmp_path / "texts.parquet"), "--id_column", "size"]
+    assert index_command.main([*options, "--keep", "day,size", "--output_dir", str(tmp_path / "index")]) == 0
+    capsys.readouterr()
+    assert search_command.main(["the dog", "--index", str(tmp_path / "index"), "--format", "json"]) == 0
+    hits = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    found = {hit["text"]: (hit["id"], hit["fields"]) for hit in hits}
+    assert found == {
+        "the dog": (None, {"day": "2026-01-02", "size": None}),
+        "a cat": (1.5, {"day": None, "size": 1.5}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "option"),
+    [
+        (["--id_column", "nope"], "--id_column"),
+        (["--keep", "nope"], "--keep"),
+        (["--keep", "raw"], "--keep"),
+        (["--id_column", "raw"], "--id_column"),
+        (["--text_column", "blank"], "--train_file"),
+    ],
+)
+def test_errors_of_columns_name_their_option(st_mean, tmp_path, capsys, asked, option):
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    write_table(pyarrow.table({"text": ["the dog"], "raw": [b"a"], "blank": [" "]}), tmp_path / "texts.parquet")
+    options = ["--model_name", str(st_mean), "--train_file", str(tmp_path / "texts.parquet")]
+    assert index_command.main([*options, *asked, "--output_dir", str(tmp_path / "index")]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {option} ")
+
+
+@pytest.mark.parametrize("query", ["", " \n"])
+def test_a_blank_query_is_an_error(built, tmp_path, capsys, query):
+    built.save(tmp_path)
+    assert search_command.main([query, "--index", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_columns_of_ids_and_fields(st_mean, tmp_path, capsys):

@@ -6,6 +6,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -103,6 +104,36 @@ def test_an_object_with_weight_and_loss_is_trained_beside_masked_words(bert, tmp
     assert logged(trainer, "loss") == pytest.approx([spread + 0.5 * mlm for spread, mlm in losses], rel=1e-5)
     assert logged(trainer, "length") == [float(views.mask.sum(1)[0]) for views in term.seen]
     assert all(views.maps1 is views.row is None and len(views.lm_losses) for views in term.seen)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda views: (views.z1 - views.z2).square().mean(1),
+        lambda views: 3.0,
+        lambda views: None,
+        lambda views: {"length": 3.0},
+    ],
+    ids=["one per sentence", "float", "None", "float in a dictionary"],
+)
+def test_a_loss_that_is_not_one_number_is_an_error(bert, tmp_path, wrong):
+    term = SimpleNamespace(weight=1.0, loss=wrong, name="mine")
+    trainer = InforMinTrainer(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=[Contrast(), term])
+    with raises_usage("objective", found="mine"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("weight", ["1", None, [1.0]])
+def test_a_weight_that_is_not_a_number_is_an_error(bert, tmp_path, weight):
+    term = SimpleNamespace(weight=weight, loss=lambda views: views.z1.mean())
+    with raises_usage("objective"):
+        InforMinTrainer(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=[Contrast(), term])
+
+
+def test_a_term_without_gradient_is_logged(bert, tmp_path):
+    term = SimpleNamespace(weight=1.0, loss=lambda views: views.z1.detach().norm(), name="length")
+    trainer = trained(str(bert), args_in(tmp_path / "run", max_steps=1), SENTENCES, objective=[Contrast(), term])
+    assert logged(trainer, "terms/length")
 
 
 class Counter(Head):

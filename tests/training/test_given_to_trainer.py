@@ -189,6 +189,11 @@ def test_streams_of_pytorch_are_refused_with_the_way_out(bert, unscored, rows):
         InforMinTrainer(str(bert), unscored(), Rows())
 
 
+def test_a_stream_needs_a_number_of_steps(bert, unscored, tmp_path):
+    with raises_usage("max_steps"):
+        InforMinTrainer(str(bert), unscored(max_steps=-1), stream_of(tmp_path, SENTENCES))
+
+
 @pytest.mark.parametrize("value", ["true", "false"])
 def test_workers_of_a_stream_tokenize(bert, unscored, tmp_path, monkeypatch, value):
     """Threads of tokenizers do not exist in a forked worker, which would wait for them forever."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from informin import hub_access
 from informin.errors import UsageError
 from informin.training import missing
 from informin.training.inputs import DataArguments
@@ -46,7 +47,7 @@ def test_data_of_the_environment_is_not_missing(bert, monkeypatch):
 
 
 def test_cached_files_are_not_missing(monkeypatch):
-    monkeypatch.setattr(missing, "try_to_load_from_cache", lambda repo, file, **_: f"/cache/{repo}/{file}")
+    monkeypatch.setattr(hub_access, "try_to_load_from_cache", lambda repo, file, **_: f"/cache/{repo}/{file}")
     raise_if_missing(DataArguments(), BERT, None, True)
 
 

@@ -7,13 +7,14 @@ import pickle
 import pytest
 from transformers import TrainingArguments
 
-from informin.cli.train_options import OFTEN_USED, Parser, parse, recipe
+from informin.cli import train
+from informin.cli.train_options import EVALUATION_DATA, OFTEN_USED, Parser, parse, recipe
 from informin.objectives import PRESETS
 from informin.objectives.objective import active_terms
 from informin.objectives.presets import BERT_BASE
 from informin.program import quiet_transformers
 from informin.training.active_objective import activate
-from informin.training.inputs import SourceArguments
+from informin.training.inputs import DataArguments, SourceArguments
 from informin.training.option_checks import check_terms
 from informin.training.options import InforMinTrainingArguments
 from informin.training.paper_values import with_paper_values
@@ -202,6 +203,9 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
         ("lora_r", dict(lora_r=0)),
         ("lora_dropout", dict(lora_dropout=1.0)),
         ("gradient_cache_chunk_size", dict(gradient_cache_chunk_size=0)),
+        # Options of LoRA without LoRA.
+        ("lora_dropout", dict(lora_dropout=0.2)),
+        ("lora_merge", dict(lora_merge=False)),
         # Options of terms and views that are off.
         ("reconstruction_form", dict(objective="simcse", reconstruction_form="unit")),
         ("reconstruction_form", dict(reconstruction_weight=0.0, reconstruction_form="unit")),
@@ -216,6 +220,31 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
 def test_invalid_options_are_rejected(option, given):
     with raises_usage(option=option):
         how_to_train(use_cpu=True, **given)
+
+
+@pytest.mark.parametrize("option", ["dataset_config", "dataset_split"])
+def test_options_of_a_dataset_need_its_name(option):
+    with raises_usage(option):
+        DataArguments(train_file=["a.txt"], **{option: "validation"})
+    assert getattr(DataArguments(dataset_name="one", **{option: "validation"}), option) == "validation"
+
+
+@pytest.mark.parametrize("option", EVALUATION_DATA)
+def test_evaluation_data_of_a_recipe_that_does_not_evaluate_are_an_error(option):
+    command = ["--model_name", "m", "--recipe", "adapt", f"--{option}", "a.tsv"]
+    with raises_usage(option):
+        parse(command)
+    assert parse([*command, "--eval_strategy", "steps", "--eval_steps", "20"]).args.eval_strategy == "steps"
+    assert parse([*command, "--eval_strategy=no"]).args.eval_strategy == "no"
+
+
+@pytest.mark.parametrize("name", ["other", "wandb"])
+def test_reports_that_cannot_be_written_end_the_run_before_the_data_are_read(bert, tmp_path, capsys, monkeypatch, name):
+    monkeypatch.setattr("transformers.integrations.integration_utils.is_wandb_available", lambda: False)
+    command = ["--model_name", str(bert), "--train_file", str(tmp_path), "--eval_strategy", "no", "--report_to", name]
+    assert train.main(command) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: --report_to ") and error.count("\n") == 1
 
 
 def test_attention_maps_need_a_view_that_keeps_tokens():

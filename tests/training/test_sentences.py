@@ -3,6 +3,7 @@
 import datasets
 import numpy as np
 import pandas
+import pandas as pd
 import pytest
 
 from informin.training import tokens
@@ -111,6 +112,7 @@ def test_the_column_can_be_named():
         "sentences.txt",
         None,
         {"text": SENTENCES},
+        pd.DataFrame({"text": SENTENCES}),  # whose items are the names of columns
         [*SENTENCES, None],
         [1, 2],
         datasets.Dataset.from_dict({"phrase": SENTENCES, "n": range(64)}),

@@ -10,7 +10,7 @@ from informin.errors import UndefinedScoreError
 from informin.evaluation import pairs as pairs_module
 from informin.evaluation.collections import Collection
 from informin.evaluation.labels import LabeledSentences, score_labels
-from informin.evaluation.measures import ALL, LABELS
+from informin.evaluation.measures import ALL, LABELS, PAIRS
 from informin.evaluation.pairs import load_pairs
 from informin.training.summary import summary
 from tests.conftest import make_sentences, raises_usage
@@ -132,6 +132,16 @@ def test_without_pairs_the_first_metric_selects_the_checkpoint(bert, arguments, 
 def test_metric_that_is_not_scored_is_rejected(bert, arguments, metric):
     with raises_usage(option="metric_for_best_model", needed="v_measure, "):
         InforMinTrainer(str(bert), arguments(metric_for_best_model=metric), SENTENCES, TITLES)
+
+
+def test_the_summary_of_a_resumed_run_has_the_same_order(build):
+    """Trainer sorts the entries of the log by name when it saves them."""
+    trainer = build()
+    trainer.train()
+    table = summary(trainer, "run")
+    trainer.state.log_history = [dict(sorted(entry.items())) for entry in trainer.state.log_history]
+    assert summary(trainer, "run") == table and table.index("Spearman") < table.index("alignment")
+    assert list(trainer.record().history[0])[:3] == list(PAIRS)
 
 
 def test_the_summary_says_that_training_lowered_the_score(build, monkeypatch):
