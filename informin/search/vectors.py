@@ -19,6 +19,7 @@ BLOCK = 16_384  # rows converted to float32 at a time
 # With 96 directions and 1,000 candidates, 99.98% of the first ten hits among 100,000 texts are found.
 LEADING_DIRECTIONS = 96
 MOST_CANDIDATES = 1_000
+MARGIN = 2.5  # in standard deviations of the similarities to a query
 SAMPLED_ROWS = 4_096  # rows that the spread of similarities and the leading directions are computed from
 
 Candidates = tuple[np.ndarray, np.ndarray]  # places, ascending, and their similarities
@@ -70,18 +71,46 @@ class Vectors:
         if len(self.places) < len(self.documents):
             added = added[:, self.places]
         depth = min(max(MOST_CANDIDATES, 10 * k), len(self.places))
-        for query, nearest in zip(queries, self._nearest(queries, added, depth)):
-            places = self.places[nearest]
-            yield places, as_float32(self.documents[places]) @ query
-
-    def _nearest(self, queries: np.ndarray, added: np.ndarray, depth: int) -> Iterator[np.ndarray]:
-        """Yield for each query the indices in `places`, ascending."""
         if self.leading is None:
             found = self.faiss.search(queries, depth)[1]
-            return (np.union1d(indices, top(more, depth)) for indices, more in zip(found, added))
-        similarities = queries @ self.directions @ self.leading.T
-        similarities += added
-        return (np.sort(top(scores, depth)) for scores in similarities)
+            for query, indices, more in zip(queries, found, added):
+                nearest = np.union1d(indices, top(more, depth))
+                yield self.places[nearest], self._compared(query, nearest)
+            return
+        margins = MARGIN * self.moments(queries)[1][:, 0]
+        leading = queries @ self.directions @ self.leading.T
+        leading += added
+        for query, scores, more, margin in zip(queries, leading, added, margins):
+            yield self._by_leading(query, scores, more, margin, k, depth)
+
+    def _by_leading(
+        self, query: np.ndarray, leading: np.ndarray, added: np.ndarray, margin: float, k: int, depth: int
+    ) -> Candidates:
+        """Return the places of documents that may be hits of a query, ascending, and their similarities.
+
+        If hundreds of documents are nearly equal, they fill the candidates, and the last one of these is nearly as good
+        as the k-th hit. Then twice as many are compared, until none that is left out may be a hit.
+
+        Args:
+            query: (d,) float32.
+            leading: (M,) scores by the leading directions.
+            added: (M,) what the words add to the similarities.
+            margin: How much higher the score of a document may be than that by the leading directions.
+            k: Number of hits.
+            depth: Number of candidates.
+        """
+        while True:
+            nearest = np.sort(top(leading, depth))
+            similarities = self._compared(query, nearest)
+            scores = similarities + added[nearest]
+            least = np.partition(scores, -k)[-k] if k < depth else -np.inf
+            if depth == len(self.places) or leading[nearest].min() + margin <= least:
+                return self.places[nearest], similarities
+            depth = min(2 * depth, len(self.places))
+
+    def _compared(self, query: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """Return the similarities of a query (d,) to documents, given by indices in `places`."""
+        return as_float32(self.documents[self.places[indices]]) @ query
 
     def _blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield slices of `places` and the documents there in float32."""

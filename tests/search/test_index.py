@@ -13,6 +13,7 @@ from informin.cli import index as index_command
 from informin.cli import search as search_command
 from informin.errors import UsageError
 from informin.neighbors import smooth_rows
+from informin.rows import top
 from informin.search import vectors as vectors_module
 from informin.search.index import Index
 from tests.conftest import make_sentences, raises_usage, save_bert
@@ -115,7 +116,7 @@ def test_large_indexes_give_the_same_hits(built, monkeypatch, by, k):
 
 
 def test_leading_directions_choose_few_candidates(built, monkeypatch):
-    for name, value in {"COMPARED": 0, "MOST_CANDIDATES": 30, "LEADING_DIRECTIONS": 12}.items():
+    for name, value in {"COMPARED": 0, "MOST_CANDIDATES": 30, "LEADING_DIRECTIONS": 12, "MARGIN": 0}.items():
         monkeypatch.setattr(vectors_module, name, value)
     compared = vectors_module.Vectors(built.documents, np.arange(len(built)))
     assert compared.leading.shape == (150, 12)
@@ -123,6 +124,22 @@ def test_leading_directions_choose_few_candidates(built, monkeypatch):
     for query, (rows, similarities) in zip(queries, compared.candidates(queries, np.zeros((3, 150)), 1)):
         assert len(rows) == 30
         np.testing.assert_allclose(similarities, built.documents[rows].astype(np.float32) @ query, atol=1e-5)
+
+
+def test_near_copies_do_not_fill_the_candidates(monkeypatch):
+    """The last text is the best one. By the leading directions alone, hundreds of nearly equal texts are better."""
+    for name, value in {"COMPARED": 0, "MOST_CANDIDATES": 20, "LEADING_DIRECTIONS": 2}.items():
+        monkeypatch.setattr(vectors_module, name, value)
+    source = np.random.default_rng(0)
+    others = source.normal(size=(300, 8)) * [3, 2, *[0.3] * 6]
+    near_copies = np.eye(8)[0] * 5 + source.normal(size=(200, 8)) * 1e-3
+    best = [4.9, 0, 0, 0, 0, 0, 0, 1]
+    documents = np.vstack([others, near_copies, [best]]).astype(np.float16)
+    query = np.array([[1, 0, 0, 0, 0, 0, 0, 1]], np.float32)
+    compared = vectors_module.Vectors(documents, np.arange(len(documents)))
+    ((places, similarities),) = compared.candidates(query, np.zeros((1, len(documents)), np.float32), 5)
+    expected = documents.astype(np.float32) @ query[0]
+    assert sorted(places[top(similarities, 5)]) == sorted(top(expected, 5)) and len(documents) - 1 in places
 
 
 def test_mean_and_deviation_of_similarities(built):
