@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers import PreTrainedTokenizerBase, Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, has_length
 
 from informin.distributed import (
@@ -34,6 +33,7 @@ from informin.models.embedding import count_truncated, encode, note_truncated
 from informin.objectives.objective import Objective, as_preset
 from informin.objectives.presets import Encoder
 from informin.objectives.terms import Term, fill_heads, losses_of
+from informin.option_types import checks_options
 from informin.publishing.card import write_card
 from informin.publishing.hub import Destination, push_folder
 from informin.publishing.push import destination_of, push_checkpoint
@@ -134,9 +134,10 @@ class InforMinTrainer(Trainer):
     _bones: nn.Module | None = None  # of a model that FSDP shards
     _whole: nn.Module | None = None  # its weights after training
 
+    @checks_options
     def __init__(
         self,
-        model: str | Path | SentenceTransformer,
+        model: str | Path | SentenceTransformer | InforMinMixin,
         args: InforMinTrainingArguments | None = None,
         train_dataset: Any = None,
         eval_dataset: Any = None,
@@ -144,16 +145,13 @@ class InforMinTrainer(Trainer):
         data_collator: Any = None,
         provenance: dict[str, Any] | None = None,
         text_column: str | None = None,
-        callbacks: list[TrainerCallback] | None = None,
+        callbacks: list[Any] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
         optimizer_cls_and_kwargs: tuple[Any, dict[str, Any]] | None = None,
         *,
         objective: Objective | None = None,
         view: View | None = None,
     ):
-        if not isinstance(model, str | PathLike | SentenceTransformer | InforMinMixin):
-            needed = "a name, a folder, a SentenceTransformer, a BertForInforMinCL or a RobertaForInforMinCL"
-            raise UsageError(f"is a {type(model).__name__}", option="model", needed=needed)
         args = InforMinTrainingArguments() if args is None else args
         development = as_development(eval_dataset)
         self.trained = open_to_train(model, args, processing_class)

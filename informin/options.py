@@ -1,10 +1,12 @@
 """Options: fields of dataclasses that are also options of the command line."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Container
 from dataclasses import field, fields
+from inspect import get_annotations
 from typing import Any
 
 from informin.errors import UsageError
+from informin.option_types import checked_value
 
 
 def option(default, help: str, choices: Collection[str] | None = None) -> Any:
@@ -21,18 +23,32 @@ def option(default, help: str, choices: Collection[str] | None = None) -> Any:
     return field(default=default, metadata=metadata)
 
 
-def check_choice(declaring: Any, field_name: str, option_name: str) -> None:
-    """Raise UsageError if a field of a dataclass has a value that is not among its choices.
+def check_fields(declaring: Any, option_name: Callable[[str], str] = str, names: Container[str] | None = None) -> None:
+    """Raise UsageError if a field of a dataclass has another type than declared, or is not among its choices.
 
     Args:
-        declaring: The object.
-        field_name: Name of the field.
-        option_name: Its name in the message.
+        declaring: The object. NumPy numbers in it become numbers of Python.
+        option_name: Function from the name of a field to its name in messages.
+        names: Names of the fields to check; None for all.
     """
-    declared = {one.name: one for one in fields(declaring)}[field_name]
-    value = getattr(declaring, field_name)
-    choices = declared.metadata.get("choices", (value,))
-    check_value(value in choices, option_name, value, f"one of: {', '.join(map(str, choices))}")
+    kinds = annotations_of(type(declaring))
+    for declared in fields(declaring):
+        if names is not None and declared.name not in names:
+            continue
+        name = option_name(declared.name)
+        value = checked_value(name, getattr(declaring, declared.name), kinds[declared.name], declared.default)
+        setattr(declaring, declared.name, value)
+        choices = declared.metadata.get("choices")
+        if choices:
+            check_value(value in choices, name, value, f"one of: {', '.join(map(str, choices))}")
+
+
+def annotations_of(kind: type) -> dict[str, Any]:
+    """Return the annotations of a class and its bases. HfArgumentParser changes the types of fields."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        found |= get_annotations(base)
+    return found
 
 
 def check_value(fits: bool, name: str, value: object, needed: str) -> None:

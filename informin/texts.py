@@ -151,10 +151,12 @@ def as_texts(texts: Iterable[str], option: str = "texts") -> list[str]:
     """Return the texts of a list, a NumPy array, a pandas Series or a column of a data set as a list.
 
     Raises:
-        UsageError: It is a single string or a table, or an item is not a string.
+        UsageError: It is a single string, a table or not iterable, or an item is not a string.
     """
     if isinstance(texts, str | bytes):
         raise UsageError(f"is one text, {texts!r:.40}", option=option, needed="a list of texts")
+    if not isinstance(texts, Iterable):
+        raise UsageError(f"is {texts!r:.60}", option=option, needed="a list of texts")
     raise_if_table(texts, option)
     items = list(texts)
     for item in items:

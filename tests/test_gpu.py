@@ -5,6 +5,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
+from informin.models import forward
 from informin.models.embedding import encode_in_shares
 from informin.models.opening import load_model
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, save_bert
@@ -78,6 +79,38 @@ def test_resuming_gives_the_same_weights(bert, tmp_path, precision):
     again.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
     expected = whole.model.state_dict()
     assert [name for name, x in again.model.state_dict().items() if not torch.equal(x, expected[name])] == []
+
+
+@pytest.mark.parametrize("padding_free", [True, False])
+def test_gradient_caching_uses_the_same_dropout_masks(bert, tmp_path, monkeypatch, padding_free):
+    """Compare with the same chunks without discarding activations."""
+    found = []
+    for checkpoint in (forward.checkpoint, lambda compute, *args, use_reentrant: compute(*args)):
+        monkeypatch.setattr(forward, "checkpoint", checkpoint)
+        how = dict(gradient_cache_chunk_size=8, padding_free=padding_free)
+        run = trainer_of(str(bert), tmp_path / str(len(found)), **how)
+        batch = first_batch(run)
+        torch.manual_seed(3)
+        found.append(gradients(run, batch))
+    scale = max(x.abs().max() for x in found[1].values()).item()
+    for name, expected in found[1].items():
+        torch.testing.assert_close(found[0][name], expected, atol=1e-5 * scale, rtol=1e-3)
+
+
+def test_packed_rows_in_float32_give_the_gradients_of_padded_ones(tmp_path):
+    """In several batches of one size: the lengths of their texts differ."""
+    folder = str(save_bert(tmp_path / "still", **STILL))
+    found = []
+    for padding_free in (True, False):
+        run = trainer_of(folder, tmp_path / str(padding_free), view="crop", padding_free=padding_free)
+        run.model.train()
+        batches = iter(run.get_train_dataloader())
+        rows = [run.get_batch_samples(batches, 1, run.args.device)[0][0] for _ in range(3)]
+        found.append([gradients(run, row) for row in rows])
+    for packed, padded in zip(*found):
+        scale = max(x.abs().max() for x in padded.values()).item()
+        for name, expected in padded.items():
+            torch.testing.assert_close(packed[name], expected, atol=1e-4 * scale, rtol=1e-3)
 
 
 @ON_GPU

@@ -15,6 +15,7 @@ LAYERS = [  # a layer may import itself and those above it
     (
         "informin.errors",
         "informin.files",
+        "informin.option_types",
         "informin.texts",
         "informin.outputs",
         "informin.distributed",

@@ -272,6 +272,8 @@ def test_lists_of_texts(texts):
     [
         "one",
         b"one",
+        None,
+        5,
         ["one", None],
         [1],
         [["one"]],

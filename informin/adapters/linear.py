@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import asdict
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from informin.adapters.matrices import (
 from informin.adapters.scores import FEWEST_TEXTS, UnrelatedScores, draw_rows, unrelated_scores
 from informin.errors import UsageError
 from informin.neighbors import nonzero, smooth_rows, unit_tensor
+from informin.option_types import check_arguments, checks_options
 from informin.rows import CHUNK, native, rows_of
 
 ROTATIONS = ("principal", "bits")
@@ -182,6 +184,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.intercept_ = np.zeros(len(self.coef_))
         return self
 
+    @checks_options
     def transform(self, X, smooth: bool = False) -> np.ndarray:
         """Return adapted embeddings of unit length, of queries or documents.
 
@@ -207,6 +210,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             adapted[rows] = (unit_tensor(x @ coef + intercept) * nonzero(x)[:, None]).numpy()
         return smooth_rows(adapted, self.n_neighbors) if smooth else adapted
 
+    @checks_options
     def measure_scores(self, X, documents: np.ndarray | None = None) -> "LinearAdapter":
         """Measure the cosines between unrelated texts, for `threshold`.
 
@@ -225,6 +229,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.scores_ = unrelated_scores(vectors, queries, index, texts=len(X))
         return self
 
+    @checks_options
     def threshold(self, false_hits_per_query: float = 1.0, texts: int | None = None) -> float:
         """Return the cosine of adapted embeddings above which a query finds at most about this many unrelated texts.
 
@@ -244,13 +249,14 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             )
         return self.scores_.threshold(false_hits_per_query, texts)
 
+    @checks_options
     def save(self, path: str | Path) -> None:
         """Save the map as a safetensors file with `coef` (d_out, d) and `intercept` (d_out,), in float32.
 
         The scores of `measure_scores` are in its metadata, as JSON under `scores`.
         """
         check_is_fitted(self)
-        tensors = {"coef": self.coef_.astype(np.float32), "intercept": self.intercept_.astype(np.float32)}
+        tensors = {"coef": self.coef_.astype(np.float32, "C"), "intercept": self.intercept_.astype(np.float32)}
         metadata = {"format": "informin-linear-adapter", "version": "1"}
         if self.scores_:
             metadata["scores"] = json.dumps(asdict(self.scores_))
@@ -267,6 +273,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return tags
 
     def _check_options(self, width: int) -> None:
+        check_arguments(signature(type(self).__init__), self.get_params())
         for name, fits, needed in (
             ("n_neighbors", self.n_neighbors >= 1, "1 or more"),
             ("whitening", 0 <= self.whitening <= 1, "a number from 0 to 1"),

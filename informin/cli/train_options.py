@@ -19,6 +19,7 @@ from informin.errors import UsageError, error_line
 from informin.objectives import PRESETS, TERMS, Term
 from informin.objectives.objective import active_terms
 from informin.objectives.presets import BERT_BASE, Encoder, Preset
+from informin.option_types import checks_options
 from informin.training.inputs import DataArguments, ModelArguments
 from informin.training.options import CardArguments, InforMinTrainingArguments
 from informin.training.recipes import recipe_options
@@ -184,6 +185,7 @@ def check_evaluated(eval_strategy: str, argv: Sequence[str]) -> None:
         raise UsageError("has no effect, because the recipe does not evaluate", option=unread[0], fix=fix)
 
 
+@checks_options
 def recipe(name: str, **options: Any) -> dict[str, Any]:
     """Return arguments of `InforMinTrainer` for a recipe: `args`, `objective` and `view`.
 

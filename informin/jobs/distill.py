@@ -30,6 +30,7 @@ from informin.files import last_name
 from informin.jobs.fit import open_with_prompt, side_of, vectors_of
 from informin.models.embedding import encode, encode_in_shares
 from informin.models.opening import Loading, name_of
+from informin.option_types import checks_options
 from informin.outputs import only_writer
 from informin.publishing.adapted import fit_record, save_fitted
 from informin.publishing.card.page import STATIC
@@ -109,6 +110,7 @@ class DistillResult:
         return "\n".join([*lines, f"  use: {FAILS}", f"  load: {load}"])
 
 
+@checks_options
 def distill(
     model: str | Path | SentenceTransformer,
     texts: Iterable[str],

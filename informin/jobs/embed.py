@@ -11,9 +11,13 @@ from informin.errors import UsageError
 from informin.jobs.embed_file import embed_file
 from informin.models.embedding import encode_in_shares
 from informin.models.opening import Loading, load_model
+from informin.option_types import checks_options
 from informin.texts import as_texts
 
+SIDES = ("query", "document", None)
 
+
+@checks_options
 def embed(
     model: str | Path | SentenceTransformer,
     texts: Iterable[str],
@@ -48,6 +52,8 @@ def embed(
         UsageError: The model, the texts or the name of the file cannot be used, or the file has other embeddings.
     """
     texts = as_texts(texts)
+    if side not in SIDES:
+        raise UsageError(f"is {side}", option="side", needed="query, document or None")
     if output is not None and Path(output).suffix != ".npy":
         raise UsageError(f"is {output}", option="output", needed="a name ending in .npy")
     st = load_model(model, pooler=pooler, **loading)

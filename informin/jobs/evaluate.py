@@ -18,6 +18,7 @@ from informin.evaluation.scoring import Tasks, load_tasks, pooler_of, score_mode
 from informin.evaluation.senteval import chosen_tasks, senteval_folder
 from informin.evaluation.table import check_same_files, load_others, model_label, score_tables, tables_text
 from informin.models.opening import Loading, load_model, name_of
+from informin.option_types import checks_options
 from informin.outputs import only_writer, save_text
 from informin.report.html import tables_html
 
@@ -72,6 +73,7 @@ class Evaluation:
         return tables_html(score_tables(self.rows, self.others))
 
 
+@checks_options
 def evaluate(
     model: Model | Iterable[Model],
     *,

@@ -19,6 +19,7 @@ from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, SEED, drift_warning
 from informin.files import last_name
 from informin.models.embedding import encode_in_shares, width_of
 from informin.models.opening import Loading, load_model, name_of
+from informin.option_types import checks_options
 from informin.outputs import new_folder, only_writer
 from informin.publishing.adapted import save_adapted
 from informin.records import ADAPTER, FITTED
@@ -129,6 +130,7 @@ class FitResult:
         return values_html(self.title, self.summary())
 
 
+@checks_options
 def fit(
     model: str | Path | SentenceTransformer | None = None,
     texts: Iterable[str] | None = None,

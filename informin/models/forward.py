@@ -201,7 +201,7 @@ class Forward:
         packed = on_cpu.to(self.how.device)
         fixed = None
         if longest is not None:
-            fixed = {name: getattr(packed, name) for name in ("input_ids", "position_ids", "ends")}
+            fixed = {name: getattr(packed, name) for name in ("input_ids", "position_ids", "ends", "texts")}
         targets = None if wanted is None else to_device(on_cpu.places[wanted], self.how.device)
         return Part(packed.features(), on_cpu.rows, targets, fixed)
 
@@ -259,7 +259,7 @@ class Forward:
         """Return embeddings and hidden states of predicted tokens of each part."""
         parts, chunked = batch.parts, self.how.chunk_size is not None and len(batch.parts) > 1
         if chunked and torch.is_grad_enabled():
-            return [checkpoint(self._compute, part, modules, use_reentrant=False) for part in parts]
+            return [self._checkpointed(part, modules) for part in parts]
         if chunked or len(parts) == 1:
             return [self._compute(part, modules) for part in parts]
         encoder: Any = modules[0].auto_model
@@ -274,6 +274,18 @@ class Forward:
         inner = nn.ModuleList(modules)
         with packed_attention_of(encoder):
             return run_in_threads(call, vectors, inner, without=table)
+
+    def _checkpointed(self, part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
+        """Do the same as `_compute`, without keeping activations; the backward pass computes them again.
+
+        `checkpoint` restores the random state of the devices of its arguments. Without a tensor among them, a GPU would
+        draw other dropout masks in the backward pass.
+        """
+
+        def compute(ids: Tensor) -> tuple[Tensor, ...]:
+            return self._compute(part, modules)
+
+        return checkpoint(compute, part.features["input_ids"], use_reentrant=False)
 
     def _compute(self, part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
         transformer: Any = modules[0]
@@ -296,7 +308,7 @@ class Forward:
                 states = encoder(**row).last_hidden_state
                 return (states, *kept_maps(encoder))
             with packed_attention_of(encoder):
-                return (encoder(**replace(packed, **row).features()).last_hidden_state,)
+                return (encoder(**replace(packed, **row, runs=[]).features()).last_hidden_state,)
 
         if encoder not in self._graphs:
             self._graphs[encoder] = GraphedEncoder(encoder, self.how.dtype)

@@ -91,18 +91,18 @@ class GraphedEncoder:
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             for _ in range(WARMUP):
-                outputs = self._run(encode, own)
-                self._differentiate(outputs, [torch.zeros_like(x) for x in outputs])
-            del outputs
+                self._warm_up(encode, own)
         current.wait_stream(stream)
         forward, backward, pool = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), self._pool()
-        with torch.cuda.graph(forward, pool=pool):
+        how: dict[str, Any] = {"capture_error_mode": "thread_local"}  # a data loader's thread may pin memory meanwhile
+        with torch.cuda.graph(forward, pool=pool, **how):
             outputs = self._run(encode, own)
         gradients_in = tuple(torch.zeros_like(x) for x in outputs)
         used: list[bool] = []
         if self._weights:
-            with torch.cuda.graph(backward, pool=forward.pool()):
-                used = self._differentiate(outputs, gradients_in)
+            with torch.cuda.graph(backward, pool=forward.pool(), **how):
+                # The activations must not be overwritten, because the backward pass can be replayed twice.
+                used = self._differentiate(outputs, gradients_in, retain_graph=True)
         torch.cuda.set_rng_state(random_state, device)
         return Graph(
             forward=forward,
@@ -114,12 +114,18 @@ class GraphedEncoder:
             used=used,
         )
 
-    def _differentiate(self, outputs: tuple[Tensor, ...], gradients: Sequence[Tensor]) -> list[bool]:
+    def _warm_up(self, encode: Encode, inputs: Inputs) -> None:
+        """Run the encoder once. The activations are freed in the backward pass, before another pass needs memory."""
+        outputs = self._run(encode, inputs)
+        self._differentiate(outputs, [torch.zeros_like(x) for x in outputs])
+
+    def _differentiate(
+        self, outputs: tuple[Tensor, ...], gradients: Sequence[Tensor], retain_graph: bool = False
+    ) -> list[bool]:
         """Write the gradients by the weights to their places, and return which weights have an effect."""
         if not self._weights:
             return []
-        # retain_graph: the activations must not be overwritten, because the backward pass can be replayed twice.
-        found = torch.autograd.grad(outputs, self._weights, gradients, retain_graph=True, allow_unused=True)
+        found = torch.autograd.grad(outputs, self._weights, gradients, retain_graph=retain_graph, allow_unused=True)
         used = [x is not None for x in found]
         torch._foreach_copy_(list(compress(self._views, used)), list(compress(found, used)))
         return used

@@ -23,6 +23,7 @@ from informin.hub_access import MODEL_FILES, names_of_model, raise_if_not_found
 from informin.models.pooling import MODES, POOLERS, layer_pooling
 from informin.models.positions import has_position_table, padding_index_of
 from informin.models.speed import speed_up
+from informin.option_types import checks_options
 
 # First in priority, before the arguments in a model's own files. The last three choose code from the Hub.
 SAFE: dict[str, Any] = {
@@ -40,7 +41,7 @@ class Loading(TypedDict, total=False):
     """Options of `load_model` besides the pooling, which other functions take as keyword arguments and pass on."""
 
     max_seq_length: int | None
-    device: str | None
+    device: str | torch.device | None
     revision: str | None
     trust_remote_code: bool
     bf16: bool
@@ -74,12 +75,13 @@ def name_of(model: str | Path | SentenceTransformer) -> str:
     return source_of(model).name if isinstance(model, SentenceTransformer) else str(model)
 
 
+@checks_options
 def load_model(
     model: str | Path | SentenceTransformer,
     *,
     pooler: str = "auto",
     max_seq_length: int | None = None,
-    device: str | None = None,
+    device: str | torch.device | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
     bf16: bool = False,
@@ -165,7 +167,7 @@ def found_name(name: str, revision: str | None = None) -> str:
     return name
 
 
-def raise_if_no_device(device: str) -> None:
+def raise_if_no_device(device: str | torch.device) -> None:
     """Raise UsageError for a device that torch does not know or cannot use here."""
     try:
         torch.empty(0, device=device)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
+from informin.errors import UsageError
 from informin.models.positions import position_ids
 from informin.views.stacking import to_device
 
@@ -40,7 +41,8 @@ class Packed:
         ends: (S + 1,) int32, places where the S texts and filler texts start, and where the last one ends. With a CUDA
             graph, empty texts follow.
         texts: (1, T) int32, index of each token's text.
-        runs: For neighbors of equal length, their number and their length.
+        runs: For neighbors of equal length, their number and their length. Empty in a CUDA graph, which would repeat
+            the lengths of the batch of its capture.
         longest: No text is longer.
         rows: (N,), row in the batch of each text.
         places: (N, L), place of each token of the batch in the row; -1 for padding.
@@ -63,7 +65,9 @@ class Packed:
 
     def features(self) -> dict[str, Any]:
         """Return the row as the features that the modules of a SentenceTransformer read."""
-        ends = self.ends[: 1 + sum(number for number, _ in self.runs)]  # without empty texts
+        ends = self.ends
+        if self.runs:
+            ends = ends[: 1 + sum(number for number, _ in self.runs)]  # without empty texts
         return {
             "input_ids": self.input_ids,
             "position_ids": self.position_ids,
@@ -177,6 +181,12 @@ def _attend_by_runs(query, key, value, packed: Packed, dropout, scaling, window,
 
     With autocast on a CPU, attention is computed in float32, because of oneDNN.
     """
+    if not packed.runs:
+        raise UsageError(
+            "is true, and this encoder computes attention in float32, so a graph would repeat the lengths of one batch",
+            option="cuda_graphs",
+            fix="Set `cuda_graphs` to false.",
+        )
     sizes = [number * length for number, length in packed.runs]
     on_cpu = query.device.type == "cpu"
     if on_cpu and torch.is_autocast_enabled("cpu"):

@@ -26,6 +26,7 @@ from tqdm import tqdm
 from informin.models.forward import reads_packed_rows
 from informin.models.packing import BF16_ROWS, HALF, Packed, pack_tokens, packed_attention_of
 from informin.models.positions import has_position_table, padding_index_of
+from informin.option_types import checks_options
 from informin.threads import parallel_map
 
 # Tokens per packed forward pass. On a CPU, with up to 4,096 floats per token, the largest activation stays below
@@ -38,6 +39,7 @@ Model = TypeVar("Model")
 Made = TypeVar("Made")
 
 
+@checks_options
 def speed_up(model: SentenceTransformer) -> SentenceTransformer:
     """Make `encode` of a model faster, with the same embeddings up to rounding (about 1e-7), and return the model.
 

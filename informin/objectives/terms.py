@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from informin.errors import UsageError
-from informin.options import check_choice, check_value
+from informin.options import check_fields, check_value
 
 # Fields that several terms have. In messages, records and options of the command line, the term's name precedes them.
 SHARED_FIELDS = ("weight", "form", "layers", "neighbors", "size")
@@ -185,8 +185,7 @@ class Term(ABC):
             cls.head_name = cls.name
 
     def __post_init__(self):
-        for declared in fields(self):
-            check_choice(self, declared.name, self.option_name(declared.name))
+        check_fields(self, self.option_name)
         fits = 0 <= self.weight < math.inf
         check_value(fits, self.option_name("weight"), self.weight, "0 or more (0 turns the term off)")
         self.check()

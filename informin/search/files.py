@@ -25,6 +25,9 @@ from informin.search.table import QueryTable
 
 logger = logging.getLogger(__name__)
 DATA = "index-data-"
+# Of each file, one MiB is compared when an index is opened. To read all of many vectors would take seconds.
+BLOCK = 4_096  # bytes
+BLOCKS = 256
 
 
 def raise_if_not_index(folder: str | Path, overwrite: bool) -> None:
@@ -105,10 +108,14 @@ def _write_data(state: State, data: Path) -> IndexRecord:
     if state.tokens:
         state.tokens.save(data / "tokens")
     state.words.save(data / "words")
-    files = (path for path in sorted(data.rglob("*")) if path.is_file())
-    sizes = {path.relative_to(data).as_posix(): path.stat().st_size for path in files}
-    checksum = hashlib.sha256(lines.encode()).hexdigest()
-    return replace(state.record, data=data.name, sizes=sizes, texts_sha256=checksum)
+    files = {path.relative_to(data).as_posix(): path for path in sorted(data.rglob("*")) if path.is_file()}
+    return replace(
+        state.record,
+        data=data.name,
+        sizes={name: path.stat().st_size for name, path in files.items()},
+        samples={name: sample_checksum(path) for name, path in files.items()},
+        texts_sha256=hashlib.sha256(lines.encode()).hexdigest(),
+    )
 
 
 def _read_data(record: IndexRecord, data: Path) -> State:
@@ -119,6 +126,7 @@ def _read_data(record: IndexRecord, data: Path) -> State:
         ValueError: A file is damaged, or has more or fewer rows than another one.
     """
     check_sizes(record, data)
+    check_samples(record, data)
     lines = (data / "texts.jsonl").read_bytes()
     if record.texts_sha256 and hashlib.sha256(lines).hexdigest() != record.texts_sha256:
         raise ValueError("texts.jsonl has changed")
@@ -142,6 +150,24 @@ def check_sizes(record: IndexRecord, data: Path) -> None:
         found = (data / name).stat().st_size
         if found != size:
             raise ValueError(f"{name} has {counted(found, 'byte')} instead of {size:,}")
+
+
+def check_samples(record: IndexRecord, data: Path) -> None:
+    """Raise ValueError if a file of the data has changed, such as vectors that are those of another model."""
+    for name, checksum in record.samples.items():
+        if sample_checksum(data / name) != checksum:
+            raise ValueError(f"{name} has changed")
+
+
+def sample_checksum(path: Path) -> str:
+    """Return the SHA-256 of blocks that are spread evenly over a file; of all bytes if there is at most one MiB."""
+    digest = hashlib.sha256()
+    last = max(0, path.stat().st_size - BLOCK)
+    with path.open("rb") as file:
+        for start in np.linspace(0, last, BLOCKS).astype(int):
+            file.seek(start)
+            digest.update(file.read(BLOCK))
+    return digest.hexdigest()
 
 
 def _read_words(record: IndexRecord, folder: Path, texts: list[str]) -> Words:

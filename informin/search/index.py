@@ -21,6 +21,7 @@ from informin.errors import UsageError, counted
 from informin.evaluation.tokens import TokenVectors
 from informin.evaluation.words import WORD_WEIGHT, Words, language_name, versions
 from informin.files import last_name
+from informin.option_types import checks_options
 from informin.search.entries import Entries, new_entries
 from informin.search.files import read_state, write_state
 from informin.search.matches import Span, matched_spans
@@ -124,10 +125,11 @@ class Index:
         return tokenizer_of(self.model)
 
     @classmethod
+    @checks_options
     def build(
         cls,
         model: "str | Path | SentenceTransformer",
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         ids: Sequence[Any] | None = None,
         fields: Sequence[Mapping[str, Any]] | None = None,
@@ -173,6 +175,7 @@ class Index:
 
         check_options(queries, word_weight)
         language = language_name(language)
+        texts = as_texts(texts)
         entries = new_entries(texts, ids, fields)
         if not len(entries):
             raise UsageError("contains no text that is not blank", option="texts")
@@ -202,6 +205,7 @@ class Index:
         return cls(st, derive(record, entries, vectors, words, lambda: st, tokens=tokens))
 
     @classmethod
+    @checks_options
     def load(
         cls,
         folder: str | Path,
@@ -225,6 +229,7 @@ class Index:
         opened = open_model(state.record, model, trust_remote_code) if needs_model else None
         return cls(opened, state, trust_remote_code)
 
+    @checks_options
     def save(self, folder: str | Path) -> None:
         """Write the index to a folder, or replace the index in it. After a crash, it has the old one or the new one.
 
@@ -235,9 +240,10 @@ class Index:
         """
         write_state(self._state, folder)
 
+    @checks_options
     def add(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         ids: Sequence[Any] | None = None,
         fields: Sequence[Mapping[str, Any]] | None = None,
         batch_size: int = 64,
@@ -254,6 +260,7 @@ class Index:
         with self._changes:
             state = self._state
             record = state.record
+            texts = as_texts(texts)
             added = new_entries(texts, ids, fields, record.next_row)
             if not len(added):
                 return added.rows
@@ -263,6 +270,7 @@ class Index:
             self._replace(grown, state.entries + added, both, tokens)
             return added.rows
 
+    @checks_options
     def remove(self, rows: int | Iterable[int]) -> None:
         """Remove texts. The other texts keep their row numbers.
 
@@ -283,8 +291,9 @@ class Index:
     @overload
     def search(self, queries: str, k: int = 10) -> list[Hit]: ...  # type: ignore[overload-overlap]
     @overload
-    def search(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]: ...
-    def search(self, queries, k=10):
+    def search(self, queries: Iterable[str], k: int = 10) -> list[list[Hit]]: ...
+    @checks_options
+    def search(self, queries: str | Iterable[str], k: int = 10) -> Any:
         """Return the k best texts for a query, or for each of several queries, best first.
 
         Args:
@@ -301,7 +310,8 @@ class Index:
         parts = [slice(start, start + QUERIES) for start in range(0, len(queries), QUERIES)]
         return [hits for part in parts for hits in state.find(queries[part], embedded[part], k)]
 
-    def embed_queries(self, queries: Sequence[str]) -> np.ndarray:
+    @checks_options
+    def embed_queries(self, queries: Iterable[str]) -> np.ndarray:
         """Return the vectors (Q, d) float32 of queries, to compare with `documents` by dot product."""
         return self._embedded(self._state, as_texts(queries, "queries")).vectors
 
@@ -309,7 +319,8 @@ class Index:
         """Return the BM25 weights (N, V) of the words in each text, for a store with sparse vectors."""
         return self.words.weights()
 
-    def sparse_queries(self, queries: Sequence[str]) -> csr_array:
+    @checks_options
+    def sparse_queries(self, queries: Iterable[str]) -> csr_array:
         """Return sparse vectors (Q, V) of queries, for a store with sparse vectors.
 
         The dot product with `sparse_vectors`, plus that of `embed_queries` with `documents`, ranks as `search` does.
@@ -318,6 +329,7 @@ class Index:
         queries = as_texts(queries, "queries")
         return state.sparse_queries(queries, self._embedded(state, queries).vectors)
 
+    @checks_options
     def second_look(self, query: str, rows: Sequence[int]) -> np.ndarray:
         """Return what a second look adds (P,) to the scores of texts that a store with sparse vectors found.
 
@@ -337,6 +349,7 @@ class Index:
         _, added = tokens.second_look(embedded.tokens[0], places_of(rows, state.entries.rows))
         return deviation[0] * added
 
+    @checks_options
     def matched_spans(self, query: str, rows: Sequence[int]) -> list[list[Span]]:
         """Return for each of P texts the spans (start, end) of tokens that make up most of its token score.
 

@@ -58,6 +58,7 @@ class IndexRecord:
         words: Versions of all that decides what the words of a text are. With other versions, words are built again.
         data: Name of the folder of the data.
         sizes: Bytes of each file in it.
+        samples: Checksum of a part of each file; see `informin.search.files.sample_checksum`.
         texts_sha256: Checksum of the texts, whose order is that of the vectors.
     """
 
@@ -77,6 +78,7 @@ class IndexRecord:
     words: dict[str, Any] = field(default_factory=dict)
     data: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
+    samples: dict[str, str] = field(default_factory=dict)
     texts_sha256: str = ""
 
     @property

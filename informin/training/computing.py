@@ -37,7 +37,7 @@ def how_to_compute(
         reads_maps="maps" in needs,
         bf16=args.device.type == "cpu" and args.mixed_precision == "bf16",
         prompt_tokens=prompt_tokens,
-        graph_length=length if _takes_graphs(st, args) else None,
+        graph_length=length if _takes_graphs(st, args, packed) else None,
         dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.mixed_precision),
     )
 
@@ -88,13 +88,16 @@ def _parts(args: Any) -> int:
     return number_of_parts(torch.get_num_threads()) if is_split else 1
 
 
-def _takes_graphs(st: SentenceTransformer, args: Any) -> bool:
+def _takes_graphs(st: SentenceTransformer, args: Any, packed: bool) -> bool:
     """Return whether CUDA graphs compute the encoder.
 
     They are for one GPU, and for one forward and backward pass in each step: with several processes, gradients are
-    reduced while they are computed.
+    reduced while they are computed. In float32, packed attention is computed text by text, and a graph would repeat the
+    lengths of the first batch.
     """
     allowed = args.device.type == "cuda" and args.world_size == 1 and not args.gradient_cache_chunk_size
+    if packed and args.mixed_precision == "no":
+        return False
     if not (args.cuda_graphs and allowed) or _what_needs_its_own_forward(args) or not reads_packed_rows(st):
         return False
     return not any(module._forward_hooks or module._forward_pre_hooks for module in st[0].auto_model.modules())

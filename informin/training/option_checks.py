@@ -2,14 +2,13 @@
 
 import copy
 import math
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from informin.errors import UsageError, counted
 from informin.evaluation.measures import ALL
 from informin.objectives.terms import Term
-from informin.options import check_choice, check_value
+from informin.options import check_fields, check_value
 from informin.views import View
 
 if TYPE_CHECKING:  # it imports scikit-learn and datasets, and a wrong option is answered without them
@@ -32,11 +31,14 @@ NUMBERS = {  # the least value of options that may be None
 NEEDS = {"lora_dropout": "lora_r", "lora_merge": "lora_r"}  # options that only have an effect with another one
 
 
-def check_choices(args: Any) -> None:
-    """Raise UsageError for a value that is not among the choices of its option."""
-    for declared in fields(args):
-        if declared.name in type(args).__annotations__ and declared.metadata.get("choices"):
-            check_choice(args, declared.name, declared.name)
+def check_types_and_choices(args: Any, own: Collection[str]) -> None:
+    """Raise UsageError for an option that has another type than declared, or is not among its choices.
+
+    Args:
+        args: `InforMinTrainingArguments`.
+        own: Names of its own options. Of those of TrainingArguments, the numbers that this module reads are checked.
+    """
+    check_fields(args, names={*own, *NUMBERS, "max_steps"})
 
 
 def check_numbers(args: Any) -> None:

@@ -112,7 +112,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         "Default: true for encoders that support it, on a CPU, and on a GPU in bf16 and fp16.",
     )
     cuda_graphs: bool = option(
-        True, "On one GPU, replay the encoder's kernels as CUDA graphs where batches are packed. Results are the same."
+        True, "On one GPU, replay the kernels of an encoder that can be packed as CUDA graphs. Results are the same."
     )
     gradient_cache_chunk_size: Optional[int] = option(
         None,
@@ -185,7 +185,8 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     logging_nan_inf_filter: bool = option(False, "Hide NaN and infinite losses from the log.")
 
     def __post_init__(self):
-        checks.check_choices(self)
+        own = {*SourceArguments.__annotations__, *InforMinTrainingArguments.__annotations__}
+        checks.check_types_and_choices(self, own)
         checks.check_numbers(self)
         checks.check_unused(self)
         if torch.accelerator.current_accelerator() is None:

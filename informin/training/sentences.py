@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from numbers import Real
 from os import PathLike
 from typing import Any, TypeAlias
 
@@ -104,7 +105,7 @@ def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences |
     if isinstance(data, torch.utils.data.IterableDataset):
         fix = "Use datasets.IterableDataset.from_generator, whose rows have the column `text`."
         raise UsageError("is an IterableDataset of PyTorch", option="train_dataset", fix=fix)
-    if data is None or isinstance(data, str | bytes | PathLike):
+    if data is None or isinstance(data, str | bytes | PathLike | Real):
         found = "is missing" if data is None else f"is a {type(data).__name__}"
         raise UsageError(found, option="train_dataset", needed="a list of sentences, or a data set")
     raise_if_table(data, "train_dataset")

@@ -6,7 +6,7 @@ class is patched, and checkpoints do not change.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import torch
@@ -165,6 +165,8 @@ def copy_with_dropout(encoder: Any, rate: float) -> Any:
         for module in copied.modules():
             module.keeps_map = False
     set_dropout(copied, rate)
+    for name in numeric_rates(copied.config):  # some models read their rates there
+        setattr(copied.config, name, rate)
     return copied
 
 
@@ -174,11 +176,21 @@ def set_dropout(encoder: nn.Module, rate: float) -> None:
         for name, child in parent.named_children():
             if isinstance(child, nn.Dropout):
                 setattr(parent, name, nn.Dropout(rate))
+        for name in numeric_rates(parent):
+            setattr(parent, name, rate)
         attention: Any = parent
-        if isinstance(getattr(attention, "attention_dropout", None), float):  # a decoder's has no module for it
-            attention.attention_dropout = rate
         if getattr(attention, "view_rates", None) is not None:
             attention.view_rates = None
+
+
+def numeric_rates(module: Any) -> list[str]:
+    """Return the names of the dropout rates of a module or configuration, such as `dropout` and `attn_pdrop`.
+
+    BART, OPT and many decoders pass such rates to functions instead of calling nn.Dropout. The probability to drop a
+    layer has other names.
+    """
+    numbers = [name for name, value in vars(module).items() if type(value) in (int, float)]
+    return [name for name in numbers if "dropout" in name or name.endswith("pdrop")]
 
 
 def prepare_encoder(
@@ -193,8 +205,8 @@ def prepare_encoder(
         map_layers: Indices of layers. In training, `kept_maps` then returns a map (N, H, L, L) of each.
 
     Raises:
-        UsageError: The encoder takes no attention functions, was loaded with one that cannot be replaced, or has no
-            such layers.
+        UsageError: The encoder takes no attention functions, was loaded with one that cannot be replaced, has no such
+            layers, or drops hidden states by functions, which have no rate per view.
     """
     implementation = encoder.config._attn_implementation
     if rates is None and not map_layers and implementation != VIEW_ATTENTION:
@@ -223,6 +235,8 @@ def prepare_encoder(
             f"own for {len(found)} layers",
             option="model_name",
         )
+    if rates is not None:
+        raise_if_fixed(encoder, {module for module, _ in found})
     for number, (module, rate) in enumerate(found):
         attention: Any = module
         own = getattr(getattr(attention, "dropout", None), "default", rate)
@@ -230,3 +244,21 @@ def prepare_encoder(
         attention.kept_map = None
         attention.view_rates = None if rates is None else tuple(own if one is None else one for one in rates)
     encoder.set_attn_implementation(VIEW_ATTENTION)
+
+
+def raise_if_fixed(encoder: PreTrainedModel, attention: Set[nn.Module]) -> None:
+    """Raise UsageError if an encoder drops hidden states by functions.
+
+    Args:
+        encoder: The encoder.
+        attention: Its modules that call the attention function, which can have a rate per view.
+    """
+    for module in encoder.modules():
+        fixed = [name for name in numeric_rates(module) if getattr(module, name) > 0]
+        if fixed and module not in attention:
+            raise UsageError(
+                f"{type(encoder).__name__} drops hidden states by functions with one rate, `{fixed[0]}` of "
+                f"{type(module).__name__}",
+                option="view_dropout",
+                needed="an encoder whose dropout is in modules, or one rate for both views",
+            )

@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 from transformers import PreTrainedTokenizerBase
 
 from informin.objectives.terms import snake_case
+from informin.options import check_fields
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class View(ABC):
             cls.title = cls.name.replace("_", " ")
 
     def __post_init__(self):
+        check_fields(self, self.option_name)
         self.check()
 
     @classmethod

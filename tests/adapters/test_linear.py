@@ -334,6 +334,15 @@ def test_saved_adapter_is_three_lines_of_numpy(tmp_path):
     np.testing.assert_allclose(unit(by_hand), adapter.transform(X), atol=1e-5)
 
 
+def test_a_matrix_in_another_order_of_memory_is_saved_as_it_is(tmp_path):
+    """safetensors writes the numbers of an array as they lie in memory."""
+    adapter = LinearAdapter().fit(clustered())
+    adapter.coef_ = np.asfortranarray(adapter.coef_)
+    adapter.save(tmp_path / "adapter.safetensors")
+    saved = load_file(tmp_path / "adapter.safetensors")["coef"]
+    np.testing.assert_array_equal(saved, adapter.coef_.astype(np.float32))
+
+
 def fit_as(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
     torch.set_num_threads(1)

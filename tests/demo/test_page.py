@@ -166,7 +166,7 @@ def test_long_text_is_folded_and_complete():
 
 
 def test_without_gradio_the_page_is_an_error(index, monkeypatch):
-    monkeypatch.setattr(local, "find_spec", lambda name: None)
+    monkeypatch.setattr(local, "find_spec", lambda name: None if name == "gradio" else find_spec(name))
     with raises_usage(found="gradio"):
         index_page(index)
 

@@ -1,56 +1,197 @@
-"""Rows in the fixed shapes of CUDA graphs give the same gradients. Here an eager call stands for a replay."""
+"""CUDA graphs without a GPU: a stand-in records the operations of a capture, and repeats them on the same tensors.
 
+What a graph would repeat unchanged is repeated, too: Python numbers, and tensors that are not inputs.
+"""
+
+import weakref
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers.utils import import_utils
 
-import informin.models.forward as forward
-from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, save_bert
-from tests.test_gpu import QUEUE_OF, STILL, first_batch, gradients
+import informin.models.packing as packing
+import informin.training.computing as computing
+from informin.models.graphs import TOKENS, WARMUP, GraphedEncoder
+from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, save_bert
+from tests.test_gpu import QUEUE_OF, STILL, gradients
 from trainer_informin import InforMinTrainer
 
+pytestmark = pytest.mark.filterwarnings("ignore:User provided device_type of 'cuda'")
 
-class EagerEncoder:
-    """Replaces `GraphedEncoder`.
+
+class RecordedGraph:
+    """Stands for `torch.cuda.CUDAGraph`.
 
     Attributes:
-        shapes: Shapes of the inputs of each call.
+        calls: Each operation with its arguments and its result.
     """
 
-    shapes: list[dict] = []
+    def __init__(self):
+        self.calls: list[tuple] = []
 
-    def __init__(self, encoder, dtype):
-        self.encoder = encoder
+    def pool(self) -> None:
+        return None
 
-    def __call__(self, encode, inputs):
-        self.shapes.append({name: tuple(x.shape) for name, x in inputs.items()})
-        return encode(inputs)
+    @torch.no_grad()
+    def replay(self) -> None:
+        for function, args, kwargs, before in self.calls:
+            now = function(*args, **kwargs)
+            for old, new in zip(tree_leaves(before), tree_leaves(now)):
+                if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
+                    old.detach().copy_(new)
+
+
+class Recorder(TorchDispatchMode):
+    """Adds every operation to the calls of a graph."""
+
+    def __init__(self, calls: list[tuple]):
+        super().__init__()
+        self.calls = calls
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert func not in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default), "waits"
+        result = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, result))
+        return result
+
+
+@pytest.fixture
+def recorded_graphs(monkeypatch):
+    """Replace what `informin.models.graphs` uses of torch.cuda."""
+
+    @contextmanager
+    def capture(graph: RecordedGraph, pool: None, capture_error_mode: str):
+        assert capture_error_mode == "thread_local"  # by default, an error for what other threads call
+        with monkeypatch.context() as during, Recorder(graph.calls):
+            during.setattr(import_utils, "is_cuda_stream_capturing", lambda: True)  # transformers then reads no mask
+            yield
+
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    stand_ins = {
+        "CUDAGraph": RecordedGraph,
+        "graph": capture,
+        "Stream": lambda device: stream,
+        "current_stream": lambda device: stream,
+        "stream": lambda stream: nullcontext(),
+        "get_rng_state": lambda device: torch.get_rng_state(),
+        "set_rng_state": lambda state, device: torch.set_rng_state(state),
+    }
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+
+
+def attend_by_ends(query, key, value, packed, dropout, scaling, window, causal):
+    """Stand for the FlashAttention kernel, which reads where texts end from a tensor."""
+    text = torch.searchsorted(packed.ends, torch.arange(len(query), dtype=torch.int32), right=True)
+    mask = text[:, None] == text
+    query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+    return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling).transpose(0, 1)
+
+
+def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
+    how = FOUR_STEPS | dict(view="crop", eval_strategy="no", report_to="none") | options
+    return InforMinTrainer(str(folder), train_dataset=make_sentences(96), **how_to_train(str(output_dir), **how))
+
+
+def gradients_of_batches(run) -> list[dict[str, Tensor]]:
+    run.model.train()
+    batches = iter(run.get_train_dataloader())
+    rows = [run.get_batch_samples(batches, 1, run.args.device)[0][0] for _ in range(4)]
+    return [gradients(run, row) for row in rows]
 
 
 @pytest.mark.parametrize(
-    "objective, padding_free", [("simcse", True), ("simcse", False), ("informin", True), ("micse", None)]
+    "objective, padding_free", [("simcse", True), ("simcse", False), ("informin", True), ("micse", None), ("scd", None)]
 )
-def test_gradients_are_those_of_the_usual_shapes(tmp_path, monkeypatch, objective, padding_free):
-    monkeypatch.setattr(forward, "GraphedEncoder", EagerEncoder)
-    monkeypatch.setattr(EagerEncoder, "shapes", [])
-    folder = str(save_bert(tmp_path / "still", **STILL))
+def test_replays_give_the_gradients_of_the_eager_step(tmp_path, monkeypatch, recorded_graphs, objective, padding_free):
+    monkeypatch.setattr(packing, "_attend_by_runs", attend_by_ends)
+    monkeypatch.setattr(packing, "_attend_at_once", attend_by_ends)
+    folder = save_bert(tmp_path / "still", **STILL)
+    how = dict(objective=objective, padding_free=padding_free) | QUEUE_OF.get(objective, {})
+    if objective == "scd":
+        how |= dict(view_dropout=[0.0, 1e-9], projector_size=8)
     found = []
     for length in (24, None):
-        how = dict(objective=objective, view="crop", padding_free=padding_free, eval_strategy="no", report_to="none")
-        how |= FOUR_STEPS | QUEUE_OF.get(objective, {})
-        data = make_sentences(96)
-        run = InforMinTrainer(folder, train_dataset=data, **how_to_train(str(tmp_path / str(length)), **how))
+        run = trainer_of(folder, tmp_path / str(length), **how)
         own = run.model.forward_pass
         own.how = replace(own.how, graph_length=length, threads=1)
-        batch = first_batch(run)
-        gradients(run, batch)  # fills the queue
-        found.append(gradients(run, batch))
-    calls = 2 if objective in QUEUE_OF else 1  # of the encoder, and of the momentum encoder
-    assert len(EagerEncoder.shapes) == 2 * calls
-    for shapes in EagerEncoder.shapes:
-        rows, tokens = shapes["input_ids"]
-        assert tokens == 24 if padding_free is not True else (rows == 1 and tokens % forward.TOKENS == 0)
-    scale = max(x.abs().max() for x in found[1].values())
-    assert found[0].keys() == found[1].keys()
-    differences = [(found[0][name] - expected).abs().max() / scale for name, expected in found[1].items()]
-    assert max(differences) < 1e-5
+        found.append(gradients_of_batches(run))
+        if length is not None:
+            encoders = own._graphs.values()
+            assert len(encoders) == (2 if objective in QUEUE_OF else 1)  # and the momentum encoder
+            for encoder in encoders:
+                assert len(encoder._graphs) < 4  # so that some are replayed
+                for rows, tokens in (shapes[0] for shapes in encoder._graphs):
+                    assert (rows == 1 and tokens % TOKENS == 0) if own.how.packs else tokens == 24
+    for graphed, eager in zip(*found):
+        assert graphed.keys() == eager.keys()
+        scale = max(x.abs().max() for x in eager.values())
+        assert max((graphed[name] - x).abs().max() / scale for name, x in eager.items()) < 1e-5
+
+
+def test_attention_that_reads_lengths_as_python_numbers_is_not_captured(tmp_path, recorded_graphs):
+    run = trainer_of(save_bert(tmp_path / "bert"), tmp_path / "run", objective="simcse", padding_free=True)
+    own = run.model.forward_pass
+    own.how = replace(own.how, graph_length=24, threads=1)
+    with raises_usage("cuda_graphs", found="float32"):
+        gradients_of_batches(run)
+
+
+@pytest.mark.parametrize(
+    "precision, padding_free, expected", [("bf16", None, 24), ("no", None, 24), ("no", True, None)]
+)
+def test_packed_rows_in_float32_take_no_graphs(monkeypatch, precision, padding_free, expected):
+    monkeypatch.setattr(computing, "reads_packed_rows", lambda st: True)
+    args = SimpleNamespace(
+        device=torch.device("cuda"),
+        world_size=1,
+        mixed_precision=precision,
+        padding_free=padding_free,
+        cuda_graphs=True,
+        gradient_cache_chunk_size=None,
+        gradient_checkpointing=False,
+        torch_compile=False,
+        neftune_noise_alpha=None,
+        fsdp=None,
+        deepspeed=None,
+    )
+    st = [SimpleNamespace(auto_model=nn.Linear(1, 1))]
+    how = computing.how_to_compute(st, args, {}, 24)
+    assert (how.packs, how.graph_length) == (precision == "bf16" or padding_free is True, expected)
+
+
+def test_a_pass_of_the_warm_up_frees_its_activations(recorded_graphs):
+    """Otherwise the next one doubles the peak memory of training."""
+    alive: list[weakref.ref] = []
+
+    class Holding(torch.autograd.Function):
+        """Holds an object as long as the graph of autograd exists."""
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.held = RecordedGraph()
+            alive.append(weakref.ref(ctx.held))
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    encoder = nn.Linear(2, 2)
+
+    def encode(inputs):
+        assert [one for one in alive if one() is not None] == []
+        return (Holding.apply(encoder(inputs["x"])),)
+
+    graphed = GraphedEncoder(encoder, dtype=None)
+    (output,) = graphed(encode, {"x": torch.eye(2)})
+    output.sum().backward()
+    assert len(alive) == WARMUP + 1
+    torch.testing.assert_close(encoder.weight.grad, torch.ones(2, 2))

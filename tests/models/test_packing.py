@@ -232,19 +232,25 @@ def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
     return InforMinTrainer(str(folder), train_dataset=make_sentences(96), **how_to_train(str(output_dir), **how))
 
 
-def first_batch(run) -> dict:
-    """Return the first batch of a run, in training mode and without dropout."""
+def first_batches(run, number: int) -> list[dict]:
+    """Return the first batches of a run, in training mode and without dropout."""
     for module in run.model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     run.model.train()
-    return run.get_batch_samples(iter(run.get_train_dataloader()), 1, run.args.device)[0][0]
+    return run.get_batch_samples(iter(run.get_train_dataloader()), number, run.args.device)[0]
+
+
+def first_batch(run) -> dict:
+    return first_batches(run, 1)[0]
 
 
 def one_step(folder, output_dir, **options) -> tuple[float, dict]:
-    """Return loss and gradients of the first batch, without dropout."""
+    """Return loss and gradients of the second batch, without dropout. The first one fills a queue."""
     run = trainer_of(folder, output_dir, **options)
-    loss = run.compute_loss(run.model, first_batch(run))
+    first, second = first_batches(run, 2)
+    run.compute_loss(run.model, first)
+    loss = run.compute_loss(run.model, second)
     loss.backward()
     return loss.item(), gradients(run.model)
 

@@ -51,6 +51,9 @@ def test_the_file_gives_the_embeddings_of_the_model(adapted):
     lengths = np.linalg.norm(embed(folder, onnx.QUANTIZED), axis=1) * np.linalg.norm(expected, axis=1)
     assert (cosines / lengths).min() > 0.95
     assert quantized.stat().st_size < path.stat().st_size
+    weights = {one.name: one for one in load_onnx(quantized).graph.initializer}
+    scales = [one for name, one in weights.items() if name.endswith("_scale")]
+    assert any(one.dims and one.dims[0] > 1 for one in scales), "one scale per output of a layer"
 
 
 def test_a_file_with_other_embeddings_is_not_written(adapted, monkeypatch):

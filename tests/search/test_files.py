@@ -14,7 +14,7 @@ from informin.errors import UsageError
 from informin.evaluation import words as words_module
 from informin.search import files as files_module
 from informin.search import record as record_module
-from informin.search.files import DATA
+from informin.search.files import DATA, sample_checksum
 from informin.search.index import Index
 from informin.search.record import RECORD
 from tests.conftest import raises_usage
@@ -104,7 +104,25 @@ def cut_words(data: Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
 
 
-@pytest.mark.parametrize("harm", [remove_line, swap_lines, cut_vectors, remove_rows, cut_words, shutil.rmtree])
+def other_vectors(data: Path) -> None:
+    """As many vectors of another model."""
+    vectors = np.load(data / "vectors.npy")
+    np.save(data / "vectors.npy", vectors[:, ::-1])
+
+
+def other_rows(data: Path) -> None:
+    np.save(data / "rows.npy", np.load(data / "rows.npy") + 1)
+
+
+def other_words(data: Path) -> None:
+    path = next((data / "words").glob("indices*"))
+    np.save(path, np.load(path)[::-1])
+
+
+HARMS = [remove_line, swap_lines, cut_vectors, remove_rows, cut_words, shutil.rmtree]
+
+
+@pytest.mark.parametrize("harm", [*HARMS, other_vectors, other_rows, other_words])
 def test_a_damaged_index_is_not_searched(built, tmp_path, capsys, harm):
     built.save(tmp_path)
     harm(data_of(tmp_path))
@@ -116,13 +134,26 @@ def test_a_damaged_index_is_not_searched(built, tmp_path, capsys, harm):
 
 @pytest.mark.parametrize("harm", [remove_line, cut_vectors, remove_rows])
 def test_files_of_an_older_version_are_counted(built, tmp_path, harm):
-    """It recorded neither sizes nor a checksum."""
+    """It recorded neither sizes nor checksums."""
     built.save(tmp_path)
-    change_record(tmp_path, sizes={}, texts_sha256="")
+    change_record(tmp_path, sizes={}, samples={}, texts_sha256="")
     assert len(Index.load(tmp_path)) == 150
     harm(data_of(tmp_path))
     with raises_usage("index"):
         Index.load(tmp_path)
+
+
+def test_a_sample_covers_a_small_file_and_the_ends_of_a_large_one(tmp_path):
+    path = tmp_path / "file"
+    for size, changed in ((1, range(1)), (5_000, range(5_000)), (2**20, range(0, 2**20, 997)), (2**22, [0, 2**22 - 1])):
+        content = bytearray(size)
+        path.write_bytes(content)
+        before = sample_checksum(path)
+        for place in list(changed)[:: max(1, len(changed) // 50)]:
+            content[place] = 1
+            path.write_bytes(content)
+            assert sample_checksum(path) != before
+            content[place] = 0
 
 
 def test_an_index_of_another_version(built, tmp_path):
@@ -208,7 +239,7 @@ def test_index_of_the_last_release_is_read(bert, texts, tmp_path):
     """It has no versions, sizes and checksum, and its texts are lines of JSON strings."""
     Index.build(bert, texts, loading={"pooler": "last", "device": "cpu"}).save(tmp_path)
     values = json.loads((tmp_path / RECORD).read_text())
-    for name in ("words", "sizes", "texts_sha256"):
+    for name in ("words", "sizes", "samples", "texts_sha256"):
         del values[name]
     (tmp_path / RECORD).write_text(json.dumps(values))
     assert json.loads((data_of(tmp_path) / "texts.jsonl").read_text().splitlines()[0]) == texts[0]

@@ -86,6 +86,20 @@ def test_recomputation_uses_the_same_dropout_masks(bert, tmp_path, monkeypatch, 
     assert_same(cached, kept)
 
 
+def test_recomputation_restores_the_random_state_of_the_device(bert, tmp_path, monkeypatch):
+    """`checkpoint` does it for the devices of its tensors. On a GPU, tests/test_gpu.py compares the masks."""
+    devices = []
+
+    def checkpoint(read, *args, use_reentrant):
+        devices.append({x.device for x in args if isinstance(x, torch.Tensor)})
+        return read(*args)
+
+    monkeypatch.setattr(forward, "checkpoint", checkpoint)
+    run = trainer_of(bert, tmp_path, objective="simcse", gradient_cache_chunk_size=8)
+    one_step(run, dropout=True)
+    assert devices == [{run.args.device}] * 4
+
+
 def test_forward_passes_hold_one_chunk(bert, tmp_path):
     """Count the rows of each forward pass, including recomputation."""
     held = {None: [], 8: []}

@@ -2,12 +2,20 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import AutoModel
+from transformers import AutoConfig, AutoModel, T5EncoderModel
 
-from informin.views.attention import ViewDropout, prepare_encoder, view_attention
+from informin.views.attention import (
+    ViewDropout,
+    copy_with_dropout,
+    numeric_rates,
+    prepare_encoder,
+    set_dropout,
+    view_attention,
+)
 from tests.conftest import make_sentences, raises_usage, tokenizer_of
 
 
@@ -216,3 +224,75 @@ def test_encoder_without_changes_keeps_its_attention(encoder):
     model = load(encoder)
     prepare_encoder(model)
     assert model.config._attn_implementation == "sdpa"
+
+
+# Rates that encoders pass to functions: the sizes of tiny ones, and the names of their rates in the configuration
+SMALL = dict(
+    vocab_size=50, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, max_position_embeddings=64
+)
+BART = dict(d_model=32, decoder_layers=1, encoder_ffn_dim=64, decoder_ffn_dim=64, decoder_attention_heads=4)
+WITH_FUNCTIONS = {
+    "bart": (SMALL | BART, ("dropout", "attention_dropout", "activation_dropout")),
+    "t5": (dict(vocab_size=50, num_layers=2, num_heads=4, d_model=32, d_kv=8, d_ff=64), ("dropout_rate",)),
+    "opt": (SMALL | dict(hidden_size=32, ffn_dim=64, word_embed_proj_dim=32), ("dropout", "attention_dropout")),
+    "esm": (SMALL | dict(hidden_size=32, pad_token_id=1), ("hidden_dropout_prob", "attention_probs_dropout_prob")),
+    "gpt_bigcode": (SMALL | dict(hidden_size=32), ("attn_pdrop", "resid_pdrop", "embd_pdrop")),
+    "starcoder2": (
+        SMALL | dict(hidden_size=32, num_key_value_heads=4, pad_token_id=1),
+        ("attention_dropout", "residual_dropout", "embedding_dropout"),
+    ),
+    "persimmon": (SMALL | dict(hidden_size=32, pad_token_id=1), ("attention_dropout", "hidden_dropout")),
+}
+
+
+def with_functions(kind: str, rate: float):
+    """Return a tiny encoder in training that passes dropout rates to functions."""
+    sizes, rates = WITH_FUNCTIONS[kind]
+    config = AutoConfig.for_model(kind, **sizes, **dict.fromkeys(rates, rate))
+    torch.manual_seed(0)
+    return (T5EncoderModel(config) if kind == "t5" else AutoModel.from_config(config)).train()
+
+
+def hidden(model):
+    with torch.no_grad():
+        return model(input_ids=torch.arange(3, 19).reshape(2, 8)).last_hidden_state
+
+
+@pytest.mark.parametrize("kind", WITH_FUNCTIONS)
+def test_a_momentum_encoder_has_no_other_rate_than_its_own(kind):
+    model = with_functions(kind, rate=0.3)
+    expected = hidden(model.eval())
+    assert not torch.allclose(hidden(model.train()), expected, atol=1e-3)
+    torch.testing.assert_close(hidden(copy_with_dropout(model, 0.0).train()), expected)
+    assert not torch.allclose(hidden(model.train()), expected, atol=1e-3)
+    zero = 0.0 if kind == "esm" else 0  # ESM's configuration refuses whole numbers
+    model = with_functions(kind, rate=zero)
+    assert not torch.allclose(hidden(copy_with_dropout(model, 0.5).train()), hidden(model), atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", sorted({*WITH_FUNCTIONS} - {"persimmon"}))
+def test_one_rate_is_set_in_functions_too(kind):
+    model = with_functions(kind, rate=0.3)
+    expected = hidden(model.eval())
+    set_dropout(model, 0.0)
+    torch.testing.assert_close(hidden(model.train()), expected)
+
+
+def test_names_of_rates():
+    rates = dict.fromkeys(("dropout", "dropout_p", "attention_dropout", "dropout_rate", "attn_pdrop"), 0.1)
+    others = dict(layerdrop=0.1, drop_prob=0.1, drop_path_rate=0.1, token_dropout=True, dropout_name="x", rate=0.1)
+    assert numeric_rates(SimpleNamespace(**rates, **others)) == list(rates)
+
+
+@pytest.mark.parametrize("kind", ["opt", "starcoder2"])
+def test_functions_have_no_rate_per_view(kind):
+    with raises_usage("view_dropout"):
+        prepare_encoder(with_functions(kind, rate=0.3), (0.05, 0.15))
+
+
+def test_a_rate_of_attention_may_be_a_number():
+    """ESM drops hidden states by modules only."""
+    model = with_functions("esm", rate=0.3)
+    expected = hidden(model.eval())
+    prepare_encoder(model, (0.0, 0.0))
+    torch.testing.assert_close(hidden(model.train()), expected)
