@@ -90,7 +90,7 @@ def test_few_texts_have_no_threshold(st_mean):
 
 
 def test_no_texts(st_mean):
-    with raises_usage():
+    with raises_usage("texts"):
         Index.build(st_mean, [])
 
 
