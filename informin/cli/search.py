@@ -15,7 +15,7 @@ def main(argv: list[str] | None = None) -> int:
     """Search. Returns the exit code: 0, 1 (failure), 2 (usage), 130 (interrupted)."""
     parser = program.Parser(prog="informin search", description=__doc__)
     add = parser.add_argument
-    add("query", nargs="?", help="What to search for. Default: open the search page.")
+    add("query", nargs="*", help="What to search for. Default: open the search page.")
     add("--index", required=True, metavar="FOLDER", help="Folder of the index.")
     add("--model_name", metavar="MODEL", help="Path of the index's model, if it was moved.")
     add("--trust_remote_code", action="store_true", help="Run code from the model's repository, if it needs any.")
@@ -33,15 +33,16 @@ def work(args: argparse.Namespace) -> None:
     from informin.search.index import Index
     from informin.texts import is_blank
 
-    if args.query is not None and is_blank(args.query):
+    query = " ".join(args.query)
+    if args.query and is_blank(query):
         raise UsageError("The query is blank", fix="Give the words to search for.")
     index = Index.load(args.index, args.model_name, trust_remote_code=args.trust_remote_code)
-    if args.query is None:
+    if not args.query:
         from informin.demo.local import serve
 
         serve(index, args.host, args.port)
         return
-    hits = index.search(args.query, args.k)
+    hits = index.search(query, args.k)
     if args.format == "json":
         print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False, indent=1))
         return

@@ -29,7 +29,7 @@ from informin.search.record import Hit, IndexRecord
 from informin.search.rows import places_of, places_to_remove
 from informin.search.state import Queries, State
 from informin.search.table import QueryTable
-from informin.texts import as_texts
+from informin.texts import as_texts, is_blank
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -297,7 +297,7 @@ class Index:
         """Return the k best texts for a query, or for each of several queries, best first.
 
         Args:
-            queries: A query, or a list of queries.
+            queries: A query, or a list of queries. A blank one has no hits.
             k: Number of hits, or of all texts if there are fewer.
         """
         if k < 1:
@@ -306,9 +306,11 @@ class Index:
             return self.search([queries], k)[0]
         state = self._state
         queries = as_texts(queries, "queries")
-        embedded = self._embedded(state, queries)
-        parts = [slice(start, start + QUERIES) for start in range(0, len(queries), QUERIES)]
-        return [hits for part in parts for hits in state.find(queries[part], embedded[part], k)]
+        asked = [query for query in queries if not is_blank(query)]
+        embedded = self._embedded(state, asked)
+        parts = [slice(start, start + QUERIES) for start in range(0, len(asked), QUERIES)]
+        found = (hits for part in parts for hits in state.find(asked[part], embedded[part], k))
+        return [[] if is_blank(query) else next(found) for query in queries]
 
     @checks_options
     def embed_queries(self, queries: Iterable[str]) -> np.ndarray:

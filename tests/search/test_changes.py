@@ -234,6 +234,23 @@ def test_a_blank_query_is_an_error(built, tmp_path, capsys, query):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_a_blank_query_has_no_hits(built):
+    first, blank, last = built.search(["the dog", " ", "a cat"], 3)
+    assert [hit.row for hit in first] == [hit.row for hit in built.search("the dog", 3)]
+    assert [hit.row for hit in last] == [hit.row for hit in built.search("a cat", 3)]
+    assert blank == []
+    assert built.search("\n") == []
+
+
+def test_words_of_a_query_need_no_quotes(built, tmp_path, capsys):
+    built.save(tmp_path)
+    shown = []
+    for words in (["the", "dog"], ["the dog"]):
+        assert search_command.main([*words, "--index", str(tmp_path)]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] != ""
+
+
 def test_columns_of_ids_and_fields(st_mean, tmp_path, capsys):
     rows = "key,text,title,url\n7,the dog,Dogs,http://dogs\n8, ,Blank,\n9,a cat,Cats,\n"
     (tmp_path / "texts.csv").write_text(rows)
