@@ -21,6 +21,7 @@ import random
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -280,12 +281,14 @@ def hub():
 
 
 @pytest.fixture
-def logged_in(hub, monkeypatch, tmp_path) -> HubServer:
+def logged_in(hub, monkeypatch, tmp_path) -> Iterator[HubServer]:
     """What the client read from its environment when it was imported: this Hub, alice's token, an empty cache.
 
     It does not wait before it tries again.
     """
     import huggingface_hub
+
+    from informin.hub_access import hub_is_reachable
 
     constants = {
         "ENDPOINT": hub.url,
@@ -302,7 +305,9 @@ def logged_in(hub, monkeypatch, tmp_path) -> HubServer:
     hub.add_user("alice", token="hf_alice", orgs={"team": "write", "readers": "read"})
     monkeypatch.setenv("HF_TOKEN", "hf_alice")
     monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
-    return hub
+    hub_is_reachable.cache_clear()
+    yield hub
+    hub_is_reachable.cache_clear()
 
 
 @pytest.fixture(autouse=True)

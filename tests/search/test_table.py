@@ -57,7 +57,7 @@ def test_ranks_as_the_distilled_table_and_the_adapted_smoothed_documents(by_tabl
 
 
 def test_a_query_of_no_words(by_table):
-    hits = by_table.search([""], 3)[0]
+    hits = by_table.search(["\N{SNOWMAN}"], 3)[0]
     assert [hit.vector_score for hit in hits] == [0, 0, 0]
 
 
