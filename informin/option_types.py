@@ -42,7 +42,7 @@ NAMES: dict[Any, str] = {
 
 
 def checks_options(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function so that it raises UsageError for an argument of another type than its annotation."""
+    """Decorate a function so that it raises UsageError for an argument whose type is not that of its annotation."""
     declared = signature(function)
 
     @wraps(function)
@@ -55,7 +55,7 @@ def checks_options(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_arguments(declared: Signature, given: dict[str, Any]) -> None:
-    """Raise UsageError for an argument of another type than its annotation, and convert NumPy numbers in place.
+    """Raise UsageError for an argument whose type is not that of its annotation, and convert NumPy numbers in place.
 
     Args:
         declared: The signature of the function.

@@ -24,7 +24,7 @@ def option(default, help: str, choices: Collection[str] | None = None) -> Any:
 
 
 def check_fields(declaring: Any, option_name: Callable[[str], str] = str, names: Container[str] | None = None) -> None:
-    """Raise UsageError if a field of a dataclass has another type than declared, or is not among its choices.
+    """Raise UsageError if a field of a dataclass does not have the declared type, or is not among its choices.
 
     Args:
         declaring: The object. NumPy numbers in it become numbers of Python.

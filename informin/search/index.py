@@ -182,10 +182,7 @@ class Index:
         loading = loading or {}
         st = load_model(model, **loading)
         by_table = queries == "table"
-        if smooth or by_table:
-            check_cosines(st, "queries" if by_table else "smooth")
-        if second_look:
-            check_token_vectors(st)
+        check_model(st, smooth, by_table, second_look)
         record = IndexRecord(
             model=str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st),
             model_sha256=model_sha256(st),
@@ -387,6 +384,14 @@ class Index:
 
         words = Words.build(entries.texts, state.record.language)
         self._state = derive(state.record, entries, vectors, words, lambda: self.model, state, tokens)
+
+
+def check_model(model: "SentenceTransformer", smooth: bool, by_table: bool, second_look: bool) -> None:
+    """Raise UsageError for a model that cannot do what an index asks of it."""
+    if smooth or by_table:
+        check_cosines(model, "queries" if by_table else "smooth")
+    if second_look:
+        check_token_vectors(model)
 
 
 def check_options(queries: str, word_weight: float) -> None:

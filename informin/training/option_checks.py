@@ -32,7 +32,7 @@ NEEDS = {"lora_dropout": "lora_r", "lora_merge": "lora_r"}  # options that only 
 
 
 def check_types_and_choices(args: Any, own: Collection[str]) -> None:
-    """Raise UsageError for an option that has another type than declared, or is not among its choices.
+    """Raise UsageError for an option that does not have the declared type, or is not among its choices.
 
     Args:
         args: `InforMinTrainingArguments`.
