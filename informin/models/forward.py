@@ -281,11 +281,7 @@ class Forward:
         `checkpoint` restores the random state of the devices of its arguments. Without a tensor among them, a GPU would
         draw other dropout masks in the backward pass.
         """
-
-        def compute(ids: Tensor) -> tuple[Tensor, ...]:
-            return self._compute(part, modules)
-
-        return checkpoint(compute, part.features["input_ids"], use_reentrant=False)
+        return checkpoint(lambda ids: self._compute(part, modules), part.features["input_ids"], use_reentrant=False)
 
     def _compute(self, part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
         transformer: Any = modules[0]

@@ -94,15 +94,15 @@ class GraphedEncoder:
                 self._warm_up(encode, own)
         current.wait_stream(stream)
         forward, backward, pool = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), self._pool()
-        how: dict[str, Any] = {"capture_error_mode": "thread_local"}  # a data loader's thread may pin memory meanwhile
-        with torch.cuda.graph(forward, pool=pool, **how):
+        # Other threads may call CUDA meanwhile, such as that of a data loader that pins memory.
+        with torch.cuda.graph(forward, pool=pool, capture_error_mode="thread_local"):
             outputs = self._run(encode, own)
         gradients_in = tuple(torch.zeros_like(x) for x in outputs)
         used: list[bool] = []
         if self._weights:
-            with torch.cuda.graph(backward, pool=forward.pool(), **how):
+            with torch.cuda.graph(backward, pool=forward.pool(), capture_error_mode="thread_local"):
                 # The activations must not be overwritten, because the backward pass can be replayed twice.
-                used = self._differentiate(outputs, gradients_in, retain_graph=True)
+                used = self._differentiate(outputs, gradients_in, keep=True)
         torch.cuda.set_rng_state(random_state, device)
         return Graph(
             forward=forward,
@@ -119,13 +119,11 @@ class GraphedEncoder:
         outputs = self._run(encode, inputs)
         self._differentiate(outputs, [torch.zeros_like(x) for x in outputs])
 
-    def _differentiate(
-        self, outputs: tuple[Tensor, ...], gradients: Sequence[Tensor], retain_graph: bool = False
-    ) -> list[bool]:
+    def _differentiate(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor], keep: bool = False) -> list[bool]:
         """Write the gradients by the weights to their places, and return which weights have an effect."""
         if not self._weights:
             return []
-        found = torch.autograd.grad(outputs, self._weights, gradients, retain_graph=retain_graph, allow_unused=True)
+        found = torch.autograd.grad(outputs, self._weights, gradients, retain_graph=keep, allow_unused=True)
         used = [x is not None for x in found]
         torch._foreach_copy_(list(compress(self._views, used)), list(compress(found, used)))
         return used

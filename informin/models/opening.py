@@ -107,8 +107,7 @@ def load_model(
         return model if "informin_source" in vars(model) else speed_up(copy.copy(model))
     if max_seq_length is not None and max_seq_length < FEWEST_TOKENS:
         raise UsageError(f"is {max_seq_length}", option="max_seq_length", needed=f"{FEWEST_TOKENS} or more")
-    if device is not None:
-        raise_if_no_device(device)
+    raise_if_no_device(device)
     name = found_name(str(model), revision)
     how = {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
@@ -167,8 +166,8 @@ def found_name(name: str, revision: str | None = None) -> str:
     return name
 
 
-def raise_if_no_device(device: str | torch.device) -> None:
-    """Raise UsageError for a device that torch does not know or cannot use here."""
+def raise_if_no_device(device: str | torch.device | None) -> None:
+    """Raise UsageError for a device that torch does not know or cannot use here. None is the default device."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:

@@ -65,9 +65,8 @@ class Packed:
 
     def features(self) -> dict[str, Any]:
         """Return the row as the features that the modules of a SentenceTransformer read."""
-        ends = self.ends
-        if self.runs:
-            ends = ends[: 1 + sum(number for number, _ in self.runs)]  # without empty texts
+        number = sum(number for number, _ in self.runs)
+        ends = self.ends[: number + 1] if self.runs else self.ends  # without empty texts
         return {
             "input_ids": self.input_ids,
             "position_ids": self.position_ids,

@@ -168,7 +168,6 @@ class Index:
                 float16, `smooth` or `queries` is set for a model that is compared by dot product, or `second_look` for
                 a model without token vectors.
         """
-        from informin.evaluation.token_vectors import check_token_vectors
         from informin.models.checksums import model_sha256
         from informin.models.opening import load_model, name_of
         from informin.search.derived import derive
@@ -388,6 +387,8 @@ class Index:
 
 def check_model(model: "SentenceTransformer", smooth: bool, by_table: bool, second_look: bool) -> None:
     """Raise UsageError for a model that cannot do what an index asks of it."""
+    from informin.evaluation.token_vectors import check_token_vectors
+
     if smooth or by_table:
         check_cosines(model, "queries" if by_table else "smooth")
     if second_look:
