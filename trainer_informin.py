@@ -464,7 +464,6 @@ class InforMinTrainer(Trainer):
             result = self._stop_in_evaluation()
         finally:
             self.finishing.wait()
-        self.accelerator.wait_for_everyone()  # until the first process has finished the checkpoint
         self.loss_watch.check()
         self._whole = self.whole_model if self._bones else None
         is_stopped_by_signal = is_stopped(self.callback_handler.callbacks)
