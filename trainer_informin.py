@@ -557,9 +557,15 @@ class InforMinTrainer(Trainer):
         if not self.args.load_best_model_at_end:
             self.state.best_model_checkpoint = None  # it would be kept instead of the latest one
         if self.args.should_save:
-            kept = (self.args.save_total_limit, self.state.best_model_checkpoint)
-            self.finishing.start(partial(finish_checkpoint, folder, self._optimizer_state, *kept))
-            self._optimizer_state = None  # freed when it is written
+            finish = partial(
+                finish_checkpoint,
+                folder,
+                optimizer=self._optimizer_state,
+                limit=self.args.save_total_limit,
+                best=self.state.best_model_checkpoint,
+            )
+            self.finishing.start(finish)
+            self._optimizer_state = None  # is freed after it is written
         if self.args.push_to_hub or reads_checkpoints(self.callback_handler.callbacks):
             self.finishing.wait()
         if self.args.push_to_hub:

@@ -308,9 +308,9 @@ def best(folder, out):
     finish = trainer_informin.finish_checkpoint
     numbers = itertools.count()
 
-    def slowly(*args):
+    def slowly(*args, **kwargs):
         time.sleep(0.3)
-        finish(*args)
+        finish(*args, **kwargs)
 
     def rising(encode):
         return next(numbers)

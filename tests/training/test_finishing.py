@@ -51,9 +51,9 @@ def slow(monkeypatch):
     """Make the background work so slow that whoever does not wait finds an incomplete checkpoint."""
     finish = trainer_informin.finish_checkpoint
 
-    def slowly(*args):
+    def slowly(*args, **kwargs):
         time.sleep(0.3)
-        finish(*args)
+        finish(*args, **kwargs)
 
     monkeypatch.setattr(trainer_informin, "finish_checkpoint", slowly)
 
@@ -64,9 +64,9 @@ def blocked(monkeypatch):
     event = threading.Event()
     finish = trainer_informin.finish_checkpoint
 
-    def after_event(folder, *args):
+    def after_event(folder, *args, **kwargs):
         assert folder.name != "checkpoint-2" or event.wait(LONG)
-        finish(folder, *args)
+        finish(folder, *args, **kwargs)
 
     monkeypatch.setattr(trainer_informin, "finish_checkpoint", after_event)
     return event
