@@ -132,6 +132,8 @@ class InforMinTrainer(Trainer):
     model: Any
     eval_dataset: Any
     hub_model_id: Any
+    optimizer: Any
+    lr_scheduler: Any
     trained: TrainedModel
     objective: ActiveObjective
     terms: list[Term]
