@@ -67,7 +67,6 @@ class GraphedEncoder:
         self._sources = [self._halves.of(weight) for weight in self._weights]
         self._gradients = torch.zeros(sum(weight.numel() for weight in self._weights), device=self._device)
         self._views = _unflatten_dense_tensors(self._gradients, self._weights)
-        self._stream = torch.cuda.Stream(self._device)  # of all captures, because memory belongs to a stream
         self._graphs: dict[tuple[torch.Size, ...], Graph] = {}
 
     def __call__(self, encode: Encode, inputs: Inputs) -> tuple[Tensor, ...]:
@@ -102,13 +101,12 @@ class GraphedEncoder:
         self._warm_up(run)
         forward, backward, pool = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), self._pool()
         # Other threads may call CUDA meanwhile, such as that of a data loader that pins memory.
-        how: dict[str, Any] = {"stream": self._stream, "capture_error_mode": "thread_local"}
-        with torch.cuda.graph(forward, pool=pool, **how):
+        with torch.cuda.graph(forward, pool=pool, capture_error_mode="thread_local"):
             outputs = run()
         gradients_in = tuple(torch.zeros_like(x) for x in outputs)
         used: list[bool] = []
         if self._weights:
-            with torch.cuda.graph(backward, pool=forward.pool(), **how):
+            with torch.cuda.graph(backward, pool=forward.pool(), capture_error_mode="thread_local"):
                 used = self._differentiate(outputs, gradients_in)
         torch.cuda.set_rng_state(random_state, self._device)
         return Graph(
@@ -123,14 +121,14 @@ class GraphedEncoder:
 
     def _warm_up(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
         """Run the encoder a few times. The activations of each pass are freed before another one needs memory."""
-        current = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
+        stream, current = torch.cuda.Stream(self._device), torch.cuda.current_stream(self._device)
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
             for _ in range(WARMUP):
                 outputs = run()
                 self._differentiate(outputs, [torch.zeros_like(x) for x in outputs])
                 del outputs
-        current.wait_stream(self._stream)
+        current.wait_stream(stream)
 
     def _differentiate(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[bool]:
         """Write the gradients by the weights to their places, and return which weights have an effect."""
@@ -149,18 +147,16 @@ class GraphedEncoder:
 
 
 class Halves:
-    """Copies of the float32 weights of linear layers in the data type of autocast."""
+    """Copies of the float32 weights of linear layers in the data type of autocast; none without autocast."""
 
     def __init__(self, encoder: nn.Module, dtype: torch.dtype | None):
         self._module = _Call(encoder)
         linear = _weights_of_linear_layers(encoder) if dtype is not None else []
         self._weights: list[Tensor] = [weight for weight in linear if weight.dtype == torch.float32]
         self._copies = [weight.detach().to(dtype).requires_grad_(weight.requires_grad) for weight in self._weights]
-        copy_of = {id(weight): copy for weight, copy in zip(self._weights, self._copies)}
-        self._copy_of = copy_of
-        self._named = {
-            name: copy_of[id(weight)] for name, weight in self._module.named_parameters() if id(weight) in copy_of
-        }
+        self._copy_of = {id(weight): copy for weight, copy in zip(self._weights, self._copies)}
+        named = self._module.named_parameters()
+        self._named = {name: self._copy_of[id(weight)] for name, weight in named if id(weight) in self._copy_of}
 
     def of(self, weight: Tensor) -> Tensor:
         """Return the copy of a weight, or the weight itself if it has none."""
@@ -176,7 +172,7 @@ class Halves:
 
 
 class _Call(nn.Module):
-    """Calls a function of an encoder."""
+    """Calls a function of an encoder, in which `functional_call` replaces its weights."""
 
     def __init__(self, encoder: nn.Module):
         super().__init__()

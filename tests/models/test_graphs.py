@@ -67,7 +67,7 @@ def recorded_graphs(monkeypatch):
     """Replace what `informin.gpu.graphs` uses of torch.cuda."""
 
     @contextmanager
-    def capture(graph: RecordedGraph, pool: None, stream: SimpleNamespace, capture_error_mode: str):
+    def capture(graph: RecordedGraph, pool: None, capture_error_mode: str):
         assert capture_error_mode == "thread_local"  # by default, an error for what other threads call
         with monkeypatch.context() as during, Recorder(graph.calls):
             during.setattr(import_utils, "is_cuda_stream_capturing", lambda: True)  # transformers then reads no mask
