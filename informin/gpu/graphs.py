@@ -6,7 +6,7 @@ dropout differs between replays. Pooling, heads, losses and the optimizer are no
 one GPU.
 
 With autocast, one kernel copies the weights of all linear layers to half precision, and one copies their gradients
-back. Autocast would launch a kernel for each weight. The rounding is the same.
+back. Autocast would launch a kernel for each weight. The rounding is that of autocast with its cache.
 """
 
 from collections.abc import Callable, Sequence
