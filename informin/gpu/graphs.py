@@ -9,6 +9,7 @@ With autocast, one kernel copies the weights of all linear layers to half precis
 back. Autocast would launch a kernel for each weight. The rounding is that of autocast with its cache.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 from torch._utils import _unflatten_dense_tensors
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
+
+logger = logging.getLogger(__name__)
 
 TOKENS = 256
 MOST_GRAPHS = 16  # more sizes of rows run without graphs
@@ -68,6 +71,7 @@ class GraphedEncoder:
         self._gradients = torch.zeros(sum(weight.numel() for weight in self._weights), device=self._device)
         self._views = _unflatten_dense_tensors(self._gradients, self._weights)
         self._graphs: dict[tuple[torch.Size, ...], Graph] = {}
+        self._most_graphs = MOST_GRAPHS
 
     def __call__(self, encode: Encode, inputs: Inputs) -> tuple[Tensor, ...]:
         """Return what a function of the encoder returns for some inputs, all of them tensors on the GPU.
@@ -75,11 +79,25 @@ class GraphedEncoder:
         Call it once in each step, before its backward pass. Inputs of one shape must need the same kernels.
         """
         size = tuple(x.shape for x in inputs.values())
+        if size not in self._graphs and len(self._graphs) < self._most_graphs:
+            graph = self._captured(encode, inputs)
+            if graph is None:
+                self._give_up()
+            else:
+                self._graphs[size] = graph
         if size not in self._graphs:
-            if len(self._graphs) == MOST_GRAPHS:
-                return self._run(encode, inputs)
-            self._graphs[size] = self._captured(encode, inputs)
+            return self._run(encode, inputs)
         return _Replay.apply(self._graphs[size], len(inputs), *inputs.values(), *self._weights)
+
+    def _give_up(self) -> None:
+        """Drop all graphs and run without them from now on, which needs about half of the memory."""
+        self._graphs.clear()
+        self._most_graphs = 0
+        torch.cuda.empty_cache()
+        logger.warning(
+            "The memory of the GPU is too small for CUDA graphs, and training continues without them. `cuda_graphs` "
+            "false avoids the attempt."
+        )
 
     def _run(self, encode: Encode, inputs: Inputs) -> tuple[Tensor, ...]:
         how: dict[str, Any] = {
@@ -90,15 +108,21 @@ class GraphedEncoder:
         with torch.autocast(self._device.type, **how):
             return encode(inputs)
 
-    def _captured(self, encode: Encode, inputs: Inputs) -> Graph:
-        """Return graphs for inputs of these shapes. The random state stays as it was: a resumed run is the same."""
+    def _captured(self, encode: Encode, inputs: Inputs) -> Graph | None:
+        """Return graphs for inputs of these shapes; None if the memory does not suffice.
+
+        The random state stays as it was: a resumed run is the same.
+        """
 
         def run() -> tuple[Tensor, ...]:
             return self._halves.use(lambda: self._run(encode, own))
 
         own = {name: x.clone() for name, x in inputs.items()}
         random_state = torch.cuda.get_rng_state(self._device)
-        self._warm_up(run)
+        has_memory = self._warm_up(run)
+        if not has_memory:
+            torch.cuda.set_rng_state(random_state, self._device)
+            return None
         forward, backward, pool = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), self._pool()
         # Other threads may call CUDA meanwhile, such as that of a data loader that pins memory.
         with torch.cuda.graph(forward, pool=pool, capture_error_mode="thread_local"):
@@ -119,16 +143,24 @@ class GraphedEncoder:
             used=used,
         )
 
-    def _warm_up(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
-        """Run the encoder a few times. The activations of each pass are freed before another one needs memory."""
+    def _warm_up(self, run: Callable[[], tuple[Tensor, ...]]) -> bool:
+        """Run the encoder a few times, and return whether the memory sufficed.
+
+        The activations of each pass are freed before another one needs memory.
+        """
         stream, current = torch.cuda.Stream(self._device), torch.cuda.current_stream(self._device)
         stream.wait_stream(current)
-        with torch.cuda.stream(stream):
-            for _ in range(WARMUP):
-                outputs = run()
-                self._differentiate(outputs, [torch.zeros_like(x) for x in outputs])
-                del outputs
-        current.wait_stream(stream)
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(WARMUP):
+                    outputs = run()
+                    self._differentiate(outputs, [torch.zeros_like(x) for x in outputs])
+                    del outputs
+        except torch.OutOfMemoryError:
+            return False
+        finally:
+            current.wait_stream(stream)
+        return True
 
     def _differentiate(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[bool]:
         """Write the gradients by the weights to their places, and return which weights have an effect."""
