@@ -6,9 +6,10 @@ dropout differs between replays. Pooling, heads, losses and the optimizer are no
 one GPU.
 
 With autocast, one kernel copies the weights of all linear layers to half precision, and one copies their gradients
-back. Autocast would launch a kernel for each weight. The rounding is the same.
+back. Autocast would launch a kernel for each weight. The rounding is that of autocast with its cache.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 from torch._utils import _unflatten_dense_tensors
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
+
+logger = logging.getLogger(__name__)
 
 TOKENS = 256
 MOST_GRAPHS = 16  # more sizes of rows run without graphs
@@ -67,8 +70,8 @@ class GraphedEncoder:
         self._sources = [self._halves.of(weight) for weight in self._weights]
         self._gradients = torch.zeros(sum(weight.numel() for weight in self._weights), device=self._device)
         self._views = _unflatten_dense_tensors(self._gradients, self._weights)
-        self._stream = torch.cuda.Stream(self._device)  # of all captures, because memory belongs to a stream
         self._graphs: dict[tuple[torch.Size, ...], Graph] = {}
+        self._most_graphs = MOST_GRAPHS
 
     def __call__(self, encode: Encode, inputs: Inputs) -> tuple[Tensor, ...]:
         """Return what a function of the encoder returns for some inputs, all of them tensors on the GPU.
@@ -76,11 +79,25 @@ class GraphedEncoder:
         Call it once in each step, before its backward pass. Inputs of one shape must need the same kernels.
         """
         size = tuple(x.shape for x in inputs.values())
+        if size not in self._graphs and len(self._graphs) < self._most_graphs:
+            graph = self._captured(encode, inputs)
+            if graph is None:
+                self._give_up()
+            else:
+                self._graphs[size] = graph
         if size not in self._graphs:
-            if len(self._graphs) == MOST_GRAPHS:
-                return self._run(encode, inputs)
-            self._graphs[size] = self._captured(encode, inputs)
+            return self._run(encode, inputs)
         return _Replay.apply(self._graphs[size], len(inputs), *inputs.values(), *self._weights)
+
+    def _give_up(self) -> None:
+        """Drop all graphs and run without them from now on, which needs about half of the memory."""
+        self._graphs.clear()
+        self._most_graphs = 0
+        torch.cuda.empty_cache()
+        logger.warning(
+            "The memory of the GPU is too small for CUDA graphs, and training continues without them. `cuda_graphs` "
+            "false avoids the attempt."
+        )
 
     def _run(self, encode: Encode, inputs: Inputs) -> tuple[Tensor, ...]:
         how: dict[str, Any] = {
@@ -91,24 +108,29 @@ class GraphedEncoder:
         with torch.autocast(self._device.type, **how):
             return encode(inputs)
 
-    def _captured(self, encode: Encode, inputs: Inputs) -> Graph:
-        """Return graphs for inputs of these shapes. The random state stays as it was: a resumed run is the same."""
+    def _captured(self, encode: Encode, inputs: Inputs) -> Graph | None:
+        """Return graphs for inputs of these shapes; None if the memory does not suffice.
+
+        The random state stays as it was: a resumed run is the same.
+        """
 
         def run() -> tuple[Tensor, ...]:
             return self._halves.use(lambda: self._run(encode, own))
 
         own = {name: x.clone() for name, x in inputs.items()}
         random_state = torch.cuda.get_rng_state(self._device)
-        self._warm_up(run)
+        has_memory = self._warm_up(run)
+        if not has_memory:
+            torch.cuda.set_rng_state(random_state, self._device)
+            return None
         forward, backward, pool = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), self._pool()
         # Other threads may call CUDA meanwhile, such as that of a data loader that pins memory.
-        how: dict[str, Any] = {"stream": self._stream, "capture_error_mode": "thread_local"}
-        with torch.cuda.graph(forward, pool=pool, **how):
+        with torch.cuda.graph(forward, pool=pool, capture_error_mode="thread_local"):
             outputs = run()
         gradients_in = tuple(torch.zeros_like(x) for x in outputs)
         used: list[bool] = []
         if self._weights:
-            with torch.cuda.graph(backward, pool=forward.pool(), **how):
+            with torch.cuda.graph(backward, pool=forward.pool(), capture_error_mode="thread_local"):
                 used = self._differentiate(outputs, gradients_in)
         torch.cuda.set_rng_state(random_state, self._device)
         return Graph(
@@ -121,16 +143,24 @@ class GraphedEncoder:
             used=used,
         )
 
-    def _warm_up(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
-        """Run the encoder a few times. The activations of each pass are freed before another one needs memory."""
-        current = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            for _ in range(WARMUP):
-                outputs = run()
-                self._differentiate(outputs, [torch.zeros_like(x) for x in outputs])
-                del outputs
-        current.wait_stream(self._stream)
+    def _warm_up(self, run: Callable[[], tuple[Tensor, ...]]) -> bool:
+        """Run the encoder a few times, and return whether the memory sufficed.
+
+        The activations of each pass are freed before another one needs memory.
+        """
+        stream, current = torch.cuda.Stream(self._device), torch.cuda.current_stream(self._device)
+        stream.wait_stream(current)
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(WARMUP):
+                    outputs = run()
+                    self._differentiate(outputs, [torch.zeros_like(x) for x in outputs])
+                    del outputs
+        except torch.OutOfMemoryError:
+            return False
+        finally:
+            current.wait_stream(stream)
+        return True
 
     def _differentiate(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[bool]:
         """Write the gradients by the weights to their places, and return which weights have an effect."""
@@ -149,18 +179,16 @@ class GraphedEncoder:
 
 
 class Halves:
-    """Copies of the float32 weights of linear layers in the data type of autocast."""
+    """Copies of the float32 weights of linear layers in the data type of autocast; none without autocast."""
 
     def __init__(self, encoder: nn.Module, dtype: torch.dtype | None):
         self._module = _Call(encoder)
         linear = _weights_of_linear_layers(encoder) if dtype is not None else []
         self._weights: list[Tensor] = [weight for weight in linear if weight.dtype == torch.float32]
         self._copies = [weight.detach().to(dtype).requires_grad_(weight.requires_grad) for weight in self._weights]
-        copy_of = {id(weight): copy for weight, copy in zip(self._weights, self._copies)}
-        self._copy_of = copy_of
-        self._named = {
-            name: copy_of[id(weight)] for name, weight in self._module.named_parameters() if id(weight) in copy_of
-        }
+        self._copy_of = {id(weight): copy for weight, copy in zip(self._weights, self._copies)}
+        named = self._module.named_parameters()
+        self._named = {name: self._copy_of[id(weight)] for name, weight in named if id(weight) in self._copy_of}
 
     def of(self, weight: Tensor) -> Tensor:
         """Return the copy of a weight, or the weight itself if it has none."""
@@ -176,7 +204,7 @@ class Halves:
 
 
 class _Call(nn.Module):
-    """Calls a function of an encoder."""
+    """Calls a function of an encoder, in which `functional_call` replaces its weights."""
 
     def __init__(self, encoder: nn.Module):
         super().__init__()

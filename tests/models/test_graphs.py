@@ -67,7 +67,7 @@ def recorded_graphs(monkeypatch):
     """Replace what `informin.gpu.graphs` uses of torch.cuda."""
 
     @contextmanager
-    def capture(graph: RecordedGraph, pool: None, stream: SimpleNamespace, capture_error_mode: str):
+    def capture(graph: RecordedGraph, pool: None, capture_error_mode: str):
         assert capture_error_mode == "thread_local"  # by default, an error for what other threads call
         with monkeypatch.context() as during, Recorder(graph.calls):
             during.setattr(import_utils, "is_cuda_stream_capturing", lambda: True)  # transformers then reads no mask
@@ -160,6 +160,30 @@ def test_a_second_backward_pass_repeats_the_forward_pass_with_its_masks(recorded
         assert torch.equal(state, torch.get_rng_state())
         for x, y in zip(first, second):
             torch.testing.assert_close(x, y)
+
+
+def test_without_memory_for_a_further_size_all_run_without_graphs(recorded_graphs, caplog):
+    """The passes before a capture need as much memory again as the graphs hold."""
+    encoder = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    graphed = GraphedEncoder(encoder, dtype=None)
+    calls = []
+
+    def encode(inputs):
+        calls.append(len(inputs["x"]))
+        if calls == [2] * (WARMUP + 1) + [3]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return (encoder(inputs["x"]),)
+
+    for rows in (2, 3, 2):
+        torch.manual_seed(rows)
+        (found,) = graphed(encode, {"x": torch.ones(rows, 4)})
+        torch.manual_seed(rows)
+        assert torch.equal(found, encoder(torch.ones(rows, 4)))
+        encoder.zero_grad()
+        found.sum().backward()
+        assert encoder[0].weight.grad.abs().sum() > 0
+    assert calls == [2] * (WARMUP + 1) + [3, 3, 2]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
