@@ -241,7 +241,8 @@ class InforMinTrainer(Trainer):
         another step. If they drew their seed from the global random state, dropout would then differ.
         """
         rows = self.train_dataset
-        if isinstance(rows, datasets.Dataset) and isinstance(self.data_collator, PadRows):
+        is_padded = isinstance(rows, datasets.Dataset) and isinstance(self.data_collator, PadRows)
+        if is_padded and rows.format["type"] != "custom":  # that of a transform
             self.train_dataset = TokenTables(rows)
         try:
             is_stream = isinstance(rows, datasets.IterableDataset)

@@ -30,6 +30,18 @@ Encode = Callable[[Inputs], tuple[Tensor, ...]]
 
 
 @dataclass
+class Memory:
+    """The memory of all graphs of an encoder.
+
+    Attributes:
+        owner: Stands for the forward pass whose activations it holds. None after a backward pass, which overwrites
+            them.
+    """
+
+    owner: object = None
+
+
+@dataclass
 class Graph:
     """A captured forward and backward pass.
 
@@ -40,7 +52,7 @@ class Graph:
         gradients_in: Inputs of the backward pass, the gradients by the outputs.
         gradients_out: Its output, the gradients by all weights, one after the other. Graphs share it.
         used: For each weight, whether it has an effect.
-        has_activations: Whether the backward pass can be replayed, which overwrites the activations.
+        memory: The memory of the activations. Graphs share it.
     """
 
     forward: torch.cuda.CUDAGraph
@@ -50,7 +62,7 @@ class Graph:
     gradients_in: tuple[Tensor, ...]
     gradients_out: Tensor
     used: list[bool]
-    has_activations: bool = False
+    memory: "Memory"
 
 
 class GraphedEncoder:
@@ -71,12 +83,14 @@ class GraphedEncoder:
         self._gradients = torch.zeros(sum(weight.numel() for weight in self._weights), device=self._device)
         self._views = _unflatten_dense_tensors(self._gradients, self._weights)
         self._graphs: dict[tuple[torch.Size, ...], Graph] = {}
+        self._memory = Memory()
         self._most_graphs = MOST_GRAPHS
 
     def __call__(self, encode: Encode, inputs: Inputs) -> tuple[Tensor, ...]:
         """Return what a function of the encoder returns for some inputs, all of them tensors on the GPU.
 
-        Call it once in each step, before its backward pass. Inputs of one shape must need the same kernels.
+        The memory holds the activations of one call. The backward pass of an earlier one repeats its forward pass, for
+        which the weights must not have changed. Inputs of one shape must need the same kernels.
         """
         size = tuple(x.shape for x in inputs.values())
         if size not in self._graphs and len(self._graphs) < self._most_graphs:
@@ -141,6 +155,7 @@ class GraphedEncoder:
             gradients_in=gradients_in,
             gradients_out=self._gradients,
             used=used,
+            memory=self._memory,
         )
 
     def _warm_up(self, run: Callable[[], tuple[Tensor, ...]]) -> bool:
@@ -235,11 +250,10 @@ class _Replay(torch.autograd.Function):
         ctx.graph = graph
         ctx.weights = tensors[number:]
         ctx.unused = (None,) * (2 + number)
-        for own, given in zip(graph.inputs.values(), tensors[:number]):
-            own.copy_(given)
+        ctx.inputs = tensors[:number]
         ctx.random_state = torch.cuda.get_rng_state(tensors[0].device)
-        graph.forward.replay()
-        graph.has_activations = True
+        ctx.owner = graph.memory.owner = object()
+        _replay_forward(graph, ctx.inputs)
         return tuple(x.clone() for x in graph.outputs)
 
     @staticmethod
@@ -248,13 +262,19 @@ class _Replay(torch.autograd.Function):
         graph = ctx.graph
         for own, given in zip(graph.gradients_in, gradients):
             own.copy_(given)
-        if not graph.has_activations:  # a second backward pass: repeat the forward pass with its dropout masks
+        if graph.memory.owner is not ctx.owner:  # repeat the forward pass with its dropout masks
             now = torch.cuda.get_rng_state(own.device)
             torch.cuda.set_rng_state(ctx.random_state, own.device)
-            graph.forward.replay()
+            _replay_forward(graph, ctx.inputs)
             torch.cuda.set_rng_state(now, own.device)
         graph.backward.replay()
-        graph.has_activations = False
+        graph.memory.owner = None
         copy = graph.gradients_out.clone()  # the next replay overwrites it
         found = zip(_unflatten_dense_tensors(copy, ctx.weights), graph.used)
         return ctx.unused + tuple(x if used else None for x, used in found)
+
+
+def _replay_forward(graph: Graph, inputs: Sequence[Tensor]) -> None:
+    for own, given in zip(graph.inputs.values(), inputs):
+        own.copy_(given)
+    graph.forward.replay()
