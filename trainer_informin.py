@@ -240,7 +240,7 @@ class InforMinTrainer(Trainer):
         Persistent workers get a random generator of their own: they start only once, which in a resumed run is at
         another step. If they drew their seed from the global random state, dropout would then differ.
         """
-        rows = self.train_dataset
+        rows: Any = self.train_dataset
         is_padded = isinstance(rows, datasets.Dataset) and isinstance(self.data_collator, PadRows)
         if is_padded and rows.format["type"] != "custom":  # that of a transform
             self.train_dataset = TokenTables(rows)

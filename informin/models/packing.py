@@ -173,8 +173,16 @@ def packed_attention(
     # squeeze, because the backward pass of an index copies its gradient into zeros.
     query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # (T, H, d/H)
     dropout = dropout if module.training else 0.0
-    attend = _attend_at_once if query.is_cuda and value.dtype in HALF else _attend_by_runs
+    attend = _attend_at_once if computes_at_once(query.device, value.dtype) else _attend_by_runs
     return attend(query, key, value, packed, dropout, scaling, sliding_window, causal)[None], None
+
+
+def computes_at_once(device: torch.device, dtype: torch.dtype | None) -> bool:
+    """Return whether one kernel computes attention of all texts: in half precision, on a GPU with FlashAttention.
+
+    NVIDIA's GPUs have it since Ampere.
+    """
+    return device.type == "cuda" and dtype in HALF and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _attend_by_runs(query, key, value, packed: Packed, dropout, scaling, window, causal) -> Tensor:

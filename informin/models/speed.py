@@ -3,9 +3,9 @@
     model = informin.speed_up(SentenceTransformer("all-MiniLM-L6-v2"))
 
 `model.encode` then runs on packed batches (`informin.models.packing`). A CPU computes one batch per core, a GPU batches
-of `GPU_TOKENS` tokens, in fp16 and bf16 only. All modules run, with their hooks. `encode(output_value=None)`,
-which also returns the last hidden states, is packed, too. Models that cannot read packed texts, and calls with other
-outputs, are computed as before.
+of `GPU_TOKENS` tokens, in fp16 and bf16 only, if it has FlashAttention. All modules run, with their hooks.
+`encode(output_value=None)`, which also returns the last hidden states, is packed, too. Models that cannot read packed
+texts, and calls with other outputs, are computed as before.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from torch.nn.functional import normalize
 from tqdm import tqdm
 
 from informin.models.forward import reads_packed_rows
-from informin.models.packing import BF16_ROWS, HALF, Packed, pack_tokens, packed_attention_of
+from informin.models.packing import BF16_ROWS, HALF, Packed, computes_at_once, pack_tokens, packed_attention_of
 from informin.models.positions import has_position_table, padding_index_of
 from informin.option_types import checks_options
 from informin.threads import parallel_map
@@ -78,17 +78,16 @@ class PackedInference:
             options["output_value"] in ("sentence_embedding", None)
             and all(isinstance(text, str) for text in inputs)
             and device.type == model.device.type
-            and (device.type == "cpu" or (device.type == "cuda" and self._is_half()))
+            and (device.type == "cpu" or computes_at_once(device, self._dtype()))
             and transformer.query_expansion is None
             and reads_packed_rows(model)
             and (tokenizer.padding_side == "right" or not has_position_table(transformer.auto_model))
         )
 
-    def _is_half(self) -> bool:
-        """Return whether attention is computed in half precision."""
+    def _dtype(self) -> torch.dtype:
+        """Return the data type in which attention is computed."""
         device = self.model.device.type
-        computed = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.model.dtype
-        return computed in HALF
+        return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.model.dtype
 
     @torch.inference_mode()
     def _embed(
@@ -161,7 +160,7 @@ class PackedInference:
     ) -> Tensor | list[dict[str, Tensor]]:
         """Return the outputs of a batch of texts, from one packed forward pass."""
         model = self.model
-        multiple = BF16_ROWS if model.device.type == "cpu" and self._is_half() else 1
+        multiple = BF16_ROWS if model.device.type == "cpu" and self._dtype() in HALF else 1
         packed = packed_rows(ids, wanted.padding_index, multiple).to(model.device)
         features = model(packed.features() | kept, **wanted.options)
         vectors = features["sentence_embedding"][: len(ids), : wanted.width]

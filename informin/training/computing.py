@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 
 from informin.errors import UsageError
 from informin.models.forward import How, reads_packed_rows
+from informin.models.packing import computes_at_once
 from informin.threads import number_of_parts
 
 
@@ -38,8 +39,13 @@ def how_to_compute(
         bf16=args.device.type == "cpu" and args.mixed_precision == "bf16",
         prompt_tokens=prompt_tokens,
         graph_length=length if _takes_graphs(st, args, packed) else None,
-        dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.mixed_precision),
+        dtype=_dtype(args),
     )
+
+
+def _dtype(args: Any) -> torch.dtype | None:
+    """Return the data type of autocast; None without autocast."""
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.mixed_precision)
 
 
 def _packs(st: SentenceTransformer, args: Any, needs: dict[str, str]) -> bool:
@@ -49,7 +55,7 @@ def _packs(st: SentenceTransformer, args: Any, needs: dict[str, str]) -> bool:
     reason = _what_needs_padding(st, args, needs)
     if reason and args.padding_free:
         raise UsageError(f"cannot be combined with {reason}", option="padding_free", fix="Leave one out.")
-    is_fast = args.device.type == "cpu" or args.mixed_precision != "no"  # FlashAttention takes no float32
+    is_fast = args.device.type == "cpu" or computes_at_once(args.device, _dtype(args))
     return reason is None and (is_fast or bool(args.padding_free))
 
 
@@ -92,11 +98,11 @@ def _takes_graphs(st: SentenceTransformer, args: Any, packed: bool) -> bool:
     """Return whether CUDA graphs compute the encoder.
 
     They are for one GPU, and for one forward and backward pass in each step: with several processes, gradients are
-    reduced while they are computed. In float32, packed attention is computed text by text, and a graph would repeat the
-    lengths of the first batch.
+    reduced while they are computed. Where packed attention is not computed at once, as in float32, a graph would repeat
+    the lengths of the first batch.
     """
     allowed = args.device.type == "cuda" and args.world_size == 1 and not args.gradient_cache_chunk_size
-    if packed and args.mixed_precision == "no":
+    if packed and not computes_at_once(args.device, _dtype(args)):
         return False
     if not (args.cuda_graphs and allowed) or _what_needs_its_own_forward(args) or not reads_packed_rows(st):
         return False

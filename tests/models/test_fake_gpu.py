@@ -77,6 +77,7 @@ def stand_ins(monkeypatch):
     stream = SimpleNamespace(wait_stream=lambda other: None)
     replaced = {
         "is_bf16_supported": lambda: True,
+        "get_device_capability": lambda device: (9, 0),
         "CUDAGraph": lambda: SimpleNamespace(pool=lambda: None, replay=lambda: None),
         "graph": lambda graph, **how: nullcontext(),
         "Stream": lambda device: stream,

@@ -257,11 +257,24 @@ def test_attention_that_reads_lengths_as_python_numbers_is_not_captured(tmp_path
         gradients_of_batches(run)
 
 
+AMPERE, TURING = (8, 0), (7, 5)  # FlashAttention runs on the first
+
+
 @pytest.mark.parametrize(
-    "precision, padding_free, expected", [("bf16", None, 24), ("no", None, 24), ("no", True, None)]
+    "precision, capability, padding_free, packs, expected",
+    [
+        ("bf16", AMPERE, None, True, 24),
+        ("no", AMPERE, None, False, 24),
+        ("no", AMPERE, True, True, None),
+        ("fp16", TURING, None, False, 24),
+        ("fp16", TURING, True, True, None),
+    ],
 )
-def test_packed_rows_in_float32_take_no_graphs(monkeypatch, precision, padding_free, expected):
+def test_rows_are_packed_and_captured_where_one_kernel_computes_them(
+    monkeypatch, precision, capability, padding_free, packs, expected
+):
     monkeypatch.setattr(computing, "reads_packed_rows", lambda st: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     args = SimpleNamespace(
         device=torch.device("cuda"),
         world_size=1,
@@ -277,7 +290,7 @@ def test_packed_rows_in_float32_take_no_graphs(monkeypatch, precision, padding_f
     )
     st = [SimpleNamespace(auto_model=nn.Linear(1, 1))]
     how = computing.how_to_compute(st, args, {}, 24)
-    assert (how.packs, how.graph_length) == (precision == "bf16" or padding_free is True, expected)
+    assert (how.packs, how.graph_length) == (packs, expected)
 
 
 def test_a_pass_of_the_warm_up_frees_its_activations(recorded_graphs):
