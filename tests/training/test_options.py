@@ -231,11 +231,21 @@ def test_options_of_a_dataset_need_its_name(option):
 
 @pytest.mark.parametrize("option", EVALUATION_DATA)
 def test_evaluation_data_of_a_recipe_that_does_not_evaluate_are_an_error(option):
-    command = ["--model_name", "m", "--recipe", "adapt", f"--{option}", "a.tsv"]
-    with raises_usage(option):
-        parse(command)
-    assert parse([*command, "--eval_strategy", "steps", "--eval_steps", "20"]).args.eval_strategy == "steps"
-    assert parse([*command, "--eval_strategy=no"]).args.eval_strategy == "no"
+    """In each spelling that argparse accepts."""
+    command = ["--model_name", "m", "--recipe", "adapt"]
+    for words in ([f"--{option}", "a.tsv"], [f"--{option.replace('_', '-')}", "a.tsv"], [f"--{option}=a.tsv"]):
+        with raises_usage(option):
+            parse([*command, *words])
+        for strategy in (["--eval_strategy", "steps"], ["--eval-strategy=steps"]):
+            assert parse([*command, *words, *strategy, "--eval_steps=20"]).args.eval_strategy == "steps"
+        assert parse([*command, *words, "--eval-strategy=no"]).args.eval_strategy == "no"
+
+
+def test_options_of_terms_and_views_have_both_spellings():
+    command = ["--model_name=m", "--use_cpu=true", "--view=crop", "--crop-min-fraction", "0.3"]
+    given = parse([*command, "--reconstruction-weight=2"])
+    assert given.view.min_fraction == 0.3
+    assert {term.name: term.weight for term in given.objective.terms(BERT_BASE)}["reconstruction"] == 2
 
 
 @pytest.mark.parametrize("name", ["other", "wandb"])
