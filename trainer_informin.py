@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, has_length
+from transformers.training_args import OptimizerNames
 
 from informin.distributed import (
     any_process,
@@ -26,7 +27,7 @@ from informin.distributed import (
     skeleton,
     with_weights,
 )
-from informin.errors import UsageError, counted
+from informin.errors import UsageError, counted, error_line
 from informin.evaluation.development import Development, as_development
 from informin.files import damage
 from informin.models.embedding import count_truncated, encode, note_truncated
@@ -318,8 +319,20 @@ class InforMinTrainer(Trainer):
         super().log(logs, start_time)
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
-        """Create the optimizer, or check the given one. Raise UsageError if it does not train the model."""
-        optimizer = super().create_optimizer(*args, **kwargs)
+        """Create the optimizer, or check the given one.
+
+        Raises:
+            UsageError: It does not train the model, its package is not installed, or `optim_args` do not fit.
+        """
+        try:
+            optimizer = super().create_optimizer(*args, **kwargs)
+        except (ImportError, ValueError, TypeError, NotImplementedError) as error:
+            if self.optimizer_cls_and_kwargs:  # not one of `optim`
+                raise
+            chosen = OptimizerNames(self.args.optim).value
+            if self.args.optim_args:
+                chosen += f" with `optim_args` {self.args.optim_args}"
+            raise UsageError(f"is {chosen}, which cannot be used: {error_line(error)}", option="optim") from error
         model = args[0] if args else self.model
         trained = {id(weight) for weight in model.parameters() if weight.requires_grad}
         given = {id(weight) for group in optimizer.param_groups for weight in group["params"]}

@@ -248,13 +248,29 @@ def test_options_of_terms_and_views_have_both_spellings():
     assert {term.name: term.weight for term in given.objective.terms(BERT_BASE)}["reconstruction"] == 2
 
 
-@pytest.mark.parametrize("name", ["other", "wandb"])
+@pytest.mark.parametrize("name", ["other", "wandb", "mlflow"])
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 def test_reports_that_cannot_be_written_end_the_run_before_the_data_are_read(bert, tmp_path, capsys, monkeypatch, name):
-    monkeypatch.setattr("transformers.integrations.integration_utils.is_wandb_available", lambda: False)
+    """MLflow's callback fails a second time when it is deleted."""
+    for package in ("wandb", "mlflow"):
+        monkeypatch.setattr(f"transformers.integrations.integration_utils.is_{package}_available", lambda: False)
     command = ["--model_name", str(bert), "--train_file", str(tmp_path), "--eval_strategy", "no", "--report_to", name]
     assert train.main(command) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: --report_to ") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("optim", [["adamw_bnb_8bit"], ["grokadamw"], ["sgd", "--optim_args", "momentum"]])
+def test_optimizers_that_cannot_be_built_end_the_run(bert, tmp_path, capsys, monkeypatch, optim):
+    """Their package is not installed, or their arguments cannot be read."""
+    for name in ("bitsandbytes", "grokadamw"):
+        monkeypatch.setattr(f"transformers.trainer_optimizer.is_{name}_available", lambda: False)
+    (tmp_path / "texts.txt").write_text("\n".join(make_sentences(40)))
+    command = ["--model_name", str(bert), "--train_file", str(tmp_path), "--eval_strategy", "no", "--max_steps", "1"]
+    options = ["--output_dir", str(tmp_path / "run"), "--per_device_train_batch_size", "16", "--optim", *optim]
+    assert train.main([*command, *options]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"error: --optim is {optim[0]}") and ("--optim_args" in error) == (len(optim) > 1)
 
 
 def test_attention_maps_need_a_view_that_keeps_tokens():
