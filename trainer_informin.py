@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, Trainer
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, has_length
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SchedulerType, TrainOutput, has_length
 from transformers.training_args import OptimizerNames
 
 from informin.distributed import (
@@ -347,14 +347,23 @@ class InforMinTrainer(Trainer):
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer=None):
-        """Create the scheduler. Warn if the warmup is longer than the run, as the papers' warmup often is."""
+        """Create the scheduler. Warn if the warmup is longer than the run, as the papers' warmup often is.
+
+        Raises:
+            UsageError: `lr_scheduler_kwargs` do not fit.
+        """
         warmup = self.args.get_warmup_steps(num_training_steps)
         if warmup >= num_training_steps:
             logger.warning(
                 f"The warmup takes {counted(warmup, 'step')}, but the run has only {num_training_steps}. The learning "
                 f"rate never reaches {self.args.learning_rate}. Set fewer `warmup_steps`."
             )
-        return super().create_scheduler(num_training_steps, optimizer)
+        try:
+            return super().create_scheduler(num_training_steps, optimizer)
+        except (ValueError, TypeError) as error:
+            name = SchedulerType(self.args.lr_scheduler_type).value
+            found = f"is {name}, which cannot be used: {error_line(error)}"
+            raise UsageError(found, option="lr_scheduler_type", fix="Set `lr_scheduler_kwargs`.") from error
 
     # Evaluation
 

@@ -214,6 +214,8 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
         ("momentum_decay", dict(momentum_decay=0.9)),
         ("false_negative_weight", dict(false_negative_weight=0.5)),
         ("crop_min_fraction", dict(crop_min_fraction=0.3)),
+        ("seed", dict(seed=-1)),
+        ("seed", dict(seed=2**32)),
         ("repetition_rate", dict(view="crop", repetition_rate=0.3)),
     ],
 )
@@ -271,6 +273,21 @@ def test_optimizers_that_cannot_be_built_end_the_run(bert, tmp_path, capsys, mon
     assert train.main([*command, *options]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith(f"error: --optim is {optim[0]}") and ("--optim_args" in error) == (len(optim) > 1)
+
+
+@pytest.mark.parametrize("kwargs", [None, {"other": 1}])
+def test_a_scheduler_whose_arguments_do_not_fit_is_an_error(bert, tmp_path, kwargs):
+    args = InforMinTrainingArguments(
+        str(tmp_path),
+        use_cpu=True,
+        per_device_train_batch_size=16,
+        eval_strategy="no",
+        max_steps=1,
+        lr_scheduler_type="cosine_with_min_lr",
+        lr_scheduler_kwargs=kwargs,
+    )
+    with raises_usage("lr_scheduler_type"):
+        InforMinTrainer(str(bert), args, make_sentences(40)).train()
 
 
 def test_attention_maps_need_a_view_that_keeps_tokens():
