@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"--{name} needs --{needed}")
 
     def check_unused(self, args: argparse.Namespace, names: Iterable[str], reason: str) -> None:
-        """End with an error if one of the options is set, which has no effect for a `reason` such as "with --report"."""
+        """End with an error if one of the options is set. `reason` says when it has no effect: "with --report"."""
         for name in names:
             if getattr(args, name) != self.get_default(name):
                 self.error(f"--{name} has no effect {reason}")

@@ -25,8 +25,8 @@ TASK_OPTIONS = (
 NEEDS = {name: "labels" for name in ("text_column", "label_column")} | {
     name: "retrieval" for name in ("bm25", "language", "query_prompt", "document_prompt")
 }  # what an option has no effect without
-OF_REPORT = ("split", "output", "compare")
-NOT_OF_REPORT = [name for name in (*TASK_OPTIONS, *MODEL_OPTIONS) if name not in OF_REPORT]  # no effect on saved results
+# Options that have no effect on saved results.
+UNUSED_BY_REPORT = [name for name in TASK_OPTIONS + MODEL_OPTIONS if name not in ("split", "output", "compare")]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     args = options.parse_args(argv)
     options.check_needs(args, NEEDS)
     if args.report:
-        options.check_unused(args, NOT_OF_REPORT, "with --report")
+        options.check_unused(args, UNUSED_BY_REPORT, "with --report")
     finished = f"Finished tasks are in {args.output}. Run the same command again to resume."
     kept = finished if args.output else "Nothing was saved."
     return program.exit_code(lambda: work(args), options.option_names(), kept)
