@@ -142,6 +142,28 @@ def load_model(
     return speed_up(opened.to(device or ("cuda" if torch.cuda.is_available() else "cpu")))
 
 
+def load_finished(
+    model: str | Path | SentenceTransformer, option: str, needed: str, **loading: Any
+) -> SentenceTransformer:
+    """Open a model that must store its pooling, because no option sets it.
+
+    Args:
+        model: See `load_model`.
+        option: Option that names the model.
+        needed: Which model is expected, for an error about this option.
+        loading: See `load_model`.
+
+    Raises:
+        UsageError: As `load_model`, but about `option` for a model without a pooling.
+    """
+    try:
+        return load_model(model, **loading)
+    except UsageError as error:
+        if error.option != "pooler":
+            raise
+        raise UsageError(f"is {model}, which stores no pooling", option=option, needed=needed) from error
+
+
 def _from_files(name: str, has_modules: bool, how: dict[str, Any]) -> SentenceTransformer:
     """Return the model of a Hub id or folder; without `modules.json`, a Transformer alone."""
     if has_modules:

@@ -132,6 +132,13 @@ def test_a_damaged_index_is_not_searched(built, tmp_path, capsys, harm):
     assert "damaged" in capsys.readouterr().err
 
 
+def test_a_model_without_pooling_is_not_that_of_the_index(built, bert, tmp_path):
+    """No option of a search sets one."""
+    built.save(tmp_path)
+    with raises_usage("model_name"):
+        Index.load(tmp_path, bert)
+
+
 @pytest.mark.parametrize("harm", [remove_line, cut_vectors, remove_rows])
 def test_files_of_an_older_version_are_counted(built, tmp_path, harm):
     """It recorded neither sizes nor checksums."""
