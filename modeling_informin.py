@@ -210,6 +210,12 @@ class TrainingMixin:
     forward_pass: Any = None
     _lm_head_name: ClassVar[str] = "lm_head"
 
+    def train(self, mode: bool = True):
+        """Set the mode of all modules. Trainer does so in each step, and most of the time nothing has changed."""
+        if all(module.training == mode for module in self.modules()):  # type: ignore[attr-defined]
+            return self
+        return super().train(mode)  # type: ignore[misc]
+
     def training_outputs(
         self, packed: Any, input_ids: Tensor, attention_mask: Tensor, views: Optional[dict[str, Any]]
     ) -> InforMinOutput:

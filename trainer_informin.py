@@ -75,7 +75,7 @@ from informin.training.signals import EvaluationLeft, is_stopped
 from informin.training.summary import drift_of_run, headline, summary
 from informin.training.tokens import stream_loader, training_rows
 from informin.views import View
-from informin.views.stacking import PadRows, StackedViews, on_device, step_seed, two_views
+from informin.views.stacking import PadRows, StackedViews, TokenTables, on_device, step_seed, two_views
 from informin.views.view import SentenceTokens
 from modeling_informin import InforMinMixin
 
@@ -231,8 +231,14 @@ class InforMinTrainer(Trainer):
         Persistent workers get a random generator of their own: they start only once, which in a resumed run is at
         another step. If they drew their seed from the global random state, dropout would then differ.
         """
-        is_stream = isinstance(self.train_dataset, datasets.IterableDataset)
-        loader: Any = stream_loader(self) if is_stream else super().get_train_dataloader()
+        rows = self.train_dataset
+        if isinstance(rows, datasets.Dataset) and isinstance(self.data_collator, PadRows):
+            self.train_dataset = TokenTables(rows)
+        try:
+            is_stream = isinstance(rows, datasets.IterableDataset)
+            loader: Any = stream_loader(self) if is_stream else super().get_train_dataloader()
+        finally:
+            self.train_dataset = rows
         loader.device = None
         if self.args.dataloader_persistent_workers:
             loader.base_dataloader.generator = torch.Generator()

@@ -12,13 +12,17 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny: threads would only wait for each other
 
+import shutil
+
+if shutil.which("nvidia-smi") is None:
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels run on a CPU, where Triton is installed; read when it is imported
+
 import dataclasses
 import functools
 import gc
 import importlib.metadata
 import logging
 import random
-import shutil
 import signal
 import tempfile
 from collections.abc import Iterator

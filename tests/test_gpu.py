@@ -136,6 +136,23 @@ def test_graphs_give_the_gradients_of_the_eager_step_without_dropout(tmp_path, o
 
 
 @ON_GPU
+def test_a_second_backward_pass_gives_the_same_gradients(bert, tmp_path):
+    """With the dropout masks of the forward pass, whose activations the first backward pass overwrote."""
+    run = trainer_of(str(bert), tmp_path, bf16=True)
+    batch = first_batch(run)
+    weights = [x for x in run.model.parameters() if x.requires_grad]
+    with run.compute_loss_context_manager():
+        loss = run.compute_loss(run.model, batch)
+    state = torch.cuda.get_rng_state()
+    first, second = (torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True) for _ in range(2))
+    assert torch.equal(state, torch.cuda.get_rng_state())
+    for x, y in zip(first, second):
+        assert (x is None) == (y is None)
+        if x is not None:
+            torch.testing.assert_close(x, y)
+
+
+@ON_GPU
 def test_dropout_differs_between_replays(bert, tmp_path):
     run = trainer_of(str(bert), tmp_path, bf16=True)
     batch = first_batch(run)

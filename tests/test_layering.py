@@ -30,7 +30,7 @@ LAYERS = [  # a layer may import itself and those above it
         "informin.neighbors",
     ),
     ("modeling_informin",),
-    ("informin.objectives", "informin.views"),
+    ("informin.objectives", "informin.views", "informin.gpu"),
     ("informin.models",),
     ("informin.guide", "informin.adapters", "informin.evaluation"),
     ("informin.training",),

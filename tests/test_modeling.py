@@ -273,3 +273,14 @@ def test_load_report_lists_only_unexpected_weights(tmp_path, bert):
     _, report = BertForInforMinCL.from_pretrained(tmp_path / "odd", output_loading_info=True)
     assert report["missing_keys"] == set()
     assert report["unexpected_keys"] == {"stranger.weight"}
+
+
+def test_the_mode_of_every_module_is_set(bert):
+    """Even if that of the model itself does not change."""
+    model = BertForInforMinCL.from_pretrained(bert)
+    model.train()
+    model.bert.encoder.layer[0].eval()
+    model.train()
+    assert all(module.training for module in model.modules())
+    model.eval()
+    assert not any(module.training for module in model.modules())

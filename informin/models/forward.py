@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
+from informin.gpu.graphs import TOKENS, GraphedEncoder
 from informin.masks import OwnDropout
-from informin.models.graphs import TOKENS, GraphedEncoder
 from informin.models.packable import can_pack
 from informin.models.packing import BF16_ROWS, Packed, pack, packed_attention_of
 from informin.models.positions import padding_index_of
@@ -312,7 +312,8 @@ class Forward:
         if packed is None:
             length = part.features["attention_mask"].shape[1]
             states = states[:, :length]
-            keep_maps(encoder, [one[..., :length, :length] for one in maps])
+            if maps:
+                keep_maps(encoder, [one[..., :length, :length] for one in maps])
         return part.features | {"token_embeddings": states}
 
     def _through(self, features: dict[str, Any], part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:

@@ -5,7 +5,8 @@ texts form one row, the longest text first, and every module of the encoder runs
 where a text ends: position ids that start again do not separate texts in bidirectional models.
 
 * On a CPU, neighboring texts of equal length are one call of `scaled_dot_product_attention`, without a mask.
-* On a GPU in fp16 or bf16, one FlashAttention kernel for sequences of different lengths computes all texts.
+* On a GPU in fp16 or bf16, one kernel computes all texts: ours for texts of up to 64 tokens (`informin.gpu`), else
+  FlashAttention for sequences of different lengths.
 
 The layout is made on a CPU, so that nothing waits for a GPU. Results differ from padded ones by rounding only.
 """
@@ -23,6 +24,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
 from informin.errors import UsageError
+from informin.gpu.short_texts import attention_of_short_texts
 from informin.models.positions import position_ids
 from informin.views.stacking import to_device
 
@@ -211,13 +213,15 @@ def _window_mask(length: int, window: int | None, causal: bool, device: torch.de
 
 
 def _attend_at_once(query, key, value, packed: Packed, dropout, scaling, window, causal) -> Tensor:
-    """Return attention (T, H, d/H) by one FlashAttention kernel, in fp16 or bf16 on a GPU."""
+    """Return attention (T, H, d/H) by one kernel, in fp16 or bf16 on a GPU."""
     size, longest = query.shape[-1], packed.longest
-    query, key, value = (x.to(value.dtype) for x in (query, key, value))
-    if size % 8:
-        query, key, value = (pad(x, (0, -size % 8)) for x in (query, key, value))
-    query, key, value = (x.contiguous() for x in (query, key, value))
     scaling = size**-0.5 if scaling is None else scaling
+    query, key, value = (x.to(value.dtype).contiguous() for x in (query, key, value))
+    attend = attention_of_short_texts(longest, query)
+    if attend:
+        return attend(query, key, value, packed.ends, longest, dropout, scaling, window, causal)
+    if size % 8:
+        query, key, value = (pad(x, (0, -size % 8)).contiguous() for x in (query, key, value))
     how: dict[str, Any] = {"scale": scaling}
     if window is not None and longest > window:
         how |= {"window_size_left": window - 1, "window_size_right": 0 if causal else window - 1}

@@ -7,7 +7,10 @@ there would differ after a resume. It runs on the CPU; `on_device` copies the ro
 from collections.abc import Sequence
 from typing import Any, cast
 
+import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
@@ -16,32 +19,63 @@ from informin.distributed import gather_with_gradient
 from informin.errors import UsageError
 from informin.objectives.false_negatives import copies
 from informin.objectives.terms import Masking, Views
-from informin.views.view import SentenceTokens, View, join_rows, pad_rows
+from informin.views.view import SentenceTokens, View, join_rows, pad_rows, pad_tokens
 from modeling_informin import InforMinOutput
 
 IGNORED = -100  # transformers' label for positions that are not predicted
 VIEW = 1  # the random numbers of views differ from those of masks, which are seeded with the same step
 
 
-class PadRows:
-    """Pads rows to the longest of a batch, as DataCollatorWithPadding does, in a fraction of its time.
+class TokenTables(torch.utils.data.Dataset):
+    """Tokenized rows that a data loader fetches as one Arrow table per batch, for `PadRows`.
 
-    With CUDA graphs, that time would be a large part of a step.
+    Lists of Python numbers take several times as long. With CUDA graphs, that would be a large part of a step.
     """
+
+    def __init__(self, rows: datasets.Dataset):
+        names = [name for name in ("input_ids", "attention_mask", "row") if name in rows.column_names]
+        self.rows = rows.select_columns(names)
+        self._tables = self.rows.with_format("arrow")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.rows[index]
+
+    def __getitems__(self, indices: list[int]) -> list[pa.Table]:
+        return [self._tables[indices]]
+
+
+class PadRows:
+    """Pads rows to the longest of a batch, as DataCollatorWithPadding does, in a fraction of its time."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         self.tokenizer = tokenizer
 
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-        """Return `input_ids` and `attention_mask` (B, L) of B rows, and with a guide their `row` (B,)."""
+    def __call__(self, rows: Sequence[dict[str, Any]] | list[pa.Table]) -> dict[str, Tensor]:
+        """Return `input_ids` and `attention_mask` (B, L) of B rows, and with a guide their `row` (B,).
+
+        Args:
+            rows: Rows as dictionaries, or a table of all of them; see `TokenTables`.
+        """
         fill = {"input_ids": self.tokenizer.pad_token_id, "attention_mask": 0}
-        batch = {
-            name: pad_rows([row[name] for row in rows], value, self.tokenizer.padding_side)
-            for name, value in fill.items()
-        }
-        if "row" in rows[0]:
-            batch["row"] = torch.tensor([row["row"] for row in rows])
-        return batch
+        side = self.tokenizer.padding_side
+        if isinstance(rows[0], pa.Table):
+            table = rows[0]
+            batch = {name: _padded(table.column(name), value, side) for name, value in fill.items()}
+            row = table.column("row").to_pylist() if "row" in table.column_names else None
+        else:
+            batch = {name: pad_rows([row[name] for row in rows], value, side) for name, value in fill.items()}
+            row = [row["row"] for row in rows] if "row" in rows[0] else None
+        return batch if row is None else batch | {"row": torch.tensor(row)}
+
+
+def _padded(column: pa.ChunkedArray, value: int, side: str) -> Tensor:
+    """Return a column of lists as (N, L); see `pad_rows`."""
+    lists = column.combine_chunks()
+    lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+    return pad_tokens(lists.flatten().to_numpy(zero_copy_only=False), lengths, value, side)
 
 
 class TokenMasker:

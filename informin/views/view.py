@@ -148,11 +148,16 @@ class View(ABC):
 def pad_rows(rows: Sequence[Sequence[int]], value: int, side: str) -> Tensor:
     """Return rows of N lists as (N, L), padded with a value on the side `left` or `right`."""
     lengths = np.array([len(row) for row in rows])
+    return pad_tokens(np.fromiter(chain.from_iterable(rows), np.int64, count=lengths.sum()), lengths, value, side)
+
+
+def pad_tokens(tokens: np.ndarray, lengths: np.ndarray, value: int, side: str) -> Tensor:
+    """Return rows of lengths (N,), which follow each other in `tokens`, as (N, L); see `pad_rows`."""
     places = np.arange(lengths.max()) < lengths[:, None]
     if side == "left":
         places = places[:, ::-1]
     padded = np.full(places.shape, value, np.int64)
-    padded[places] = np.fromiter(chain.from_iterable(rows), np.int64, count=lengths.sum())
+    padded[places] = tokens
     return torch.from_numpy(padded)
 
 

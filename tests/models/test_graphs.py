@@ -18,7 +18,7 @@ from transformers.utils import import_utils
 
 import informin.models.packing as packing
 import informin.training.computing as computing
-from informin.models.graphs import TOKENS, WARMUP, GraphedEncoder
+from informin.gpu.graphs import TOKENS, WARMUP, GraphedEncoder
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, save_bert
 from tests.test_gpu import QUEUE_OF, STILL, gradients
 from trainer_informin import InforMinTrainer
@@ -64,7 +64,7 @@ class Recorder(TorchDispatchMode):
 
 @pytest.fixture
 def recorded_graphs(monkeypatch):
-    """Replace what `informin.models.graphs` uses of torch.cuda."""
+    """Replace what `informin.gpu.graphs` uses of torch.cuda."""
 
     @contextmanager
     def capture(graph: RecordedGraph, pool: None, capture_error_mode: str):
@@ -134,6 +134,65 @@ def test_replays_give_the_gradients_of_the_eager_step(tmp_path, monkeypatch, rec
         assert graphed.keys() == eager.keys()
         scale = max(x.abs().max() for x in eager.values())
         assert max((graphed[name] - x).abs().max() / scale for name, x in eager.items()) < 1e-5
+
+
+def test_a_second_backward_pass_repeats_the_forward_pass_with_its_masks(recorded_graphs):
+    """The first one has overwritten the activations."""
+    encoder = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 8), nn.Dropout(0.5))
+    graphed = GraphedEncoder(encoder, dtype=None)
+
+    def encode(inputs):
+        return (encoder(inputs["x"]),)
+
+    for _ in range(2):
+        (output,) = graphed(encode, {"x": torch.randn(4, 8)})
+        loss = output.square().sum()
+        weights = list(encoder.parameters())
+        first = torch.autograd.grad(loss, weights, retain_graph=True)
+        torch.rand(1)
+        state = torch.get_rng_state()
+        for graph in graphed._graphs.values():  # as if the backward pass had overwritten them
+            for *_, result in graph.forward.calls:
+                for x in tree_leaves(result):
+                    if isinstance(x, Tensor) and x.dtype == torch.bool:
+                        x.zero_()
+        second = torch.autograd.grad(loss, weights, retain_graph=True)
+        assert torch.equal(state, torch.get_rng_state())
+        for x, y in zip(first, second):
+            torch.testing.assert_close(x, y)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_copies_in_half_precision_give_the_gradients_of_autocast(recorded_graphs, dtype):
+    """The table of words is also an output layer, and is not copied."""
+    torch.manual_seed(0)
+    encoder = nn.ModuleDict({"table": nn.Embedding(16, 8), "first": nn.Linear(8, 8), "norm": nn.LayerNorm(8)})
+    encoder["last"] = nn.Linear(8, 16, bias=False)
+    encoder["last"].weight = encoder["table"].weight
+    encoder["frozen"] = nn.Linear(8, 8).requires_grad_(False)
+
+    def encode(inputs):
+        states = encoder["first"](encoder["table"](inputs["ids"]))
+        return (encoder["last"](encoder["frozen"](encoder["norm"](states))).float(),)
+
+    ids = torch.arange(8)[None]
+    graphed = GraphedEncoder(encoder, dtype)
+    assert {name for name, _ in encoder.named_parameters() if "first" in name or "frozen" in name} == {
+        name.removeprefix("encoder.") for name in graphed._halves._named
+    }
+    found = []
+    for step in range(2):
+        for graphs in (True, False):
+            encoder.zero_grad()
+            with torch.autocast("cpu", dtype):
+                (output,) = graphed(encode, {"ids": ids}) if graphs else encode({"ids": ids})
+                output.square().sum().backward()
+            found.append([output.detach().clone(), *(x.grad for x in encoder.parameters() if x.requires_grad)])
+        for graphed_one, eager in zip(*found[-2:]):
+            torch.testing.assert_close(graphed_one, eager, rtol=0, atol=0)
+        with torch.no_grad():
+            for x in encoder.parameters():
+                x.add_(0.1 * step + 0.05)  # as an optimizer does, in place
 
 
 def test_attention_that_reads_lengths_as_python_numbers_is_not_captured(tmp_path, recorded_graphs):

@@ -2,12 +2,22 @@
 
 import itertools
 
+import datasets
 import pytest
 import torch
 
 from informin.objectives.terms import Masking
 from informin.views import Crop, Repetition
-from informin.views.stacking import IGNORED, StackedViews, TokenMasker, sentence_ids, step_seed, two_views
+from informin.views.stacking import (
+    IGNORED,
+    PadRows,
+    StackedViews,
+    TokenMasker,
+    TokenTables,
+    sentence_ids,
+    step_seed,
+    two_views,
+)
 from informin.views.view import View
 from modeling_informin import InforMinOutput
 from tests.conftest import WORDS, make_sentences, tokenizer_of
@@ -215,3 +225,24 @@ def test_attention_maps_are_compared_at_the_tokens_that_both_views_have(tokenize
                 assert (views.maps2[row, layer, :, i, j] == expected).all()
                 assert not expected or (views.maps1[row, layer, :, i, j] == expected).all()
     assert any(tokens[row] != tokens[row + 3] for row in range(3)) == isinstance(view, Crop)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("columns", [(), ("row",), ("other",)])
+def test_tables_give_the_batches_of_lists(tokenizer, side, columns):
+    """Also of selected and shuffled rows, in more than one chunk, and with another format."""
+    tokenizer.padding_side = side
+    ids = [[5 + number] * (1 + number % 7) for number in range(40)]
+    data = {"input_ids": ids, "attention_mask": [[1] * len(one) for one in ids]}
+    data |= {name: list(range(40)) for name in columns}
+    parts = [datasets.Dataset.from_dict(data).select(range(start, start + 20)) for start in (0, 20)]
+    rows = datasets.concatenate_datasets(parts).shuffle(seed=1).select(range(30)).with_format("torch")
+    pad, tables = PadRows(tokenizer), TokenTables(rows)
+    assert len(tables) == 30
+    for indices in ([3, 29, 0, 3], [7]):
+        found = pad(tables.__getitems__(indices))
+        expected = pad([rows.with_format(None)[index] for index in indices])
+        assert found.keys() == expected.keys() == {"input_ids", "attention_mask", *({"row"} & set(columns))}
+        for name, x in expected.items():
+            assert torch.equal(found[name], x)
+            assert found[name].dtype == torch.int64
