@@ -119,6 +119,7 @@ def load_model(
                 option="pooler",
                 needed=f"one of: {', '.join(POOLERS)}",
             )
+        raise_if_no_embeddings(name, revision)
         with weights_checked(name):
             opened = _from_files(name, has_modules, how)
     except UsageError:
@@ -195,6 +196,15 @@ def raise_if_no_device(device: str | torch.device | None) -> None:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         found = f"is {device}, which torch cannot use here ({error_line(error).split('. ')[0]})"
         raise UsageError(found, option="device", needed="cpu, cuda, cuda:1 or mps") from error
+
+
+def raise_if_no_embeddings(name: str, revision: str | None = None) -> None:
+    """Raise UsageError for a cross-encoder, which sentence-transformers would convert with a pooling of its choice."""
+    path = file_of(name, "config_sentence_transformers.json", revision)
+    kind = json.loads(Path(path).read_text(encoding="utf-8")).get("model_type") if path else None
+    if kind == "CrossEncoder":
+        found = f"is {name}, which is a cross-encoder: it scores pairs and has no embeddings"
+        raise UsageError(found, option="model_name", needed="a SentenceTransformer")
 
 
 def raise_if_quantized_table(name: str, revision: str | None = None) -> None:
