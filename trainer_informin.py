@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, Trainer
+from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SchedulerType, TrainOutput, has_length
 from transformers.training_args import OptimizerNames
 
@@ -54,6 +55,13 @@ from informin.training.callbacks import (
     replace_progress,
 )
 from informin.training.checkpoints import raise_if_output_used
+from informin.training.finishing import (
+    Background,
+    copy_on_cpu,
+    finish_checkpoint,
+    reads_checkpoints,
+    unfinished_checkpoint,
+)
 from informin.training.guided_data import add_guide
 from informin.training.log_entries import TERM
 from informin.training.loss_watch import LossWatch
@@ -65,9 +73,7 @@ from informin.training.paper_values import with_paper_values
 from informin.training.record import training_record
 from informin.training.resuming import (
     ResumedRun,
-    complete_checkpoint,
     find_checkpoint,
-    finish_checkpoint,
     position_in_stream,
 )
 from informin.training.shares import CONTRAST, shares, shares_line
@@ -92,7 +98,7 @@ class InforMinTrainer(Trainer):
     (2022). The log has the total, and each unweighted term as terms/NAME. Evaluation scores sentence pairs, labeled
     sentences and retrieval pairs, logged as eval_MEASURE (see `informin.evaluation.measures`).
 
-    Four private methods of Trainer are overridden, each with the reason in its docstring.
+    Six private methods of Trainer are overridden, each with the reason in its docstring.
 
     Args:
         model: Encoder to train: a Hub id, a folder, a SentenceTransformer, a BertForInforMinCL or a
@@ -127,6 +133,8 @@ class InforMinTrainer(Trainer):
     model: Any
     eval_dataset: Any
     hub_model_id: Any
+    optimizer: Any
+    lr_scheduler: Any
     trained: TrainedModel
     objective: ActiveObjective
     terms: list[Term]
@@ -134,6 +142,7 @@ class InforMinTrainer(Trainer):
     _operations: int | None = None  # floating-point operations per token
     _bones: nn.Module | None = None  # of a model that FSDP shards
     _whole: nn.Module | None = None  # its weights after training
+    _optimizer_state: dict[str, Any] | None = None  # of a checkpoint that is not finished
 
     @checks_options
     def __init__(
@@ -175,6 +184,7 @@ class InforMinTrainer(Trainer):
             optimizers=optimizers,
             optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
         )
+        self.finishing = Background()  # of the last checkpoint
         self.label_names = ["row"]  # losses read this column, so Trainer must not remove it
         self._noted_truncation = False
         self._watch_training(development)
@@ -232,7 +242,8 @@ class InforMinTrainer(Trainer):
         another step. If they drew their seed from the global random state, dropout would then differ.
         """
         rows = self.train_dataset
-        if isinstance(rows, datasets.Dataset) and isinstance(self.data_collator, PadRows):
+        is_padded = isinstance(rows, datasets.Dataset) and isinstance(self.data_collator, PadRows)
+        if is_padded and rows.format["type"] != "custom":  # that of a transform
             self.train_dataset = TokenTables(rows)
         try:
             is_stream = isinstance(rows, datasets.IterableDataset)
@@ -482,6 +493,8 @@ class InforMinTrainer(Trainer):
             result = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
         except EvaluationLeft:
             result = self._stop_in_evaluation()
+        finally:
+            self.finishing.wait()
         self.loss_watch.check()
         self._whole = self.whole_model if self._bones else None
         is_stopped_by_signal = is_stopped(self.callback_handler.callbacks)
@@ -496,6 +509,7 @@ class InforMinTrainer(Trainer):
         """Save a checkpoint after a signal ended an evaluation, and stop. The resumed run evaluates first."""
         self.control.should_training_stop = True
         self._save_checkpoint(self.model_wrapped, None)  # with should_evaluate set
+        self.finishing.wait()
         self.control = self.callback_handler.on_save(self.args, self.state, self.control)
         self.control.should_evaluate = False
         self.control = self.callback_handler.on_train_end(self.args, self.state, self.control)
@@ -521,6 +535,12 @@ class InforMinTrainer(Trainer):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
         else:
             load_wrapper(self.trained, resume_from_checkpoint)
+
+    def _finalize_training(self, *args, **kwargs) -> TrainOutput:
+        """Finish the last checkpoint in every process. Overridden because Trainer then loads the best one."""
+        self.finishing.wait()
+        self.accelerator.wait_for_everyone()
+        return super()._finalize_training(*args, **kwargs)
 
     def _load_best_model(self) -> None:
         """Load the best checkpoint if it is intact, else keep the last weights.
@@ -552,21 +572,47 @@ class InforMinTrainer(Trainer):
         return self._whole or with_weights(self._bones, self.accelerator.get_state_dict(self.model))
 
     def _save_checkpoint(self, model: nn.Module, trial) -> None:
-        """Save a checkpoint and its manifest, push it, and delete old checkpoints.
+        """Save a checkpoint, and finish it in the background: see `finish_checkpoint`. Push the model.
 
         Overridden because Trainer has no hook between the writing of a checkpoint and the deletion of older ones.
 
         Raises:
-            SaveError: It could not be written; its incomplete files are deleted.
+            SaveError: It or the one before could not be written; its incomplete files are deleted.
             NonFiniteLossError: A loss since the last check was NaN or infinite.
         """
         self.loss_watch.check()
+        self.finishing.wait()
         folder = Path(str(self.args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
-        with complete_checkpoint(self, folder):
+        with unfinished_checkpoint(self, folder):
             super()._save_checkpoint(model, trial)
+        if not self.args.load_best_model_at_end:
+            self.state.best_model_checkpoint = None  # it would be kept instead of the latest one
+        if self.args.should_save:
+            finish = partial(
+                finish_checkpoint,
+                folder,
+                optimizer=self._optimizer_state,
+                limit=self.args.save_total_limit,
+                best=self.state.best_model_checkpoint,
+            )
+            self.finishing.start(finish)
+            self._optimizer_state = None  # is freed after it is written
+        if self.args.push_to_hub or reads_checkpoints(self.callback_handler.callbacks):
+            self.finishing.wait()
         if self.args.push_to_hub:
             push_checkpoint(self, self._hub, folder)
-        finish_checkpoint(self, folder)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        """Write the scheduler, and copy the state of the optimizer, which `finish_checkpoint` writes.
+
+        Overridden because it is the largest file, and Trainer would write it while training waits. All processes
+        together write sharded states, as in Trainer.
+        """
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            super()._save_optimizer_and_scheduler(output_dir)
+        elif self.args.should_save:
+            self._optimizer_state = copy_on_cpu(self.optimizer.state_dict())
+            torch.save(self.lr_scheduler.state_dict(), Path(output_dir, SCHEDULER_NAME))
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the model, its tokenizer and training.json to a folder. Call it in every process."""

@@ -9,6 +9,7 @@ With autocast, one kernel copies the weights of all linear layers to half precis
 back. Autocast would launch a kernel for each weight. The rounding is that of autocast with its cache.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,11 +20,25 @@ from torch._utils import _unflatten_dense_tensors
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
+logger = logging.getLogger(__name__)
+
 TOKENS = 256
 MOST_GRAPHS = 16  # more sizes of rows run without graphs
 WARMUP = 3  # passes before a capture, in which libraries load kernels and allocate their buffers
 Inputs = dict[str, Tensor]
 Encode = Callable[[Inputs], tuple[Tensor, ...]]
+
+
+@dataclass
+class Memory:
+    """The memory of all graphs of an encoder.
+
+    Attributes:
+        owner: Stands for the forward pass whose activations it holds. None after a backward pass, which overwrites
+            them.
+    """
+
+    owner: object = None
 
 
 @dataclass
@@ -37,7 +52,7 @@ class Graph:
         gradients_in: Inputs of the backward pass, the gradients by the outputs.
         gradients_out: Its output, the gradients by all weights, one after the other. Graphs share it.
         used: For each weight, whether it has an effect.
-        has_activations: Whether the backward pass can be replayed, which overwrites the activations.
+        memory: The memory of the activations. Graphs share it.
     """
 
     forward: torch.cuda.CUDAGraph
@@ -47,7 +62,7 @@ class Graph:
     gradients_in: tuple[Tensor, ...]
     gradients_out: Tensor
     used: list[bool]
-    has_activations: bool = False
+    memory: "Memory"
 
 
 class GraphedEncoder:
@@ -68,18 +83,35 @@ class GraphedEncoder:
         self._gradients = torch.zeros(sum(weight.numel() for weight in self._weights), device=self._device)
         self._views = _unflatten_dense_tensors(self._gradients, self._weights)
         self._graphs: dict[tuple[torch.Size, ...], Graph] = {}
+        self._memory = Memory()
+        self._most_graphs = MOST_GRAPHS
 
     def __call__(self, encode: Encode, inputs: Inputs) -> tuple[Tensor, ...]:
         """Return what a function of the encoder returns for some inputs, all of them tensors on the GPU.
 
-        Call it once in each step, before its backward pass. Inputs of one shape must need the same kernels.
+        The memory holds the activations of one call. The backward pass of an earlier one repeats its forward pass, for
+        which the weights must not have changed. Inputs of one shape must need the same kernels.
         """
         size = tuple(x.shape for x in inputs.values())
+        if size not in self._graphs and len(self._graphs) < self._most_graphs:
+            graph = self._captured(encode, inputs)
+            if graph is None:
+                self._give_up()
+            else:
+                self._graphs[size] = graph
         if size not in self._graphs:
-            if len(self._graphs) == MOST_GRAPHS:
-                return self._run(encode, inputs)
-            self._graphs[size] = self._captured(encode, inputs)
+            return self._run(encode, inputs)
         return _Replay.apply(self._graphs[size], len(inputs), *inputs.values(), *self._weights)
+
+    def _give_up(self) -> None:
+        """Drop all graphs and run without them from now on, which needs about half of the memory."""
+        self._graphs.clear()
+        self._most_graphs = 0
+        torch.cuda.empty_cache()
+        logger.warning(
+            "The memory of the GPU is too small for CUDA graphs, and training continues without them. `cuda_graphs` "
+            "false avoids the attempt."
+        )
 
     def _run(self, encode: Encode, inputs: Inputs) -> tuple[Tensor, ...]:
         how: dict[str, Any] = {
@@ -90,15 +122,21 @@ class GraphedEncoder:
         with torch.autocast(self._device.type, **how):
             return encode(inputs)
 
-    def _captured(self, encode: Encode, inputs: Inputs) -> Graph:
-        """Return graphs for inputs of these shapes. The random state stays as it was: a resumed run is the same."""
+    def _captured(self, encode: Encode, inputs: Inputs) -> Graph | None:
+        """Return graphs for inputs of these shapes; None if the memory does not suffice.
+
+        The random state stays as it was: a resumed run is the same.
+        """
 
         def run() -> tuple[Tensor, ...]:
             return self._halves.use(lambda: self._run(encode, own))
 
         own = {name: x.clone() for name, x in inputs.items()}
         random_state = torch.cuda.get_rng_state(self._device)
-        self._warm_up(run)
+        has_memory = self._warm_up(run)
+        if not has_memory:
+            torch.cuda.set_rng_state(random_state, self._device)
+            return None
         forward, backward, pool = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), self._pool()
         # Other threads may call CUDA meanwhile, such as that of a data loader that pins memory.
         with torch.cuda.graph(forward, pool=pool, capture_error_mode="thread_local"):
@@ -117,18 +155,27 @@ class GraphedEncoder:
             gradients_in=gradients_in,
             gradients_out=self._gradients,
             used=used,
+            memory=self._memory,
         )
 
-    def _warm_up(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
-        """Run the encoder a few times. The activations of each pass are freed before another one needs memory."""
+    def _warm_up(self, run: Callable[[], tuple[Tensor, ...]]) -> bool:
+        """Run the encoder a few times, and return whether the memory sufficed.
+
+        The activations of each pass are freed before another one needs memory.
+        """
         stream, current = torch.cuda.Stream(self._device), torch.cuda.current_stream(self._device)
         stream.wait_stream(current)
-        with torch.cuda.stream(stream):
-            for _ in range(WARMUP):
-                outputs = run()
-                self._differentiate(outputs, [torch.zeros_like(x) for x in outputs])
-                del outputs
-        current.wait_stream(stream)
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(WARMUP):
+                    outputs = run()
+                    self._differentiate(outputs, [torch.zeros_like(x) for x in outputs])
+                    del outputs
+        except torch.OutOfMemoryError:
+            return False
+        finally:
+            current.wait_stream(stream)
+        return True
 
     def _differentiate(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[bool]:
         """Write the gradients by the weights to their places, and return which weights have an effect."""
@@ -203,11 +250,10 @@ class _Replay(torch.autograd.Function):
         ctx.graph = graph
         ctx.weights = tensors[number:]
         ctx.unused = (None,) * (2 + number)
-        for own, given in zip(graph.inputs.values(), tensors[:number]):
-            own.copy_(given)
+        ctx.inputs = tensors[:number]
         ctx.random_state = torch.cuda.get_rng_state(tensors[0].device)
-        graph.forward.replay()
-        graph.has_activations = True
+        ctx.owner = graph.memory.owner = object()
+        _replay_forward(graph, ctx.inputs)
         return tuple(x.clone() for x in graph.outputs)
 
     @staticmethod
@@ -216,13 +262,19 @@ class _Replay(torch.autograd.Function):
         graph = ctx.graph
         for own, given in zip(graph.gradients_in, gradients):
             own.copy_(given)
-        if not graph.has_activations:  # a second backward pass: repeat the forward pass with its dropout masks
+        if graph.memory.owner is not ctx.owner:  # repeat the forward pass with its dropout masks
             now = torch.cuda.get_rng_state(own.device)
             torch.cuda.set_rng_state(ctx.random_state, own.device)
-            graph.forward.replay()
+            _replay_forward(graph, ctx.inputs)
             torch.cuda.set_rng_state(now, own.device)
         graph.backward.replay()
-        graph.has_activations = False
+        graph.memory.owner = None
         copy = graph.gradients_out.clone()  # the next replay overwrites it
         found = zip(_unflatten_dense_tensors(copy, ctx.weights), graph.used)
         return ctx.unused + tuple(x if used else None for x, used in found)
+
+
+def _replay_forward(graph: Graph, inputs: Sequence[Tensor]) -> None:
+    for own, given in zip(graph.inputs.values(), inputs):
+        own.copy_(given)
+    graph.forward.replay()

@@ -46,7 +46,8 @@ class ShortAttention(torch.autograd.Function):
         }
         ctx.grid = ((len(ends) - 1) * heads,)
         output = torch.empty_like(query)
-        _forward[ctx.grid](query, key, value, output, ends, seed, **ctx.how)
+        with torch.cuda.device_of(query):  # Triton starts kernels on the current device
+            _forward[ctx.grid](query, key, value, output, ends, seed, **ctx.how)
         return output
 
     @staticmethod
@@ -54,7 +55,8 @@ class ShortAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, ends, seed = ctx.saved_tensors
         found = tuple(torch.empty_like(x) for x in (query, key, value))
-        _backward[ctx.grid](query, key, value, gradient.contiguous(), *found, ends, seed, **ctx.how)
+        with torch.cuda.device_of(query):
+            _backward[ctx.grid](query, key, value, gradient.contiguous(), *found, ends, seed, **ctx.how)
         return *found, *(None,) * 6
 
 

@@ -1,35 +1,23 @@
-"""Resume a run exactly: checkpoints that can be verified, positions in streams, and the state of callbacks."""
+"""Resume a run exactly: its checkpoint, its position in a stream, and the state of its callbacks."""
 
-import copy
-import logging
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 
-from informin.errors import SaveError, error_line
-from informin.files import write_manifest
 from informin.records import RunRecord
 from informin.training.callbacks import EpochStart
 from informin.training.checkpoints import (
-    LAST,
     callback_state,
     check_order,
     check_same_run,
     checkpoint_to_resume,
-    delete_old_checkpoints,
     step_of,
 )
 from informin.training.option_checks import FIRST
 from informin.training.record import training_record
-
-logger = logging.getLogger(__name__)
 
 
 def find_checkpoint(trainer: Any, wanted: str | bool) -> Path:
@@ -103,43 +91,3 @@ def position_in_stream(checkpoint: Path, args: Any) -> tuple[int, int]:
     if args.ignore_data_skip:
         return start.epoch, 0
     return start.epoch, (step_of(checkpoint) - start.step) * args.gradient_accumulation_steps
-
-
-@contextmanager
-def complete_checkpoint(trainer: Any, folder: Path) -> Iterator[None]:
-    """Return a context in which Trainer writes a checkpoint; at its end, the manifest is added.
-
-    Trainer's own push and its deletion of older checkpoints are off within: both must wait for the manifest.
-
-    Raises:
-        SaveError: The checkpoint could not be written; its incomplete files are deleted.
-    """
-    args = trainer.args
-    trainer.args = copy.copy(args)
-    trainer.args.push_to_hub = False
-    trainer.args.save_total_limit = None
-    if args.should_save:
-        shutil.rmtree(folder, ignore_errors=True)  # a damaged one that the run did not resume from
-    trainer.accelerator.wait_for_everyone()
-    try:
-        yield
-        trainer.accelerator.wait_for_everyone()  # each process writes its random state
-        if args.should_save:
-            write_manifest(folder)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise SaveError(
-            f"{folder.name} could not be saved: {error_line(error)}. Its incomplete files were deleted. Free some "
-            f"space, then resume from the checkpoint before it (`resume_from_checkpoint` {LAST})."
-        ) from error
-    finally:
-        trainer.args = args
-
-
-def finish_checkpoint(trainer: Any, folder: Path) -> None:
-    """Delete older checkpoints after a new one is complete."""
-    args = trainer.args
-    if not args.load_best_model_at_end:
-        trainer.state.best_model_checkpoint = None  # it would be kept instead of the latest one
-    if args.should_save:
-        delete_old_checkpoints(folder.parent, args.save_total_limit, trainer.state.best_model_checkpoint)

@@ -29,7 +29,8 @@ VIEW = 1  # the random numbers of views differ from those of masks, which are se
 class TokenTables(torch.utils.data.Dataset):
     """Tokenized rows that a data loader fetches as one Arrow table per batch, for `PadRows`.
 
-    Lists of Python numbers take several times as long. With CUDA graphs, that would be a large part of a step.
+    Lists of Python numbers take several times as long. With CUDA graphs, that would be a large part of a step. The rows
+    must not have a transform, which tables leave out.
     """
 
     def __init__(self, rows: datasets.Dataset):
@@ -75,7 +76,8 @@ def _padded(column: pa.ChunkedArray, value: int, side: str) -> Tensor:
     """Return a column of lists as (N, L); see `pad_rows`."""
     lists = column.combine_chunks()
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-    return pad_tokens(lists.flatten().to_numpy(zero_copy_only=False), lengths, value, side)
+    tokens = lists.flatten().cast(pa.int64()).to_numpy()  # an error if a token is null
+    return pad_tokens(tokens, lengths, value, side)
 
 
 class TokenMasker:

@@ -18,7 +18,7 @@ from transformers.utils import import_utils
 
 import informin.models.packing as packing
 import informin.training.computing as computing
-from informin.gpu.graphs import TOKENS, WARMUP, GraphedEncoder
+from informin.gpu.graphs import TOKENS, WARMUP, Graph, GraphedEncoder
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, save_bert
 from tests.test_gpu import QUEUE_OF, STILL, gradients
 from trainer_informin import InforMinTrainer
@@ -136,6 +136,14 @@ def test_replays_give_the_gradients_of_the_eager_step(tmp_path, monkeypatch, rec
         assert max((graphed[name] - x).abs().max() / scale for name, x in eager.items()) < 1e-5
 
 
+def overwrite_masks(graph: Graph) -> None:
+    """Overwrite the dropout masks, as another pass in the same memory does."""
+    masks = [result for function, *_, result in graph.forward.calls if "bernoulli" in str(function)]
+    assert masks
+    for mask in masks:
+        mask.zero_()
+
+
 def test_a_second_backward_pass_repeats_the_forward_pass_with_its_masks(recorded_graphs):
     """The first one has overwritten the activations."""
     encoder = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 8), nn.Dropout(0.5))
@@ -151,15 +159,61 @@ def test_a_second_backward_pass_repeats_the_forward_pass_with_its_masks(recorded
         first = torch.autograd.grad(loss, weights, retain_graph=True)
         torch.rand(1)
         state = torch.get_rng_state()
-        for graph in graphed._graphs.values():  # as if the backward pass had overwritten them
-            for *_, result in graph.forward.calls:
-                for x in tree_leaves(result):
-                    if isinstance(x, Tensor) and x.dtype == torch.bool:
-                        x.zero_()
+        for graph in graphed._graphs.values():
+            overwrite_masks(graph)
         second = torch.autograd.grad(loss, weights, retain_graph=True)
         assert torch.equal(state, torch.get_rng_state())
         for x, y in zip(first, second):
             torch.testing.assert_close(x, y)
+
+
+@pytest.mark.parametrize("other_size", [4, 6])
+def test_two_forward_passes_before_their_backward_passes(recorded_graphs, other_size):
+    """Of one size or of two, which share memory: the second one overwrites inputs and activations of the first one."""
+    encoder = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 8))
+    graphed = GraphedEncoder(encoder, dtype=None)
+    texts = [torch.randn(size, 8) for size in (4, other_size)]
+
+    def encode(inputs):
+        return (encoder(inputs["x"]),)
+
+    def outputs_of(compute) -> list[Tensor]:
+        torch.manual_seed(2)
+        return [compute(encode, {"x": x})[0] for x in texts]
+
+    for _ in range(2):
+        first, second = outputs_of(graphed)
+        if other_size != 4:
+            overwrite_masks(next(iter(graphed._graphs.values())))
+        found = [torch.autograd.grad(output.square().sum(), list(encoder.parameters())) for output in (first, second)]
+        eager = outputs_of(lambda encode, inputs: encode(inputs))
+        for output, gradients_by_weights in zip(eager, found):
+            expected = torch.autograd.grad(output.square().sum(), list(encoder.parameters()))
+            torch.testing.assert_close(gradients_by_weights, expected)
+
+
+def test_without_memory_for_a_further_size_all_run_without_graphs(recorded_graphs, caplog):
+    """The passes before a capture need as much memory again as the graphs hold."""
+    encoder = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    graphed = GraphedEncoder(encoder, dtype=None)
+    calls = []
+
+    def encode(inputs):
+        calls.append(len(inputs["x"]))
+        if calls == [2] * (WARMUP + 1) + [3]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return (encoder(inputs["x"]),)
+
+    for rows in (2, 3, 2):
+        torch.manual_seed(rows)
+        (found,) = graphed(encode, {"x": torch.ones(rows, 4)})
+        torch.manual_seed(rows)
+        assert torch.equal(found, encoder(torch.ones(rows, 4)))
+        encoder.zero_grad()
+        found.sum().backward()
+        assert encoder[0].weight.grad.abs().sum() > 0
+    assert calls == [2] * (WARMUP + 1) + [3, 3, 2]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -1,10 +1,13 @@
 """Two gloo processes equal one process on the joined batch: value and gradient, through the trainer and DDP."""
 
+import itertools
 import os
 import shutil
 import signal
+import time
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from datasets import Dataset
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
+import trainer_informin
 from informin.distributed import gather_with_gradient
 from informin.guide.replay import GeneralSentences
 from informin.objectives import Contrast
@@ -299,6 +303,26 @@ def stopped(folder, out):
     return [step_of(path) for path in complete_checkpoints(out)], scores
 
 
+def best(folder, out):
+    """Return the step of the best checkpoint, the last one, and whether it was loaded. Its finishing is slow."""
+    finish = trainer_informin.finish_checkpoint
+    numbers = itertools.count()
+
+    def slowly(*args, **kwargs):
+        time.sleep(0.3)
+        finish(*args, **kwargs)
+
+    def rising(encode):
+        return next(numbers)
+
+    options = dict(output_dir=out, use_cpu=True, bf16=False, objective="simcse", report_to=[], disable_tqdm=True)
+    options |= dict(per_device_train_batch_size=4, max_steps=2, eval_steps=1, save_steps=1)
+    trainer = InforMinTrainer(folder, InforMinTrainingArguments(**options), make_sentences(24), rising)
+    with patch.object(trainer_informin, "finish_checkpoint", slowly):
+        trainer.train()
+    return trainer.state.best_global_step, trainer.record().chosen
+
+
 def training_worker(rank, folder, out, init):
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD), MASTER_ADDR="127.0.0.1")
@@ -324,6 +348,7 @@ def training_worker(rank, folder, out, init):
     dist.barrier()
     results["again"] = train(folder, f"{out}/again", seed=1, resume="last")
     results["stopped"] = stopped(folder, f"{out}/stopped")
+    results["best"] = best(folder, f"{out}/best")
     torch.save(results, f"{out}/{rank}.pt")
     dist.barrier()
     os._exit(0)
@@ -398,3 +423,7 @@ def test_two_processes_resume_bit_exactly(two_trainings):
 
 def test_two_processes_stop_an_evaluation_together(two_trainings):
     assert [each["stopped"] for each in two_trainings] == [([2, 4], [0, 2])] * WORLD
+
+
+def test_both_processes_load_the_best_checkpoint_once_it_is_complete(two_trainings):
+    assert [each["best"] for each in two_trainings] == [(2, True)] * WORLD

@@ -204,6 +204,16 @@ def test_workers_of_a_stream_tokenize(bert, unscored, tmp_path, monkeypatch, val
     assert trainer.state.global_step == 2
 
 
+def test_tokenized_rows_keep_their_transform(bert, unscored):
+    rows = datasets.Dataset.from_dict(dict(tokenizer_of(bert)(SENTENCES, return_token_type_ids=False)))
+
+    def cut(batch: dict[str, list]) -> dict[str, list]:
+        return {name: [row[:3] for row in batch[name]] for name in ("input_ids", "attention_mask")}
+
+    trainer = InforMinTrainer(str(bert), unscored(), rows.with_transform(cut))
+    assert next(iter(trainer.get_train_dataloader()))["input_ids"].shape[1] == 3
+
+
 def test_a_loss_of_the_user_is_logged_without_terms(bert, unscored):
     class Mine(InforMinTrainer):
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):

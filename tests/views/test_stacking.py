@@ -3,6 +3,7 @@
 import itertools
 
 import datasets
+import pyarrow as pa
 import pytest
 import torch
 
@@ -246,3 +247,9 @@ def test_tables_give_the_batches_of_lists(tokenizer, side, columns):
         for name, x in expected.items():
             assert torch.equal(found[name], x)
             assert found[name].dtype == torch.int64
+
+
+def test_a_null_among_tokens_is_an_error(tokenizer):
+    rows = datasets.Dataset.from_dict({"input_ids": [[5, None], [6]], "attention_mask": [[1, 1], [1]]})
+    with pytest.raises(pa.ArrowInvalid):
+        PadRows(tokenizer)(TokenTables(rows).__getitems__([0, 1]))

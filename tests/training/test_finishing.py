@@ -1,0 +1,236 @@
+"""A checkpoint is finished in the background while training continues, and whatever reads it waits for its end."""
+
+import copy
+import os
+import resource
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+import trainer_informin
+from informin.errors import SaveError
+from informin.evaluation import pairs
+from informin.files import damage
+from informin.training import finishing
+from informin.training.checkpoints import complete_checkpoints, step_of
+from informin.training.finishing import Background
+from informin.training.signals import EvaluationLeft
+from tests.training.helpers import assert_same, weights_of
+
+STEPS = dict(eval_strategy="no", save_strategy="steps", save_steps=1, save_total_limit=9)
+LONG = 20.0  # seconds, for what takes no time unless the code is wrong
+
+
+class At(TrainerCallback):
+    """Calls a function at an event of each step, with the number of the step.
+
+    The event must not be `on_save`: the trainer finishes a checkpoint before it calls that of a user's callback.
+    """
+
+    def __init__(self, event: str, call):
+        setattr(self, event, lambda args, state, control, **kwargs: call(state.global_step))
+
+
+class OnSave(TrainerCallback):
+    """Keeps what is wrong with each checkpoint in `on_save`."""
+
+    def __init__(self):
+        self.found = []
+
+    def on_save(self, args, state, control, **kwargs):
+        self.found.append(damage(Path(args.output_dir, f"checkpoint-{state.global_step}")))
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Make the background work so slow that whoever does not wait finds an incomplete checkpoint."""
+    finish = trainer_informin.finish_checkpoint
+
+    def slowly(*args, **kwargs):
+        time.sleep(0.3)
+        finish(*args, **kwargs)
+
+    monkeypatch.setattr(trainer_informin, "finish_checkpoint", slowly)
+
+
+@pytest.fixture
+def blocked(monkeypatch):
+    """Hold the finishing of checkpoint-2 until the returned event is set."""
+    event = threading.Event()
+    finish = trainer_informin.finish_checkpoint
+
+    def after_event(folder, *args, **kwargs):
+        assert folder.name != "checkpoint-2" or event.wait(LONG)
+        finish(folder, *args, **kwargs)
+
+    monkeypatch.setattr(trainer_informin, "finish_checkpoint", after_event)
+    return event
+
+
+def steps_of(trainer) -> list[int]:
+    return [step_of(path) for path in complete_checkpoints(trainer.args.output_dir)]
+
+
+def test_a_checkpoint_has_the_state_of_its_step_although_training_continues(build, blocked):
+    """The optimizer has made the next step when its state is written, and the resumed run is still bit-equal."""
+    states = {}
+
+    def after_step(step: int) -> None:
+        states[step] = copy.deepcopy(trainer.optimizer.state_dict()["state"])
+        if step == 3:
+            assert steps_of(trainer) == [1]
+            blocked.set()
+
+    trainer = build(callbacks=[At("on_step_end", after_step)], **STEPS)
+    trainer.train()
+    folder = Path(trainer.args.output_dir)
+    assert steps_of(trainer) == [1, 2, 3, 4]
+    saved = torch.load(folder / "checkpoint-2" / "optimizer.pt", weights_only=True)["state"]
+    assert_same(saved, states[2])
+    assert not saved[0]["exp_avg"].equal(states[3][0]["exp_avg"])
+
+    for step in (3, 4):
+        shutil.rmtree(folder / f"checkpoint-{step}")
+    again = build(**STEPS)
+    again.train("last")
+    assert again.throughput.first_step == 2
+    assert_same(weights_of(again), weights_of(trainer))
+
+
+def test_older_checkpoints_are_deleted_after_the_manifest_is_written(build, slow, monkeypatch):
+    present = {}
+    write = finishing.write_manifest
+
+    def write_manifest(folder):
+        present[step_of(folder)] = steps_of(trainer)
+        write(folder)
+
+    monkeypatch.setattr(finishing, "write_manifest", write_manifest)
+    trainer = build(**STEPS | dict(save_total_limit=1))
+    trainer.train()
+    assert present == {1: [], 2: [1], 3: [2], 4: [3]}
+    assert steps_of(trainer) == [4]
+
+
+@pytest.mark.parametrize("last", [3, 4])
+def test_a_disk_that_is_full_in_the_background_ends_the_run(build, last):
+    """The file system refuses optimizer.pt, which has twice the size of the weights. The next wait raises the error."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(step: int) -> None:
+        if step == last:
+            size = os.path.getsize(folder / "checkpoint-1" / "model.safetensors")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size * 3 // 2, before[1]))
+
+    trainer = build(callbacks=[At("on_step_end", fill)], **STEPS)
+    folder = Path(trainer.args.output_dir)
+    try:
+        with pytest.raises(SaveError, match=f"checkpoint-{last}"):
+            trainer.train()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert steps_of(trainer) == list(range(1, last))
+    assert not (folder / f"checkpoint-{last}").exists() and not (folder / f"checkpoint-{last + 1}").exists()
+
+
+def test_the_best_checkpoint_is_complete_when_it_is_loaded(build, monkeypatch, slow, caplog):
+    scores = iter([10.0, 50.0, 90.0])
+    flat = {"alignment": 0.0, "uniformity": 0.0}
+    monkeypatch.setattr(pairs, "score_pairs", lambda *_: flat | {"spearman": next(scores)})
+    trainer = build()
+    trainer.train()
+    assert trainer.state.best_global_step == 4 and trainer.record().chosen
+    assert "damaged" not in caplog.text
+
+
+@pytest.mark.parametrize("limit", [1, 9])
+def test_the_last_checkpoint_is_complete_when_training_ends(build, slow, limit):
+    found = []
+    trainer = build(
+        callbacks=[At("on_train_end", lambda step: found.append(steps_of(trainer)))],
+        **STEPS | dict(save_total_limit=limit),
+    )
+    trainer.train()
+    assert found == [[4] if limit == 1 else [1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_error_in_training_waits_for_the_checkpoint(build, slow, error):
+    def fail(step: int) -> None:
+        if step == 3:
+            raise error
+
+    trainer = build(callbacks=[At("on_step_end", fail)], **STEPS)
+    with pytest.raises(error):
+        trainer.train()
+    assert steps_of(trainer) == [1, 2]
+
+
+def test_the_checkpoint_of_an_evaluation_that_a_signal_ended_is_complete(build, slow):
+    found = []
+
+    def leave(step: int) -> None:
+        if step == 2:
+            raise EvaluationLeft
+
+    end = At("on_train_end", lambda step: found.append(steps_of(trainer)))
+    trainer = build(callbacks=[At("on_prediction_step", leave), end])
+    trainer.train()
+    assert found == [[2]]
+
+
+def test_a_callback_of_the_user_reads_complete_checkpoints(build, slow):
+    callback = OnSave()
+    build(callbacks=[callback], **STEPS).train()
+    assert callback.found == [None] * 4
+
+
+def test_a_push_follows_the_complete_checkpoint(build, slow, monkeypatch):
+    found = []
+    monkeypatch.setattr(trainer_informin, "push_checkpoint", lambda trainer, to, folder: found.append(damage(folder)))
+    trainer = build(**STEPS)
+    trainer.args.push_to_hub = True
+    trainer.train()
+    assert found == [None] * 4
+
+
+def test_an_interrupted_wait_can_be_repeated(monkeypatch):
+    """After Ctrl-C in a wait, the run still ends with the error of the background work."""
+    event = threading.Event()
+    background = Background()
+
+    def work():
+        assert event.wait(LONG)
+        raise SaveError("full")
+
+    background.start(work)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            background.wait()
+    event.set()
+    with pytest.raises(SaveError):
+        background.wait()
+    background.wait()
+
+
+def interrupted(*_) -> None:
+    raise KeyboardInterrupt
+
+
+def test_python_waits_for_the_thread_of_any_thread():
+    """A daemon's threads are daemons by default, and Python ends them when it exits."""
+    background = Background()
+    event = threading.Event()
+    starter = threading.Thread(target=background.start, args=(lambda: event.wait(LONG),), daemon=True)
+    starter.start()
+    starter.join()
+    started = [thread for thread in threading.enumerate() if thread.name == "checkpoint"]
+    event.set()
+    background.wait()
+    assert [thread.daemon for thread in started] == [False]
