@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, Trainer
 from transformers.trainer import SCHEDULER_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, has_length
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SchedulerType, TrainOutput, has_length
+from transformers.training_args import OptimizerNames
 
 from informin.distributed import (
     any_process,
@@ -27,7 +28,7 @@ from informin.distributed import (
     skeleton,
     with_weights,
 )
-from informin.errors import UsageError, counted
+from informin.errors import UsageError, counted, error_line
 from informin.evaluation.development import Development, as_development
 from informin.files import damage
 from informin.models.embedding import count_truncated, encode, note_truncated
@@ -335,8 +336,20 @@ class InforMinTrainer(Trainer):
         super().log(logs, start_time)
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
-        """Create the optimizer, or check the given one. Raise UsageError if it does not train the model."""
-        optimizer = super().create_optimizer(*args, **kwargs)
+        """Create the optimizer, or check the given one.
+
+        Raises:
+            UsageError: It does not train the model, its package is not installed, or `optim_args` do not fit.
+        """
+        try:
+            optimizer = super().create_optimizer(*args, **kwargs)
+        except (ImportError, ValueError, TypeError, NotImplementedError) as error:
+            if self.optimizer_cls_and_kwargs:  # not one of `optim`
+                raise
+            chosen = OptimizerNames(self.args.optim).value
+            if self.args.optim_args:
+                chosen += f" with `optim_args` {self.args.optim_args}"
+            raise UsageError(f"is {chosen}, which cannot be used: {error_line(error)}", option="optim") from error
         model = args[0] if args else self.model
         trained = {id(weight) for weight in model.parameters() if weight.requires_grad}
         given = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
@@ -351,14 +364,23 @@ class InforMinTrainer(Trainer):
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer=None):
-        """Create the scheduler. Warn if the warmup is longer than the run, as the papers' warmup often is."""
+        """Create the scheduler. Warn if the warmup is longer than the run, as the papers' warmup often is.
+
+        Raises:
+            UsageError: `lr_scheduler_kwargs` do not fit.
+        """
         warmup = self.args.get_warmup_steps(num_training_steps)
         if warmup >= num_training_steps:
             logger.warning(
                 f"The warmup takes {counted(warmup, 'step')}, but the run has only {num_training_steps}. The learning "
                 f"rate never reaches {self.args.learning_rate}. Set fewer `warmup_steps`."
             )
-        return super().create_scheduler(num_training_steps, optimizer)
+        try:
+            return super().create_scheduler(num_training_steps, optimizer)
+        except (ValueError, TypeError) as error:
+            name = SchedulerType(self.args.lr_scheduler_type).value
+            found = f"is {name}, which cannot be used: {error_line(error)}"
+            raise UsageError(found, option="lr_scheduler_type", fix="Set `lr_scheduler_kwargs`.") from error
 
     # Evaluation
 

@@ -33,14 +33,13 @@ def hub_is_reachable() -> bool:
 
     Without this question, each missing file of a model costs a minute of retries.
     """
-    if constants.HF_HUB_OFFLINE:
-        return False
-    if not answers(constants.ENDPOINT):
+    if not constants.HF_HUB_OFFLINE:
+        if answers(constants.ENDPOINT):
+            return True
         logger.warning(f"Could not reach the Hub at {constants.ENDPOINT}: only cached models and data can be used.")
         constants.HF_HUB_OFFLINE = True
-        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it would say the same again
-        return False
-    return True
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it would say the same for each model
+    return False
 
 
 def answers(address: str) -> bool:

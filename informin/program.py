@@ -50,6 +50,12 @@ class Parser(argparse.ArgumentParser):
             if getattr(args, name) != self.get_default(name) and not getattr(args, needed):
                 self.error(f"--{name} needs --{needed}")
 
+    def check_unused(self, args: argparse.Namespace, names: Iterable[str], reason: str) -> None:
+        """End with an error if one of the options is set. `reason` says when it has no effect: "with --report"."""
+        for name in names:
+            if getattr(args, name) != self.get_default(name):
+                self.error(f"--{name} has no effect {reason}")
+
     def option_names(self) -> list[str]:
         """Return the names of all options, without dashes."""
         return [name[2:] for name in self._option_string_actions if name.startswith("--")]

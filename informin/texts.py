@@ -23,7 +23,9 @@ from typing import Any
 from informin.errors import UsageError, counted, error_line
 
 logger = logging.getLogger(__name__)
-Read = Callable[[Sequence[str]], Iterator[Sequence[Any]]]  # from names of columns to the cells of each row
+Read = Callable[
+    [Sequence[str]], Iterator[tuple[int, Sequence[Any]]]
+]  # from columns to the number and cells of each row
 
 TABLES = (".csv", ".tsv", ".jsonl")
 SUFFIXES = (".txt", *TABLES, ".parquet", ".arrow")
@@ -38,16 +40,30 @@ DIALECTS: dict[str, dict[str, Any]] = {
 }
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # of CSV files that no reader of commas can read
 csv.field_size_limit(2**24)  # another column can hold a long page
-Cell = str | float | None
 
 
-def read_texts(paths: str | Path | Sequence[str | Path], text_column: str | None = None) -> Iterator[str]:
+class Row(dict[str, Any]):
+    """The cells of a row by column name.
+
+    Attributes:
+        place: The file and the line, for errors.
+    """
+
+    def __init__(self, cells: Iterable[tuple[str, Any]], place: str):
+        super().__init__(cells)
+        self.place = place
+
+
+def read_texts(
+    paths: str | Path | Sequence[str | Path], text_column: str | None = None, *, keep_blank: bool = False
+) -> Iterator[str]:
     """Yield the texts of files that are not blank: one per line of a .txt file, one per row of another file.
 
     Args:
         paths: Files, or folders of files; see `find_files`.
         text_column: Column of the texts, or several with commas between them, which are joined by a space. Default:
             `text`, `sentence`, or the only column.
+        keep_blank: Whether to yield blank texts, too, so that a text's place is that of its line or row.
 
     Raises:
         UsageError: A file or column does not exist, a file cannot be parsed, or a value of the column is not text.
@@ -56,13 +72,13 @@ def read_texts(paths: str | Path | Sequence[str | Path], text_column: str | None
     if text_column and all(_kind(file) == ".txt" for file in files):
         raise UsageError(f"is {text_column}, but {files[0]} has no columns", option="text_column")
     texts = chain.from_iterable(_texts_of(file, text_column) for file in files)
-    return (text for text in texts if not is_blank(text))
+    return texts if keep_blank else (text for text in texts if not is_blank(text))
 
 
 def read_documents(
     paths: str | Path | Sequence[str | Path], text_column: str | None, columns: Mapping[str, str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the texts of files that are not blank, each with its values of further columns.
+    """Yield the texts of files, blank ones included, each with its values of further columns.
 
     Args:
         paths, text_column: See `read_texts`.
@@ -80,11 +96,10 @@ def read_documents(
         for name, option in columns.items():
             _check_columns(file, header, [name], option)
         names = _text_columns(file, header, text_column)
-        for row in read([*names, *columns]):
-            text = _joined_cells(file, names, row[: len(names)])
+        for number, row in read([*names, *columns]):
+            text = _joined_cells(file, number, names, row[: len(names)])
             values = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row[len(names) :])
-            if not is_blank(text):
-                yield text, dict(zip(columns, values))
+            yield text, dict(zip(columns, values))
 
 
 def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
@@ -112,9 +127,7 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     return files
 
 
-def read_rows(
-    path: str | Path, columns: Sequence[str], option: str, optional: Sequence[str] = ()
-) -> Iterator[dict[str, Any]]:
+def read_rows(path: str | Path, columns: Sequence[str], option: str, optional: Sequence[str] = ()) -> Iterator[Row]:
     """Yield the rows of a CSV, TSV or JSONL file by column name. The first line of a CSV or TSV file has the names.
 
     Args:
@@ -138,8 +151,9 @@ def read_rows(
     present = [name for name in optional if name in header]
     _check_columns(path, header, [*columns, *present], option)
     names = list(dict.fromkeys([*header, *optional]))
-    for row in read(names):
-        yield {name: None if isinstance(cell, str) and is_blank(cell) else cell for name, cell in zip(names, row)}
+    for number, row in read(names):
+        cells = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row)
+        yield Row(zip(names, cells), _place(path, number))
 
 
 def is_blank(text: str | None) -> bool:
@@ -159,9 +173,9 @@ def as_texts(texts: Iterable[str], option: str = "texts") -> list[str]:
         raise UsageError(f"is {texts!r:.60}", option=option, needed="a list of texts")
     raise_if_table(texts, option)
     items = list(texts)
-    for item in items:
+    for number, item in enumerate(items):
         if not isinstance(item, str):
-            raise UsageError(f"contains {item!r:.60}", option=option, needed="a list of texts")
+            raise UsageError(f"contains {item!r:.60} in row {number:,}", option=option, needed="a list of texts")
     return [encodable(str(item)) for item in items]  # also those of NumPy
 
 
@@ -189,6 +203,11 @@ def _kind(path: Path) -> str:
     return path.with_suffix("").suffix.lower() if suffix == ".gz" else suffix
 
 
+def _place(path: Path, number: int) -> str:
+    """Return a file, and the number of a line, from 1; or of a row of a .parquet or .arrow file, from 0."""
+    return f"{path}, {'line' if _kind(path) in TABLES else 'row'} {number}"
+
+
 def _suffixes() -> str:
     return f"a file ending in {', '.join(SUFFIXES)}, or .gz"
 
@@ -198,13 +217,13 @@ def _texts_of(path: Path, text_column: str | None) -> Iterator[str]:
         return (line.rstrip("\r\n") for line in _lines(path))
     header, read = _open_table(path)
     names = _text_columns(path, header, text_column) if header else []
-    return (_joined_cells(path, names, row) for row in read(names))
+    return (_joined_cells(path, number, names, row) for number, row in read(names))
 
 
-def _joined_cells(path: Path, names: Sequence[str], row: Sequence[Any]) -> str:
+def _joined_cells(path: Path, number: int, names: Sequence[str], row: Sequence[Any]) -> str:
     for name, cell in zip(names, row):
         if cell is not None and not isinstance(cell, str):
-            raise UsageError(f"{path}: the column {name} contains {cell!r:.60}", needed="text")
+            raise UsageError(f"{_place(path, number)}: the column {name} contains {cell!r:.60}", needed="text")
     return " ".join(cell for cell in row if not is_blank(cell))
 
 
@@ -256,11 +275,12 @@ def _open_table(path: Path) -> tuple[list[str], Read]:
 
 def _open_csv(path: Path, kind: str) -> tuple[list[str], Read]:
     rows = _csv_rows(path, kind)
-    header = next(rows, [])
+    _, header = next(rows, (0, []))
 
-    def read(names: Sequence[str]) -> Iterator[Sequence[Any]]:
+    def read(names: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         places = [header.index(name) if name in header else None for name in names]
-        return ([row[place] if place is not None and place < len(row) else None for place in places] for row in rows)
+        for number, row in rows:
+            yield number, [row[place] if place is not None and place < len(row) else None for place in places]
 
     return header, read
 
@@ -269,22 +289,22 @@ def _open_json(path: Path) -> tuple[list[str], Read]:
     records = _json_records(path)
     first = list(islice(records, FIRST_ROWS))
 
-    def read(names: Sequence[str]) -> Iterator[Sequence[Any]]:
-        return ([record.get(name) for name in names] for record in chain(first, records))
+    def read(names: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
+        return ((number, [record.get(name) for name in names]) for number, record in chain(first, records))
 
-    return list(dict.fromkeys(key for record in first for key in record)), read
+    return list(dict.fromkeys(key for _, record in first for key in record)), read
 
 
 def _open_arrow(path: Path, kind: str) -> tuple[list[str], Read]:
     with _damage_named(path):
         names = _arrow_columns(path, kind)
 
-    def read(names: Sequence[str]) -> Iterator[Sequence[Any]]:
+    def rows(names: Sequence[str]) -> Iterator[Sequence[Any]]:
         with _damage_named(path):
             for batch in _arrow_batches(path, kind, list(names)):
                 yield from zip(*(batch.column(name).to_pylist() for name in names))
 
-    return names, read
+    return names, lambda names: enumerate(rows(names))
 
 
 @contextmanager
@@ -332,8 +352,8 @@ def _arrow_reader(path: Path) -> Any:
         return ipc.RecordBatchReader.from_batches(file.schema, batches)
 
 
-def _csv_rows(path: Path, kind: str) -> Iterator[list[str]]:
-    """Yield the rows of a CSV or TSV file that are not empty, header first."""
+def _csv_rows(path: Path, kind: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a CSV or TSV file that are not empty, header first, each with the number of its last line."""
     reader = csv.reader(_lines(path), **DIALECTS[kind])
     width = 0
     quoted = False
@@ -353,12 +373,13 @@ def _csv_rows(path: Path, kind: str) -> Iterator[list[str]]:
                     "the text. If a program has quoted the fields, save the file as CSV."
                 )
             if row:
-                yield row
+                yield reader.line_num, row
     except csv.Error as error:
         raise UsageError(f"{path}, line {reader.line_num}: {error}", fix="Check the quotation marks.") from None
 
 
-def _json_records(path: Path) -> Iterator[dict]:
+def _json_records(path: Path) -> Iterator[tuple[int, dict]]:
+    """Yield the objects of a JSON Lines file, each with the number of its line."""
     for number, line in enumerate(_lines(path), start=1):
         if not line.isspace():
             try:
@@ -368,7 +389,9 @@ def _json_records(path: Path) -> Iterator[dict]:
             if not isinstance(record, dict):
                 raise UsageError(f"{path}, line {number}: found {line[:40]!r}", needed="one JSON object per line")
             may_be_cut = "\\ud" in line.lower()
-            yield json.loads(encodable(json.dumps(record, ensure_ascii=False))) if may_be_cut else record
+            if may_be_cut:
+                record = json.loads(encodable(json.dumps(record, ensure_ascii=False)))
+            yield number, record
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -387,19 +410,21 @@ def _lines(path: Path) -> Iterator[str]:
         raise UsageError(f"{path} is damaged after line {number} ({error})") from None
 
 
-def as_sentence(cell: Cell, path: Path, column: str) -> str:
+def as_sentence(row: Row, column: str) -> str:
     """Return a cell that contains text. Raises UsageError if it does not."""
+    cell = row[column]
     if not isinstance(cell, str):
-        raise UsageError(f"{path}: a cell of {column} is {cell!r}", needed="text in every row")
+        raise UsageError(f"{row.place}: the column {column} contains {cell!r:.60}", needed="text in every row")
     return cell
 
 
-def as_number(cell: Cell, path: Path, column: str) -> float:
+def as_number(row: Row, column: str) -> float:
     """Return a cell as a finite number. Raises UsageError if it is not one."""
+    cell = row[column]
     try:
-        value = float(cell)  # type: ignore[arg-type]
+        value = float(cell)
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):
-        raise UsageError(f"{path}: a cell of {column} is {cell!r}", needed="a number in every row")
+        raise UsageError(f"{row.place}: the column {column} contains {cell!r:.60}", needed="a number in every row")
     return value

@@ -52,6 +52,14 @@ def test_the_hub_library_does_not_warn_again(no_hub, caplog):
     assert [record.name for record in caplog.records] == ["informin.hub_access"]
 
 
+def test_the_hub_library_does_not_warn_offline(no_hub, caplog, monkeypatch):
+    """Whoever sets HF_HUB_OFFLINE knows that cached files are used."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert not hub_is_reachable()
+    logging.getLogger("huggingface_hub.hf_api").warning("Could not reach the Hub")
+    assert caplog.records == [] and no_hub == []
+
+
 def test_a_question_that_hangs_is_not_waited_for(no_hub, monkeypatch):
     """As behind a firewall that drops packets, where each address of the Hub costs a timeout."""
     over = threading.Event()

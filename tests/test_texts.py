@@ -12,7 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from informin.errors import UsageError
-from informin.texts import SEPARATORS, as_texts, find_files, is_blank, read_documents, read_rows, read_texts
+from informin.texts import (
+    SEPARATORS,
+    as_number,
+    as_sentence,
+    as_texts,
+    find_files,
+    is_blank,
+    read_documents,
+    read_rows,
+    read_texts,
+)
 from tests.conftest import raises_usage
 
 
@@ -108,8 +118,9 @@ def test_chosen_columns_are_joined_by_a_space(write, column, expected):
         ("a.csv", "text\none\rtwo\n", None, None, "a.csv, line 2: "),
         ("a.jsonl", '{"text": "a"}\n{"text": "b"', None, None, "a.jsonl, line 2: not JSON"),
         ("a.jsonl", '{"text": "a"}\n["b"]\n', None, None, "a.jsonl, line 2: found "),
-        ("a.jsonl", [{"text": "a"}, {"text": 5}], None, None, "a.jsonl: the column text contains 5"),
-        ("a.jsonl", [{"text": ["a"]}], None, None, "a.jsonl: the column text contains ['a']"),
+        ("a.jsonl", [{"text": "a"}, {"text": 5}], None, None, "a.jsonl, line 2: the column text contains 5"),
+        ("a.jsonl", [{"text": ["a"]}], None, None, "a.jsonl, line 1: the column text contains ['a']"),
+        ("a.jsonl", '{"text": "a"}\n\n{"text": 5}\n', None, None, "a.jsonl, line 3: "),
         ("a.txt", b"fine\n\nna\xefve\n", None, None, "a.txt, line 3: "),
         ("a.csv", b"text\nna\xefve\n", None, None, "a.csv, line 2: "),
         ("a.txt", b"text\nmore\0\n", None, None, "a.txt, line 2: found a zero byte"),
@@ -287,6 +298,27 @@ def test_lists_of_texts(texts):
 def test_other_than_lists_of_texts(texts):
     with raises_usage("sentences"):
         as_texts(texts, "sentences")
+
+
+def test_errors_about_items_and_cells_name_the_row(tmp_path):
+    with raises_usage("texts", found="5 in row 1"):
+        as_texts(["one", 5])
+    pq.write_table(pa.table({"text": [["one"]]}), tmp_path / "a.parquet")
+    with raises_usage(found="a.parquet, row 0: the column text contains ['one']"):
+        list(read_texts(tmp_path / "a.parquet"))
+    path = tmp_path / "pairs.csv"
+    path.write_text('sentence1,sentence2,score\n"one\ntwo",three,1\nfour,five,x\n')
+    first, second = read_rows(path, PAIRS, "eval_pairs")
+    assert as_sentence(first, "sentence1") == "one\ntwo" and as_number(first, "score") == 1
+    with raises_usage(found="pairs.csv, line 4: the column score contains 'x'"):
+        as_number(second, "score")
+
+
+def test_blank_texts_can_be_kept(tmp_path):
+    """The place of a text is then that of its line."""
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n \n")
+    assert list(read_texts(tmp_path / "a.txt", keep_blank=True)) == ["one", "", "two", " "]
+    assert list(read_texts(tmp_path / "a.txt")) == ["one", "two"]
 
 
 def test_half_a_surrogate_pair_becomes_the_replacement_character(tmp_path):

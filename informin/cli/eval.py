@@ -3,7 +3,7 @@
 import argparse
 
 from informin import program
-from informin.cli.options import add_model_options, model_options
+from informin.cli.options import MODEL_OPTIONS, add_model_options, model_options
 from informin.program import processes
 
 TASK_OPTIONS = (
@@ -25,6 +25,8 @@ TASK_OPTIONS = (
 NEEDS = {name: "labels" for name in ("text_column", "label_column")} | {
     name: "retrieval" for name in ("bm25", "language", "query_prompt", "document_prompt")
 }  # what an option has no effect without
+# Options that have no effect on saved results.
+UNUSED_BY_REPORT = [name for name in TASK_OPTIONS + MODEL_OPTIONS if name not in ("split", "output", "compare")]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,6 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parser()
     args = options.parse_args(argv)
     options.check_needs(args, NEEDS)
+    if args.report:
+        options.check_unused(args, UNUSED_BY_REPORT, "with --report")
     finished = f"Finished tasks are in {args.output}. Run the same command again to resume."
     kept = finished if args.output else "Nothing was saved."
     return program.exit_code(lambda: work(args), options.option_names(), kept)

@@ -21,8 +21,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--onnx", action="store_true", help="Also write onnx/model.onnx, in float32.")
     add("--int8", action="store_true", help="With --onnx: also write onnx/model_quantized.onnx.")
     args = parser.parse_args(argv)
-    if args.int8 and not args.onnx:
-        parser.error("--int8 needs --onnx")
+    parser.check_needs(args, {"int8": "onnx"})
     return program.exit_code(lambda: work(args), parser.option_names(), "Nothing was written.")
 
 

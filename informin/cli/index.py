@@ -107,7 +107,7 @@ def second_look_cost(index: "Index") -> str:
 
 
 def read(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the texts, and their ids and fields if there are columns of them."""
+    """Return the texts, blank ones included, and their ids and fields if there are columns of them."""
     from informin.texts import read_documents, read_texts
 
     kept = [name.strip() for name in args.keep.split(",")] if args.keep else []
@@ -115,7 +115,7 @@ def read(args: argparse.Namespace) -> dict[str, Any]:
     if args.id_column:
         columns[args.id_column] = "id_column"
     if not columns:
-        return {"texts": list(read_texts(args.train_file, args.text_column))}
+        return {"texts": list(read_texts(args.train_file, args.text_column, keep_blank=True))}
     found = list(read_documents(args.train_file, args.text_column, columns))
     return {
         "texts": [text for text, _ in found],

@@ -42,6 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--dry_run", action="store_true", help="Write the model card and list the files, without uploading them.")
     add("--overwrite", action="store_true", help="Overwrite files that you did not upload with InforMin-CL.")
     args = parser.parse_args(argv)
+    parser.check_needs(args, {"trust_remote_code": "results"})
     return program.exit_code(lambda: work(args), parser.option_names())
 
 

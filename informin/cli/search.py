@@ -24,6 +24,10 @@ def main(argv: list[str] | None = None) -> int:
     add("--host", default="127.0.0.1", help="Address of the page. 0.0.0.0 lets other machines reach it.")
     add("--port", type=int, help="Port of the page. Default: the first free one from 7860.")
     args = parser.parse_args(argv)
+    if args.query:
+        parser.check_unused(args, ("host", "port"), "with a query")
+    else:
+        parser.check_unused(args, ("k", "format"), "without a query")
     return program.exit_code(lambda: work(args), parser.option_names())
 
 

@@ -116,11 +116,18 @@ def check_reporters(names: list[str]) -> None:
     """Raise UsageError for a name in `report_to` that transformers does not know, or whose package is missing."""
     from transformers.integrations import get_reporting_integration_callbacks
 
+    problem = ""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _: None  # some callbacks that failed, such as MLflow's, fail again when deleted
     try:
         for callback in get_reporting_integration_callbacks(names):
             callback()
     except (ValueError, RuntimeError, ImportError) as error:
-        raise UsageError(f"is {' '.join(names)}: {error_line(error)}", option="report_to") from error
+        problem = error_line(error)
+    finally:
+        sys.unraisablehook = hook
+    if problem:
+        raise UsageError(f"is {' '.join(names)}: {problem}", option="report_to")
 
 
 def train(trainer: "InforMinTrainer") -> int:

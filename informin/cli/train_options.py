@@ -98,6 +98,13 @@ class Parser(program.Parser, HfArgumentParser):
             raise UsageError(f"{name}: no such option: {', '.join(unknown)}", option="recipe")
         self.set_defaults(**values)
 
+    def given(self, argv: Sequence[str]) -> set[str]:
+        """Return the names of the options in a command line, in any of their spellings."""
+        missing = object()
+        found = argparse.Namespace(**{action.dest: missing for action in self._actions})
+        self.parse_known_args(argv, found)
+        return {name for name, value in vars(found).items() if value is not missing}
+
 
 def add_flag(parser: argparse.ArgumentParser, kind: type[Term] | type[View], declared: Field) -> None:
     """Add the option of a field of a term or a view. It is None unless it is given."""
@@ -112,7 +119,9 @@ def add_flag(parser: argparse.ArgumentParser, kind: type[Term] | type[View], dec
     if "choices" in declared.metadata:
         how["choices"] = declared.metadata["choices"]
     text = declared.metadata["help"] + default_text(kind, declared)
-    parser.add_argument(f"--{kind.option_name(declared.name)}", default=None, help=text, **how)
+    name = kind.option_name(declared.name)
+    spellings = dict.fromkeys([name, name.replace("_", "-")])  # both, as for the options of transformers
+    parser.add_argument(*(f"--{spelling}" for spelling in spellings), default=None, help=text, **how)
 
 
 def default_text(kind: type[Term] | type[View], declared: Field) -> str:
@@ -170,17 +179,21 @@ def parse(argv: Sequence[str], options: dict[str, Any] | None = None) -> Given:
         raise UsageError(f"no such option: {' '.join(unknown)}", fix="See `informin train --help`.")
     if not model.model_name:
         raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
-    check_evaluated(args.eval_strategy, rest)
+    check_evaluated(args.eval_strategy, parser.given(rest))
     flags = {name: value for name, value in vars(others).items() if value is not None}
     objective, view = objective_and_view(args, flags)
     return Given(model_name=model.model_name, data=data, card=card, args=args, objective=objective, view=view)
 
 
-def check_evaluated(eval_strategy: str, argv: Sequence[str]) -> None:
-    """Raise UsageError for evaluation data on the command line of a run that a recipe does not evaluate."""
-    given = {word.partition("=")[0] for word in argv}
-    unread = [name for name in EVALUATION_DATA if f"--{name}" in given]
-    if eval_strategy == "no" and unread and "--eval_strategy" not in given:
+def check_evaluated(eval_strategy: str, given: set[str]) -> None:
+    """Raise UsageError for evaluation data on the command line of a run that a recipe does not evaluate.
+
+    Args:
+        eval_strategy: When the run evaluates.
+        given: Names of the options on the command line.
+    """
+    unread = [name for name in EVALUATION_DATA if name in given]
+    if eval_strategy == "no" and unread and "eval_strategy" not in given:
         fix = "Set `eval_strategy` steps and `eval_steps`, too."
         raise UsageError("has no effect, because the recipe does not evaluate", option=unread[0], fix=fix)
 

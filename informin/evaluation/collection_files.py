@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from informin.errors import UsageError, counted
-from informin.texts import Cell, as_number, is_blank, read_rows
+from informin.texts import Row, as_number, is_blank, read_rows
 
 logger = logging.getLogger(__name__)
 
@@ -29,12 +29,12 @@ def read_by_id(path: Path, key: str) -> dict[str, str]:
     """
     texts: dict[str, str] = {}
     for row in read_rows(path, (key, "text"), OPTION, optional=("title",)):
-        name = identifier(row[key], path)
+        name = identifier(row, key)
         if name in texts:
-            raise UsageError(f"{path}: the id {name!r} occurs twice", fix="Remove one of the rows.")
+            raise UsageError(f"{row.place}: the id {name!r} occurs twice", fix="Remove one of the rows.")
         parts = [part for part in (row["title"], row["text"]) if part is not None]
         if not all(isinstance(part, str) for part in parts):
-            raise UsageError(f"{path}: the text of {name!r} is {parts!r:.60}", needed="text")
+            raise UsageError(f"{row.place}: the text of {name!r} is {parts!r:.60}", needed="text")
         texts[name] = " ".join(parts)
     return texts
 
@@ -50,25 +50,30 @@ def read_judgments(path: Path, query: str, document: str) -> Judgments:
     """
     judged: Judgments = {}
     for row in read_rows(path, (query, document), OPTION):
-        pair = identifier(row[query], path), identifier(row[document], path)
-        judge(judged, pair, grade_in(row, path, [name for name in row if name not in (query, document)]), path)
+        pair = identifier(row, query), identifier(row, document)
+        judge(judged, pair, grade_in(row, [name for name in row if name not in (query, document)]), row.place)
     return judged
 
 
-def judge(judged: Judgments, pair: tuple[str, str], grade: int, path: Path) -> None:
-    """Add the grade of a query and a document. Raises UsageError if it contradicts an earlier one."""
+def judge(judged: Judgments, pair: tuple[str, str], grade: int, place: str) -> None:
+    """Add the grade of a query and a document. Raises UsageError if it contradicts an earlier one.
+
+    Args:
+        place: The file and the line, for the error.
+    """
     if judged.setdefault(pair, grade) != grade:
-        raise UsageError(f"{path}: {' and '.join(map(repr, pair))} have the grades {judged[pair]} and {grade}")
+        raise UsageError(f"{place}: {' and '.join(map(repr, pair))} have the grades {judged[pair]} and {grade}")
 
 
-def identifier(cell: Cell, path: Path) -> str:
+def identifier(row: Row, column: str) -> str:
     """Return an id as text; the numbers 3 and 3.0 of JSON are "3". Raises UsageError if it is missing."""
+    cell = row[column]
     if cell is None:
-        raise UsageError(f"{path}: a row has no id", needed="ids in every row")
+        raise UsageError(f"{row.place} has no id", needed="ids in every row")
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
 
 
-def grade_in(row: Mapping[str, Cell], path: Path, others: Iterable[str]) -> int:
+def grade_in(row: Row, others: Iterable[str]) -> int:
     """Return the grade of a row, from the column `relevance` or `score`; 1 if the file has neither.
 
     As in trec_eval, grades of 0 and below are not relevant.
@@ -84,15 +89,15 @@ def grade_in(row: Mapping[str, Cell], path: Path, others: Iterable[str]) -> int:
     if not columns:
         if unread := [name for name in others if name]:
             raise UsageError(
-                f"{path}: the column {unread[0]!r} is not read",
+                f"{row.place}: the column {unread[0]!r} is not read",
                 needed="grades in a column relevance or score",
                 fix="Rename the column, or remove it if every row is a relevant document.",
             )
         return 1
-    grades = {as_number(row[name], path, name) for name in columns if row[name] is not None}
+    grades = {as_number(row, name) for name in columns if row[name] is not None}
     if len(grades) != 1 or not all(grade.is_integer() and abs(grade) <= HIGHEST for grade in grades):
         cells = ", ".join(f"{name} {row[name]}" for name in columns)
-        raise UsageError(f"{path}: a row has {cells}", needed=f"one whole number from -{HIGHEST:,} to {HIGHEST:,}")
+        raise UsageError(f"{row.place}: found {cells}", needed=f"one whole number from -{HIGHEST:,} to {HIGHEST:,}")
     return int(grades.pop())
 
 

@@ -212,10 +212,10 @@ def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> Co
     negatives = []
     judged: Judgments = {}
     for row in read_rows(path, PAIR_COLUMNS, option, optional=("negative",)):
-        pair = as_sentence(row["query"], path, "query"), as_sentence(row["document"], path, "document")
-        judge(judged, pair, grade_in(row, path, [name for name in row if name.strip().lower() in LIKE_GRADES]), path)
+        pair = as_sentence(row, "query"), as_sentence(row, "document")
+        judge(judged, pair, grade_in(row, [name for name in row if name.strip().lower() in LIKE_GRADES]), row.place)
         if row["negative"] is not None:
-            negatives.append(as_sentence(row["negative"], path, "negative"))
+            negatives.append(as_sentence(row, "negative"))
     queries = [query for query, _ in judged]
     documents = [document for _, document in judged]
     collection = Collection.of_pairs(path.name, queries, documents, negatives, list(judged.values()))

@@ -93,7 +93,7 @@ def load_labels(
     skipped = 0
     columns = [name.strip() for name in text_column.split(",")]
     for row in read_rows(path, [*columns, label_column], option):
-        text = " ".join(as_sentence(row[name], path, name) for name in columns if row[name] is not None)
+        text = " ".join(as_sentence(row, name) for name in columns if row[name] is not None)
         if not text or row[label_column] is None:
             skipped += 1
             continue

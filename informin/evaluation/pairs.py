@@ -72,8 +72,8 @@ def load_pairs(path: str | Path, option: str = "eval_pairs") -> GradedPairs:
     path = Path(path)
     rows = []
     for row in read_rows(path, COLUMNS, option):
-        first, second = (as_sentence(row[name], path, name) for name in COLUMNS[:2])
-        rows.append((first, second, as_number(row["score"], path, "score")))
+        first, second = (as_sentence(row, name) for name in COLUMNS[:2])
+        rows.append((first, second, as_number(row, "score")))
     if len({grade for _, _, grade in rows}) < 2:
         raise UsageError(
             f"{path} has {counted(len(rows), 'pair')} and fewer than two different scores",

@@ -168,6 +168,9 @@ def _load(
     text, label = columns
     wanted = tasks or ([] if any(files.values()) else ["all"])
     names = chosen_tasks(list(map(str, wanted)), split)
+    if split != "test" and not names:
+        found = f"is {split}, which has no effect on `labels` and `retrieval`"
+        raise UsageError(found, option="split", fix="Name `tasks`, too, or leave it out.")
     folder = senteval_folder(senteval_dir) if names else None
     return load_tasks(folder, names, split, **files, columns=(text or LABEL_COLUMNS[0], label or LABEL_COLUMNS[1]))
 

@@ -1,5 +1,6 @@
 """Adapt a model or its embeddings to texts in closed form, without training or labels."""
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from copy import copy
@@ -14,7 +15,7 @@ from typing_extensions import Unpack
 from informin.adapters.linear import TASKS, LinearAdapter
 from informin.adapters.vectors import check_rows, check_vectors, load_vectors
 from informin.distributed import first_only, rank
-from informin.errors import UsageError
+from informin.errors import UsageError, counted
 from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, SEED, drift_warnings, measure_drift, neighbor_examples
 from informin.files import last_name
 from informin.models.embedding import encode_in_shares, width_of
@@ -28,7 +29,10 @@ from informin.report.page import write_fit_report
 from informin.rows import rows_of
 from informin.texts import as_texts
 
+logger = logging.getLogger(__name__)
+
 DOCUMENTS = "documents.npy"
+FEW = {"search": 300, "clustering": 500}  # texts: with fewer, the shrinkage leaves little of the map
 SEARCH_HINT = (
     "helps where queries resemble the texts (titles, abstracts, similar documents), can hurt where they are questions; "
     "`informin eval --retrieval` with 50 judged queries decides"
@@ -197,6 +201,9 @@ def fit(
     start = time.monotonic()
     adapter = LinearAdapter(**TASKS[task], n_components=dimension, rotation=rotation, random_state=seed).fit(vectors)
     seconds = time.monotonic() - start
+    if adapter.n_samples_ < FEW[task]:
+        found = f"Found {counted(adapter.n_samples_, 'different text')}"
+        logger.warning(f"{found}. With fewer than {FEW[task]}, the adapter changes little.")
     adapter.measure_scores(vectors)
     drift, examples = _changes(adapter, vectors, texts) if rank() == 0 else (None, [])
     return FitResult(adapter, task, vectors, seconds, drift, st, examples)

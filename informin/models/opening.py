@@ -119,6 +119,7 @@ def load_model(
                 option="pooler",
                 needed=f"one of: {', '.join(POOLERS)}",
             )
+        raise_if_no_embeddings(name, revision)
         with weights_checked(name):
             opened = _from_files(name, has_modules, how)
     except UsageError:
@@ -140,6 +141,28 @@ def load_model(
     commit = Path(cached).parent.name if cached and folder is None else None  # snapshots/COMMIT/FILE
     opened.informin_source = Source(name, folder, commit, bf16)
     return speed_up(opened.to(device or ("cuda" if torch.cuda.is_available() else "cpu")))
+
+
+def load_finished(
+    model: str | Path | SentenceTransformer, option: str, needed: str, **loading: Any
+) -> SentenceTransformer:
+    """Open a model that must store its pooling, because no option sets it.
+
+    Args:
+        model: See `load_model`.
+        option: Option that names the model.
+        needed: Which model is expected, for an error about this option.
+        loading: See `load_model`.
+
+    Raises:
+        UsageError: As `load_model`, but about `option` for a model without a pooling.
+    """
+    try:
+        return load_model(model, **loading)
+    except UsageError as error:
+        if error.option != "pooler":
+            raise
+        raise UsageError(f"is {model}, which stores no pooling", option=option, needed=needed) from error
 
 
 def _from_files(name: str, has_modules: bool, how: dict[str, Any]) -> SentenceTransformer:
@@ -173,6 +196,15 @@ def raise_if_no_device(device: str | torch.device | None) -> None:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         found = f"is {device}, which torch cannot use here ({error_line(error).split('. ')[0]})"
         raise UsageError(found, option="device", needed="cpu, cuda, cuda:1 or mps") from error
+
+
+def raise_if_no_embeddings(name: str, revision: str | None = None) -> None:
+    """Raise UsageError for a cross-encoder, which sentence-transformers would convert with a pooling of its choice."""
+    path = file_of(name, "config_sentence_transformers.json", revision)
+    kind = json.loads(Path(path).read_text(encoding="utf-8")).get("model_type") if path else None
+    if kind == "CrossEncoder":
+        found = f"is {name}, which is a cross-encoder: it scores pairs and has no embeddings"
+        raise UsageError(found, option="model_name", needed="a SentenceTransformer")
 
 
 def raise_if_quantized_table(name: str, revision: str | None = None) -> None:

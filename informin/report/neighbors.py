@@ -1,10 +1,13 @@
 """Neighbors that texts lost and gained, with the words that changed marked."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 WORD = re.compile(r"\w+")
+COMMON = 1 / 4  # fraction of the examples with a word above which it says nothing about one of them, such as "the"
+FEWEST = 3  # examples with such a word
 
 
 @dataclass(frozen=True)
@@ -34,20 +37,31 @@ class Changed:
 def changed(examples: Sequence[Mapping]) -> list[Changed]:
     """Return examples for the page.
 
-    A word of the text is marked in its neighbors if only the lost ones or only the gained ones have it.
+    A word of the text is marked in its neighbors if only the lost ones or only the gained ones have it, and it is not
+    common: the language of the texts is unknown, so there is no list of stop words.
 
     Args:
         examples: See `informin.evaluation.drift.neighbor_examples`.
     """
+    common = _common(examples)
     return [
         Changed(
             sentence=example["sentence"],
             kept=example["kept"],
-            lost=_neighbors(example["lost"], _words(example) - _words(*example["gained"])),
-            gained=_neighbors(example["gained"], _words(example) - _words(*example["lost"])),
+            lost=_neighbors(example["lost"], _words(example) - _words(*example["gained"]) - common),
+            gained=_neighbors(example["gained"], _words(example) - _words(*example["lost"]) - common),
         )
         for example in examples
     ]
+
+
+def _common(examples: Sequence[Mapping]) -> set[str]:
+    """Return the words that many examples have, in the text or in a neighbor."""
+    having: Counter[str] = Counter()
+    for example in examples:
+        having.update(_words(example, *example["lost"], *example["gained"]))
+    most = max(FEWEST - 1, COMMON * len(examples))
+    return {word for word, number in having.items() if number > most}
 
 
 def _words(*texts: Mapping) -> set[str]:

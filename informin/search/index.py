@@ -476,10 +476,11 @@ def open_model(
         UsageError: It is another model.
     """
     from informin.models.checksums import model_sha256
-    from informin.models.opening import load_model, name_of
+    from informin.models.opening import load_finished, name_of
 
     where = record.model if model is None else model
-    st = load_model(where, **record.loading, trust_remote_code=trust_remote_code)
+    how = record.loading | {"trust_remote_code": trust_remote_code}
+    st = load_finished(where, "model_name", f"the model of the index, {record.model}", **how)
     if model_sha256(st) != record.model_sha256:
         found = f"The index was built with {record.model}, and {name_of(st)} is another model"
         raise UsageError(found, fix="Use the model of the index, or build the index again.")

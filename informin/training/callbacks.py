@@ -86,7 +86,7 @@ class Throughput(TrainerCallback):
 
     Attributes:
         sentences_per_second: Sentences per second over all processes, for the last call of `train`. None before its
-            end, and if it took no step.
+            end, and if it took no step, unless it resumed a finished run whose speed was recorded.
         first_step: Step at which that call began: above 0 for a resumed run.
     """
 

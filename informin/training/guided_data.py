@@ -15,7 +15,7 @@ from informin.errors import UsageError
 from informin.guide.cache import CachedGuide, load_guide
 from informin.guide.neighbors import check_neighbors
 from informin.guide.replay import GeneralSentences, load_general_sentences
-from informin.models.opening import Source, limit_length, load_model
+from informin.models.opening import Source, limit_length, load_finished
 from informin.objectives import Replay
 from informin.objectives.terms import Term, needed
 from informin.training.model import TrainedModel
@@ -128,7 +128,8 @@ def _guide(model: TrainedModel, args: InforMinTrainingArguments, length: int) ->
     bf16 = args.mixed_precision == "bf16"
     if args.guide_model is not None:
         trusts = args.trust_remote_code
-        yield load_model(args.guide_model, trust_remote_code=trusts, device=str(args.device), bf16=bf16)
+        how = {"trust_remote_code": trusts, "device": str(args.device), "bf16": bf16}
+        yield load_finished(args.guide_model, "guide_model", "a SentenceTransformer", **how)
         return
     guide = copy.copy(model.st.to(args.device))
     guide.informin_source = Source(model.name, bf16=bf16)

@@ -46,6 +46,7 @@ def check_numbers(args: Any) -> None:
     for name, least in NUMBERS.items():
         value = getattr(args, name)
         check_value(value is None or least <= value < math.inf, name, value, f"{least} or more")
+    check_value(0 <= args.seed < 2**32, "seed", args.seed, "0 to 4294967295, as NumPy takes")
     check_value(args.max_steps != 0, "max_steps", args.max_steps, "1 or more, or -1 for `num_train_epochs`")
     fits = args.max_steps > 0 or 0 < args.num_train_epochs < math.inf
     check_value(fits, "num_train_epochs", args.num_train_epochs, "a number above 0, or `max_steps` above 0")

@@ -61,6 +61,9 @@ class ResumedRun(TrainerCallback):
                 state.stateful_callbacks.setdefault(type(callback).__name__, callback.state())
             if isinstance(callback, EpochStart):
                 vars(callback).update(callback_state(self.checkpoint, "EpochStart"))
+        finished = RunRecord.load(self.checkpoint.parent)
+        if finished and finished.steps == state.global_step:  # no further step will be measured
+            trainer.throughput.sentences_per_second = finished.sentences_per_second
         if args.load_best_model_at_end and state.best_global_step:
             find_best(state, self.checkpoint.parent)
         if self.evaluates_first and args.eval_strategy != "no":

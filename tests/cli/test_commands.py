@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -107,3 +108,24 @@ def test_one_word_per_thing():
     assert "--output FILE.npy" in texts["embed"] and "--output_dir" not in texts["embed"]
     for command in ("fit", "embed"):
         assert "--train_file FILE" in texts[command] and "--text_column" in texts[command]
+
+
+@pytest.mark.parametrize(
+    "command, words, option",
+    [
+        ("search", ["--index=i", "--k=3"], "k"),
+        ("search", ["--index=i", "--format=json"], "format"),
+        ("search", ["--index=i", "--port=7000", "words"], "port"),
+        ("search", ["--index=i", "--host=0.0.0.0", "words"], "host"),
+        ("eval", ["--report=r", "--labels=l"], "labels"),
+        ("eval", ["--report=r", "--batch_size=8"], "batch_size"),
+        ("eval", ["--report=r", "--pooler=cls"], "pooler"),
+        ("push", ["--model_name=m", "--hub_model_id=me/m", "--trust_remote_code"], "trust_remote_code"),
+        ("export", ["--model_name=m", "--output_dir=o", "--int8"], "int8"),
+        ("fit", ["--task=search", "--embeddings=e", "--output_dir=o", "--device=cpu"], "device"),
+    ],
+)
+def test_options_without_effect_are_errors(command, words, option, capsys):
+    with pytest.raises(SystemExit) as caught:
+        import_module(f"informin.cli.{command}").main(words)
+    assert caught.value.code == 2 and capsys.readouterr().err.startswith(f"error: --{option} ")

@@ -58,7 +58,7 @@ def test_unusable_files_are_rejected(tmp_path, content, option):
 
 
 def test_texts_must_be_text(tmp_path):
-    with raises_usage(found="is 3"):
+    with raises_usage(found="line 1: the column text contains 3"):
         load_labels(write(tmp_path / "a.jsonl", '{"text": 3, "label": "x"}'), "labels")
 
 

@@ -62,6 +62,12 @@ def test_models_are_rows_with_word_search_and_tests(static, st_mean, collection,
     assert [row["tasks"]["dogs"]["score"] for row in rows] == [scores["dogs"] for scores in result.scores.values()]
 
 
+def test_the_dev_split_is_one_of_senteval(static, labels, faq):
+    for files in ({"labels": labels}, {"retrieval": faq}):
+        with raises_usage("split"):
+            evaluate(static, **files, split="dev", device="cpu")
+
+
 def test_finished_tasks_are_resumed(static, labels, faq, tmp_path, monkeypatch):
     first = evaluate(static, labels=labels, output=tmp_path / "a.json", device="cpu")
     (saved,) = load_all_results([tmp_path / "a.json"])

@@ -1,6 +1,7 @@
 """`informin.fit`: the adapter, what it says, and the folder that it writes."""
 
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -39,6 +40,16 @@ def test_the_saved_model_is_the_model_with_the_adapter(request, kind, task, tmp_
     np.testing.assert_allclose(unit(adapted.encode_query(TEXTS[:9])), adapter.transform(queries), atol=1e-5)
     assert (tmp_path / "better" / "report.html").is_file() and adapted.similarity_fn_name == "cosine"
     assert "\n# better\n" in (tmp_path / "better" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("task, number", [("search", 300), ("clustering", 500)])
+def test_few_texts_warn(caplog, task, number):
+    """Copies count once."""
+    vectors = np.random.default_rng(0).normal(size=(number, 12))
+    for embeddings, warns in ((vectors, False), (np.concatenate([vectors[1:], vectors[1:]]), True)):
+        with caplog.at_level(logging.WARNING, "informin"):
+            fit(task=task, embeddings=embeddings)
+        assert [str(number) in record.message for record in caplog.records] == [True] * warns
 
 
 def test_auto_model_applies_the_adapter(st_mean, tmp_path):

@@ -153,6 +153,16 @@ def test_words_that_only_one_side_has_are_marked():
     assert ["".join(text for text, _ in neighbor.pieces) for neighbor in one.lost] == sides["lost"]
 
 
+def test_common_words_are_not_marked():
+    """Words that many examples have, such as stop words."""
+    neighbor = {"sentence": "the dog and the bank", "old": 0, "new": 1}
+    first = {"sentence": "the bank", "kept": 9, "lost": [neighbor], "gained": []}
+    others = [{"sentence": text, "kept": 10, "lost": [], "gained": []} for text in ("the cat", "the bird", "a bank")]
+    for examples, expected in (([first, *others], ["bank"]), ([first], ["the", "the", "bank"])):
+        one = changed(examples)[0]
+        assert [text for text, is_marked in one.lost[0].pieces if is_marked] == expected
+
+
 def test_page_of_a_fit_without_drift_has_only_the_summary(tmp_path):
     """As after a fit of a few embeddings."""
     path = write_fit_report(tmp_path, "Adapter for m", {"task": "search"})

@@ -264,7 +264,7 @@ def test_columns_of_ids_and_fields(st_mean, tmp_path, capsys):
     capsys.readouterr()
     assert search_command.main(["the dog", "--index", folder]) == 0
     printed = {line.strip() for line in capsys.readouterr().out.splitlines()}
-    assert {"the dog  [row 0, id 7]", "title: Dogs", "url: http://dogs", "a cat  [row 1, id 9]"} < printed
+    assert {"the dog  [row 0, id 7]", "title: Dogs", "url: http://dogs", "a cat  [row 2, id 9]"} < printed
     assert len(printed) == 7, "a line with scores and one with the text for each hit, and the three fields"
     assert search_command.main(["the dog", "--index", folder, "--format", "json"]) == 0
     found = {hit["id"]: hit["fields"] for hit in json.loads(capsys.readouterr().out)}
@@ -273,6 +273,18 @@ def test_columns_of_ids_and_fields(st_mean, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("the dog\na cat\n")
     options[-1] = str(tmp_path / "texts.txt")
     assert index_command.main([*options, "--output_dir", str(tmp_path / "other"), *kept]) == 2
+
+
+def test_rows_of_hits_are_lines_of_the_file(st_mean, tmp_path):
+    """As `build` counts the texts of a list: blank ones keep their numbers."""
+    lines = ["the dog", "", "a cat", " ", "the bird"]
+    (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n")
+    options = ["--model_name", str(st_mean), "--train_file", str(tmp_path / "texts.txt")]
+    assert index_command.main([*options, "--output_dir", str(tmp_path / "index")]) == 0
+    index = Index.load(tmp_path / "index")
+    assert index.rows.tolist() == Index.build(st_mean, lines).rows.tolist() == [0, 2, 4]
+    assert [lines[hit.row] for hit in index.search("a bird")] == [hit.text for hit in index.search("a bird")]
+    assert index.add(["a man"]).tolist() == [5]
 
 
 SECRET = "quarkolepton"

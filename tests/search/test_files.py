@@ -132,6 +132,23 @@ def test_a_damaged_index_is_not_searched(built, tmp_path, capsys, harm):
     assert "damaged" in capsys.readouterr().err
 
 
+def test_a_model_without_pooling_is_not_that_of_the_index(built, bert, tmp_path):
+    """No option of a search sets one."""
+    built.save(tmp_path)
+    with raises_usage("model_name"):
+        Index.load(tmp_path, bert)
+
+
+@pytest.mark.parametrize("queries", ["model", "table"])
+def test_a_cross_encoder_has_no_embeddings(st_mean, texts, tmp_path, queries):
+    """sentence-transformers would convert it with a pooling of its choice."""
+    folder = shutil.copytree(st_mean, tmp_path / "cross")
+    path = folder / "config_sentence_transformers.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "CrossEncoder"}))
+    with raises_usage("model_name"):
+        Index.build(folder, texts, queries=queries)
+
+
 @pytest.mark.parametrize("harm", [remove_line, cut_vectors, remove_rows])
 def test_files_of_an_older_version_are_counted(built, tmp_path, harm):
     """It recorded neither sizes nor checksums."""

@@ -118,6 +118,12 @@ def test_unusable_options_are_rejected(build, options, sentences, option):
         build(sentences=sentences, **options)
 
 
+def test_a_guide_without_pooling_is_an_error_about_the_guide(build, bert):
+    """The option `pooler` is that of the encoder to train."""
+    with raises_usage("guide_model"):
+        build(**WAYS["similarity"], guide_model=str(bert))
+
+
 def test_adapt_recipe_on_the_command_line(command, tmp_path, logging_as_before):
     """Drift is measured by default."""
     argv = command(eval_pairs=None, eval_steps=None, max_steps=2, per_device_train_batch_size=16, replay_size=5)

@@ -214,6 +214,8 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
         ("momentum_decay", dict(momentum_decay=0.9)),
         ("false_negative_weight", dict(false_negative_weight=0.5)),
         ("crop_min_fraction", dict(crop_min_fraction=0.3)),
+        ("seed", dict(seed=-1)),
+        ("seed", dict(seed=2**32)),
         ("repetition_rate", dict(view="crop", repetition_rate=0.3)),
     ],
 )
@@ -231,20 +233,61 @@ def test_options_of_a_dataset_need_its_name(option):
 
 @pytest.mark.parametrize("option", EVALUATION_DATA)
 def test_evaluation_data_of_a_recipe_that_does_not_evaluate_are_an_error(option):
-    command = ["--model_name", "m", "--recipe", "adapt", f"--{option}", "a.tsv"]
-    with raises_usage(option):
-        parse(command)
-    assert parse([*command, "--eval_strategy", "steps", "--eval_steps", "20"]).args.eval_strategy == "steps"
-    assert parse([*command, "--eval_strategy=no"]).args.eval_strategy == "no"
+    """In each spelling that argparse accepts."""
+    command = ["--model_name", "m", "--recipe", "adapt"]
+    for words in ([f"--{option}", "a.tsv"], [f"--{option.replace('_', '-')}", "a.tsv"], [f"--{option}=a.tsv"]):
+        with raises_usage(option):
+            parse([*command, *words])
+        for strategy in (["--eval_strategy", "steps"], ["--eval-strategy=steps"]):
+            assert parse([*command, *words, *strategy, "--eval_steps=20"]).args.eval_strategy == "steps"
+        assert parse([*command, *words, "--eval-strategy=no"]).args.eval_strategy == "no"
 
 
-@pytest.mark.parametrize("name", ["other", "wandb"])
+def test_options_of_terms_and_views_have_both_spellings():
+    command = ["--model_name=m", "--use_cpu=true", "--view=crop", "--crop-min-fraction", "0.3"]
+    given = parse([*command, "--reconstruction-weight=2"])
+    assert given.view.min_fraction == 0.3
+    assert {term.name: term.weight for term in given.objective.terms(BERT_BASE)}["reconstruction"] == 2
+
+
+@pytest.mark.parametrize("name", ["other", "wandb", "mlflow"])
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 def test_reports_that_cannot_be_written_end_the_run_before_the_data_are_read(bert, tmp_path, capsys, monkeypatch, name):
-    monkeypatch.setattr("transformers.integrations.integration_utils.is_wandb_available", lambda: False)
+    """MLflow's callback fails a second time when it is deleted."""
+    for package in ("wandb", "mlflow"):
+        monkeypatch.setattr(f"transformers.integrations.integration_utils.is_{package}_available", lambda: False)
     command = ["--model_name", str(bert), "--train_file", str(tmp_path), "--eval_strategy", "no", "--report_to", name]
     assert train.main(command) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: --report_to ") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("optim", [["adamw_bnb_8bit"], ["grokadamw"], ["sgd", "--optim_args", "momentum"]])
+def test_optimizers_that_cannot_be_built_end_the_run(bert, tmp_path, capsys, monkeypatch, optim):
+    """Their package is not installed, or their arguments cannot be read."""
+    for name in ("bitsandbytes", "grokadamw"):
+        monkeypatch.setattr(f"transformers.trainer_optimizer.is_{name}_available", lambda: False)
+    (tmp_path / "texts.txt").write_text("\n".join(make_sentences(40)))
+    command = ["--model_name", str(bert), "--train_file", str(tmp_path), "--eval_strategy", "no", "--max_steps", "1"]
+    options = ["--output_dir", str(tmp_path / "run"), "--per_device_train_batch_size", "16", "--optim", *optim]
+    assert train.main([*command, *options]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"error: --optim is {optim[0]}") and ("--optim_args" in error) == (len(optim) > 1)
+
+
+@pytest.mark.parametrize("kwargs", [None, {"other": 1}])
+def test_a_scheduler_whose_arguments_do_not_fit_is_an_error(bert, tmp_path, kwargs):
+    args = InforMinTrainingArguments(
+        str(tmp_path),
+        use_cpu=True,
+        per_device_train_batch_size=16,
+        eval_strategy="no",
+        max_steps=1,
+        lr_scheduler_type="cosine_with_min_lr",
+        lr_scheduler_kwargs=kwargs,
+    )
+    with raises_usage("lr_scheduler_type"):
+        InforMinTrainer(str(bert), args, make_sentences(40)).train()
 
 
 def test_attention_maps_need_a_view_that_keeps_tokens():

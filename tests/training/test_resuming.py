@@ -105,8 +105,11 @@ def test_another_number_of_processes_and_other_streams_are_refused(finished_run,
 def test_a_finished_run_takes_no_further_step(command, finished_run, tmp_path, epochs):
     """Four steps of an epoch of six; Trainer itself would continue the epoch."""
     options = dict(max_steps=None, num_train_epochs=epochs) if epochs else {}
+    speeds = set()
     for more in ([], [RESUME]):
         assert run_unsup.main([*command(**options), *more]) == 0
+        speeds.add(RunRecord.load(tmp_path / "run").sentences_per_second)
+    assert len(speeds) == 1 and speeds != {None}
     record = RunRecord.load(tmp_path / "run")
     assert record.steps == 4 + bool(epochs)
     assert [entry["step"] for entry in record.history] == [0, 2, 4] + [5] * bool(epochs)
