@@ -113,8 +113,8 @@ def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences |
     if items and all(isinstance(item, Mapping) for item in items):
         if "input_ids" in items[0] and text_column is None:
             return items, None
-        name = _text_column(items[0].keys(), text_column)
-        items = ["" if item.get(name) is None else item[name] for item in items]
+        names = _text_columns(items[0].keys(), text_column)
+        items = [joined(item, row, names)["text"] for row, item in enumerate(items)]
     texts = {"text": as_texts(items, "train_dataset")}
     sentences = without_blanks(datasets.Dataset.from_dict(texts, TEXT))
     return sentences, sentences
@@ -125,11 +125,9 @@ def text_only(data: Sentences, text_column: str | None) -> Sentences:
     if isinstance(data, datasets.Dataset) and data.format["type"] is not None:
         data = data.with_format(None)
     columns = data.column_names or list(next(iter(data), {}))
-    if text_column and "," in text_column:
-        names = text_column.split(",")
-        joined = data.map(_joined, fn_kwargs={"names": names}, remove_columns=columns)
-        return joined
-    name = _text_column(columns, text_column)
+    name, *others = _text_columns(columns, text_column)
+    if others:
+        return data.map(joined, with_indices=True, fn_kwargs={"names": [name, *others]}, remove_columns=columns)
     one = data.select_columns(name)
     one = one if name == "text" else one.rename_columns({name: "text"})
     kind = getattr((one.features or {}).get("text"), "dtype", None)
@@ -139,21 +137,30 @@ def text_only(data: Sentences, text_column: str | None) -> Sentences:
     return one
 
 
-def _text_column(columns: Iterable[str], text_column: str | None) -> str:
-    """Return the name of the column of sentences."""
+def _text_columns(columns: Iterable[str], text_column: str | None) -> list[str]:
+    """Return the names of the columns of sentences, of which `text_column` may give several with commas."""
     names = list(columns)
     if not text_column and len(names) == 1:
-        return names[0]
-    for name in [text_column] if text_column else COLUMN_NAMES:
-        if name in names:
-            return name
-    raise UsageError(
-        f"has the columns {', '.join(names)}", option="train_dataset", needed=f"the column {text_column or 'text'}"
-    )
+        return names
+    wanted = [name.strip() for name in text_column.split(",")] if text_column else []
+    found = wanted or [name for name in COLUMN_NAMES if name in names][:1]
+    missing = [name for name in found if name not in names]
+    if missing or not found:
+        needed = f"the column {(missing or COLUMN_NAMES)[0]}"
+        raise UsageError(f"has the columns {', '.join(names)}", option="train_dataset", needed=needed)
+    return found
 
 
-def _joined(row: dict, names: list[str]) -> dict[str, str]:
-    return {"text": " ".join(row[name] for name in names if not is_blank(row[name]))}
+def joined(row: Mapping[str, Any], index: int, names: list[str]) -> dict[str, str]:
+    """Return the texts of some columns of a row, joined by a space, as the column `text`."""
+    texts = []
+    for name in names:
+        cell = row.get(name)
+        if not isinstance(cell, str | None):
+            found = f"has {cell!r:.60} in row {index} of the column {name}"
+            raise UsageError(found, option="train_dataset", needed="text in every row")
+        texts.append(cell or "")
+    return {"text": " ".join(text for text in texts if not is_blank(text))}
 
 
 def has_text(row: dict) -> bool:

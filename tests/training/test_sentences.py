@@ -179,3 +179,14 @@ def test_precedence_of_evaluation_data(tmp_path, pairs_file, monkeypatch):
     assert load_development(DataArguments(eval_labels=labels)).name == "labels.tsv"
     with raises_usage():
         load_development(DataArguments())
+
+
+@pytest.mark.parametrize("kind", ["data set", "stream", "list"])
+def test_several_columns_of_rows_are_joined(kind):
+    rows = [{"title": "one", "body": "two", "year": 1}, {"title": None, "body": "three", "year": 2}]
+    data = rows if kind == "list" else datasets.Dataset.from_list(rows)
+    data = data.to_iterable_dataset() if kind == "stream" else data
+    assert [row["text"] for row in as_data(data, "title, body")[0]] == ["one two", "three"]
+    for columns, found in (("title,year", "1 in row 0"), ("title,author", "the columns title, body, year")):
+        with raises_usage("train_dataset", found=found):
+            list(as_data(data, columns)[0])
