@@ -62,7 +62,7 @@ class Graph:
     gradients_in: tuple[Tensor, ...]
     gradients_out: Tensor
     used: list[bool]
-    memory: "Memory"
+    memory: Memory
 
 
 class GraphedEncoder:
