@@ -23,9 +23,8 @@ from typing import Any
 from informin.errors import UsageError, counted, error_line
 
 logger = logging.getLogger(__name__)
-Read = Callable[
-    [Sequence[str]], Iterator[tuple[int, Sequence[Any]]]
-]  # from columns to the number and cells of each row
+# From names of columns to the number and the cells of each row.
+Read = Callable[[Sequence[str]], Iterator[tuple[int, Sequence[Any]]]]
 
 TABLES = (".csv", ".tsv", ".jsonl")
 SUFFIXES = (".txt", *TABLES, ".parquet", ".arrow")

@@ -48,9 +48,10 @@ class Graph:
     Attributes:
         forward, backward: The graphs.
         inputs: Inputs of the forward pass.
-        outputs: Its outputs: hidden states, and attention maps if they are kept.
-        gradients_in: Inputs of the backward pass, the gradients by the outputs.
-        gradients_out: Its output, the gradients by all weights, one after the other. Graphs share it.
+        outputs: Outputs of the forward pass: hidden states, and attention maps if they are kept.
+        gradients_in: Inputs of the backward pass: gradients with respect to the outputs.
+        gradients_out: Output of the backward pass: gradients with respect to all weights, in one flat tensor that all
+            graphs share.
         used: For each weight, whether it has an effect.
         memory: The memory of the activations. Graphs share it.
     """
@@ -125,7 +126,7 @@ class GraphedEncoder:
     def _captured(self, encode: Encode, inputs: Inputs) -> Graph | None:
         """Return graphs for inputs of these shapes; None if the memory does not suffice.
 
-        The random state stays as it was: a resumed run is the same.
+        The random state is restored, so that a resumed run stays bit-exact.
         """
 
         def run() -> tuple[Tensor, ...]:

@@ -114,7 +114,7 @@ def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences |
         if "input_ids" in items[0] and text_column is None:
             return items, None
         names = _text_columns(items[0].keys(), text_column)
-        items = [joined(item, row, names)["text"] for row, item in enumerate(items)]
+        items = [_joined(item, row, names)["text"] for row, item in enumerate(items)]
     texts = {"text": as_texts(items, "train_dataset")}
     sentences = without_blanks(datasets.Dataset.from_dict(texts, TEXT))
     return sentences, sentences
@@ -127,7 +127,7 @@ def text_only(data: Sentences, text_column: str | None) -> Sentences:
     columns = data.column_names or list(next(iter(data), {}))
     name, *others = _text_columns(columns, text_column)
     if others:
-        return data.map(joined, with_indices=True, fn_kwargs={"names": [name, *others]}, remove_columns=columns)
+        return data.map(_joined, with_indices=True, fn_kwargs={"names": [name, *others]}, remove_columns=columns)
     one = data.select_columns(name)
     one = one if name == "text" else one.rename_columns({name: "text"})
     kind = getattr((one.features or {}).get("text"), "dtype", None)
@@ -151,7 +151,7 @@ def _text_columns(columns: Iterable[str], text_column: str | None) -> list[str]:
     return found
 
 
-def joined(row: Mapping[str, Any], index: int, names: list[str]) -> dict[str, str]:
+def _joined(row: Mapping[str, Any], index: int, names: list[str]) -> dict[str, str]:
     """Return the texts of some columns of a row, joined by a space, as the column `text`."""
     texts = []
     for name in names:
