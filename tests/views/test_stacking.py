@@ -247,6 +247,7 @@ def test_tables_give_the_batches_of_lists(tokenizer, side, columns):
         for name, x in expected.items():
             assert torch.equal(found[name], x)
             assert found[name].dtype == torch.int64
+        assert found["attention_mask"][:, -1 if side == "left" else 0].all()
 
 
 def test_a_null_among_tokens_is_an_error(tokenizer):
