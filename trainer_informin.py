@@ -110,7 +110,7 @@ class InforMinTrainer(Trainer):
             stream), or tokenized rows with `input_ids` and `attention_mask`.
         eval_dataset: `GradedPairs`, `LabeledSentences`, `Collection`, a data set with their columns, the path of a file
             of pairs, a function from `encode` to scores, an evaluator of sentence-transformers, or a list or a
-            dictionary of these; see `informin.evaluation.development.as_development`. None with `eval_strategy="no"`.
+            dictionary of these; see `informin.evaluation.development.as_development`. With None, nothing is evaluated.
         processing_class: Tokenizer. None uses the encoder's own.
         data_collator: Turns a list of rows into a batch. None pads to the longest row.
         provenance: Facts for training.json that the trainer cannot derive; see `informin.training.record.provenance`.

@@ -136,11 +136,15 @@ def with_metric(args: Any, development: "Development | None") -> Any:
     It is `FIRST` until the first evaluation if the scores are not known before, as those of a function. The arguments
     are copied only if they change.
 
+    Without evaluation data, nothing is evaluated, and the last checkpoint is kept.
+
     Raises:
         UsageError: `metric_for_best_model` is not scored.
     """
-    if args.eval_strategy == "no" or development is None:
+    if args.eval_strategy == "no":
         return args
+    if development is None:
+        return _without_evaluation(args)
     measures = development.measures
     is_open = any(not evaluation.measures for evaluation in development.own)
     metric = (args.metric_for_best_model or next(iter(measures), "")).removeprefix("eval_")
@@ -152,6 +156,21 @@ def with_metric(args: Any, development: "Development | None") -> Any:
         needed = f"one of: {', '.join(measures)}"
         raise UsageError(f"is {metric}, which is not scored", option="metric_for_best_model", needed=needed)
     return args
+
+
+def _without_evaluation(args: Any) -> Any:
+    """Return the arguments of a run that evaluates nothing. Its default is to evaluate."""
+    if args.metric_for_best_model is not None:
+        found = f"is {args.metric_for_best_model}, but there is nothing to evaluate"
+        raise UsageError(found, option="metric_for_best_model", fix="Pass `eval_dataset`.")
+    if args.save_strategy == "best":
+        raise UsageError("is best, but there is nothing to evaluate", option="save_strategy", fix="Pass `eval_dataset`.")
+    chosen = copy.copy(args)
+    chosen.eval_strategy = type(args.eval_strategy).NO
+    chosen.do_eval = False
+    chosen.eval_on_start = False
+    chosen.load_best_model_at_end = False
+    return chosen
 
 
 def _selecting_by(args: Any, metric: str, greater_is_better: bool) -> Any:

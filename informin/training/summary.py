@@ -43,6 +43,7 @@ def headline(trainer: Any) -> str:
         f"{precision(args)} on {args.device}",
         f"output in {args.output_dir}",
     ]
+    parts += ["without evaluation"] if args.eval_strategy == "no" else []
     parts += [f"resuming from step {step}"] if step else []
     return ", ".join(parts) + ("; other options as in the paper" if preset.papers else "")
 

@@ -110,6 +110,17 @@ def test_an_evaluator_gives_the_scores_of_the_exported_model(bert, arguments, tm
     assert trainer.evaluate()["eval_dev_spearman_cosine"] == pytest.approx(expected, abs=1e-6)
 
 
+def test_without_evaluation_data_nothing_is_evaluated(bert, arguments):
+    """The default is to evaluate, which Trainer would refuse. What asks for an evaluation is an error."""
+    trainer = InforMinTrainer(str(bert), arguments(), SENTENCES)
+    trainer.train()
+    assert trainer.args.eval_strategy == "no" and trainer.state.best_model_checkpoint is None
+    assert Path(trainer.args.output_dir, f"checkpoint-{trainer.state.global_step}").exists()
+    for option, value in {"metric_for_best_model": "eval_spearman", "save_strategy": "best"}.items():
+        with raises_usage(option=option):
+            InforMinTrainer(str(bert), arguments(**{option: value}), SENTENCES)
+
+
 @pytest.mark.parametrize("load_best", [True, False])
 def test_a_function_may_return_scores_of_any_name(bert, arguments, load_best):
     def gap(encode):
