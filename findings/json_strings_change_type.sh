@@ -36,14 +36,17 @@ row = {"day": "2024-01-05", "id": "6F9619FF-8B86-4011-B42D-00CF4FC964FF"}
 with open(path, "w") as file:
     print(json.dumps(row), file=file)
 
+
+def load_first(**options):
+    return datasets.load_dataset("json", data_files=path, split="train", **options)[0].values()
+
+
 strings = datasets.Features({"day": datasets.Value("string"), "id": datasets.Value("string")})
 relation = duckdb.sql(f"from read_json('{path}')")
 found = {
     "pyarrow": pyarrow.json.read_json(path).to_pylist()[0].values(),
-    "datasets": datasets.load_dataset("json", data_files=path, split="train")[0].values(),
-    "datasets, features of strings": datasets.load_dataset(
-        "json", data_files=path, split="train", features=strings
-    )[0].values(),
+    "datasets": load_first(),
+    "datasets, features of strings": load_first(features=strings),
     "DuckDB": relation.fetchall()[0],
     "DuckDB, types": relation.types,
     "polars": polars.read_ndjson(path).row(0),

@@ -6,7 +6,8 @@
 #   It subtracts the mean from the product of the data with themselves, not from the data, so large means cancel in
 #   the precision of the data. In float32, means a few hundred times the standard deviation leave components that have
 #   little to do with the right ones, without a warning. svd_solver="full" subtracts the mean first, and is right for
-#   the same data, as is float64. The documentation says that "covariance_eigh" is less stable, not that means matter.
+#   the same data, as is float64. The documentation says that "covariance_eigh" uses centered data, and that it is less
+#   stable if the singular values have a large range. Here, their range is 10.
 # Output seen (1,000 rows, 16 columns with standard deviations from 0.1 to 1, and 300 added in float32; cosine of each
 #   component with the one of the same numbers in float64):
 #   auto is covariance_eigh: [0.75, 0.42, 0.36]
