@@ -164,7 +164,9 @@ def _without_evaluation(args: Any) -> Any:
         found = f"is {args.metric_for_best_model}, but there is nothing to evaluate"
         raise UsageError(found, option="metric_for_best_model", fix="Pass `eval_dataset`.")
     if args.save_strategy == "best":
-        raise UsageError("is best, but there is nothing to evaluate", option="save_strategy", fix="Pass `eval_dataset`.")
+        raise UsageError(
+            "is best, but there is nothing to evaluate", option="save_strategy", fix="Pass `eval_dataset`."
+        )
     chosen = copy.copy(args)
     chosen.eval_strategy = type(args.eval_strategy).NO
     chosen.do_eval = False
