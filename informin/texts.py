@@ -269,13 +269,12 @@ def _text_columns(path: Path, columns: list[str], text_column: str | None) -> li
     elif not named and len(columns) == 1 and COLUMN_NAME.fullmatch(columns[0].strip()):
         named = columns
     if not named:
-        raise UsageError(
-            f"{path} has the columns {_listed(columns)}",
-            needed="a column text",
-            fix=_separator_fix(path, columns)
-            or "Choose a column with `text_column`. If the first line is a text, put the line `text` before it, or "
-            "let the file's name end in .txt if each line is a text.",
-        )
+        fix = "Choose a column with `text_column`."
+        if _kind(path) in DIALECTS:
+            fix += " If the first line is a text, put the line `text` before it, or let the file's name end in .txt if "
+            fix += "each line is a text."
+        fix = _separator_fix(path, columns) or fix
+        raise UsageError(f"{path} has the columns {_listed(columns)}", needed="a column text", fix=fix)
     _check_columns(path, columns, named, "text_column")
     return named
 

@@ -99,6 +99,13 @@ def test_columns_of_arrow_and_parquet_files(tmp_path, ending):
         list(read_texts(path, "n"))
 
 
+def test_only_tables_with_a_header_line_may_lack_it(write):
+    for name, content in (("a.jsonl", [{"a": "x", "b": "y"}]), ("a.csv", "a,b\n")):
+        with raises_usage(fix="`text_column`") as info:
+            list(read_texts(write(name, content)))
+        assert ("first line" in info.value.value.fix) == (name == "a.csv")
+
+
 @pytest.mark.parametrize("column, expected", [("a", ["1", "3"]), ("b,a", ["x 1", "3", "y"]), ("b, c", ["x z", "y"])])
 def test_chosen_columns_are_joined_by_a_space(write, column, expected):
     table = "a,b,c\n1,x,z\n3,,\n,y, \n"
@@ -118,7 +125,7 @@ def test_chosen_columns_are_joined_by_a_space(write, column, expected):
         ("a.tsv", "id\ttext\n1\ta\tb\n", None, None, "a.tsv, line 2: found 3 fields, but the header has 2"),
         ("a.csv", 'text\none\n"two\nthree\n', None, None, "a.csv, line 4: "),
         ("a.csv", 'text\n"two" she said\n', None, None, "a.csv, line 2: "),
-        ("a.csv", "text\none\rtwo\n", None, None, "a.csv, line 2: "),
+        ("a.csv", "text\none\rtwo\n", None, None, "a.csv, line 2: a carriage return"),
         ("a.jsonl", '{"text": "a"}\n{"text": "b"', None, None, "a.jsonl, line 2: not JSON"),
         ("a.jsonl", '{"text": "a"}\n["b"]\n', None, None, "a.jsonl, line 2: found "),
         ("a.jsonl", [{"text": "a"}, {"text": 5}], None, None, "a.jsonl, line 2: the column text contains 5"),

@@ -35,6 +35,8 @@ def raise_if_not_index(folder: str | Path, overwrite: bool) -> None:
     folder = Path(folder)
     if not folder.exists():
         return
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is a file", option="output_dir", needed="a new folder, or an index")
     others = {path.name for path in folder.iterdir() if not path.name.startswith((PREFIX, DATA))}
     if others and RECORD not in others:
         raise UsageError(f"{folder} is in use", option="output_dir", needed="a new folder, or an index")
@@ -52,8 +54,8 @@ def write_state(state: State, folder: str | Path) -> None:
     """
     folder = Path(folder)
     with only_writer(folder), named_in_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         raise_if_not_index(folder, overwrite=True)
+        folder.mkdir(parents=True, exist_ok=True)
         data = Path(tempfile.mkdtemp(prefix=DATA, dir=folder))
         data.chmod(folder.stat().st_mode)
         try:
