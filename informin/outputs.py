@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
 
-from informin.errors import UsageError
+from informin.errors import SaveError, UsageError, error_line
 
 PREFIX = ".informin-"  # of temporary files and folders
 
@@ -62,9 +63,10 @@ def new_folder(folder: str | Path, option: str | None = None, replaces: str | No
 
     Raises:
         UsageError: `folder` is in use, or another process writes it.
+        SaveError: A file could not be written.
     """
     target = Path(os.path.realpath(folder))
-    with only_writer(folder, option):
+    with only_writer(folder, option), named_in_errors(folder):
         raise_if_used(folder, option, replaces)
         replaced = _visible(target) if target.is_dir() else []
         partial = (target if target.is_dir() else target.parent) / f"{PREFIX}{target.name}"
@@ -80,6 +82,20 @@ def new_folder(folder: str | Path, option: str | None = None, replaces: str | No
                 os.replace(partial, target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def named_in_errors(path: str | Path) -> Iterator[None]:
+    """Raise SaveError with the name of an output that cannot be written within the block, such as on a full disk.
+
+    The operating system does not name the file then, NumPy does not give the reason, and safetensors has its own error.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise SaveError(
+            f"{path} could not be written ({error_line(error)}). Check the free space and the permissions there."
+        ) from error
 
 
 def _visible(folder: Path) -> list[Path]:

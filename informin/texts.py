@@ -16,6 +16,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ logger = logging.getLogger(__name__)
 Read = Callable[[Sequence[str]], Iterator[tuple[int, Sequence[Any]]]]
 
 TABLES = (".csv", ".tsv", ".jsonl")
-SUFFIXES = (".txt", *TABLES, ".parquet", ".arrow")
+COMPRESSED = (".txt", *TABLES)  # formats that can be compressed with gzip
+SUFFIXES = (*COMPRESSED, ".parquet", ".arrow")
+NEEDED = "a file ending in .txt, .csv, .tsv or .jsonl (plain or .gz), .parquet or .arrow"
 TEXT_COLUMNS = ("text", "sentence")  # read by default, if a file has several columns
 COLUMN_NAME = re.compile(r"[\w.:/-]+( [\w.:/-]+)?")  # up to two words; other first lines are texts
 HALF_A_SIGN = re.compile("[\ud800-\udfff]")  # of a surrogate pair that was cut, as JSON may hold: nothing can encode it
@@ -96,7 +99,7 @@ def read_documents(
             _check_columns(file, header, [name], option)
         names = _text_columns(file, header, text_column)
         for number, row in read([*names, *columns]):
-            text = _joined_cells(file, number, names, row[: len(names)])
+            text = joined_cells(names, row[: len(names)], partial(_place, file, number))
             values = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row[len(names) :])
             yield text, dict(zip(columns, values))
 
@@ -104,23 +107,22 @@ def read_documents(
 def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     """Return files, and the files of texts in folders and their subfolders, in a fixed order.
 
-    Hidden files and folders inside a folder are skipped, and files with other suffixes.
+    Hidden files and folders inside a folder are skipped, and files with other suffixes, of which a message tells.
+    Links are followed, but no folder is read twice.
 
     Raises:
         UsageError: A path does not exist, a file has an unsupported suffix, or a folder has no file of texts.
+        OSError: A subfolder cannot be read.
     """
     files: list[Path] = []
     for path in [paths] if isinstance(paths, str | Path) else paths:
         path = Path(path)
         if path.is_dir():
-            inside = sorted(file for file in _visible_files(path) if _kind(file) in SUFFIXES)
-            if not inside:
-                raise UsageError(f"{path} has no file of texts", option="train_file", needed=_suffixes())
-            files += inside
+            files += _files_of_texts(path)
         elif not path.exists():
             raise UsageError(f"{path} does not exist", option="train_file")
         elif _kind(path) not in SUFFIXES:
-            raise UsageError(f"{path} has an unsupported suffix", option="train_file", needed=_suffixes())
+            raise UsageError(f"{path} has an unsupported suffix", option="train_file", needed=NEEDED)
         else:
             files.append(path)
     return files
@@ -178,6 +180,27 @@ def as_texts(texts: Iterable[str], option: str = "texts") -> list[str]:
     return [encodable(str(item)) for item in items]  # also those of NumPy
 
 
+def joined_cells(
+    names: Sequence[str], cells: Sequence[Any], place: Callable[[], str], option: str | None = None
+) -> str:
+    """Return the texts of some columns of a row, joined by a space. Missing and blank cells are left out.
+
+    Args:
+        names: Names of the columns.
+        cells: Their cells.
+        place: Returns where the row is, for the error.
+        option: Name of the option that has the row, for the error.
+
+    Raises:
+        UsageError: A cell is not text.
+    """
+    for name, cell in zip(names, cells):
+        if not isinstance(cell, str | None):
+            found = f"{place()}: the column {name} contains {cell!r:.60}"
+            raise UsageError(found, option=option, needed="text in every row")
+    return " ".join(cell for cell in cells if not is_blank(cell))
+
+
 def raise_if_table(given: Any, option: str) -> None:
     """Raise UsageError for a DataFrame or a dictionary of splits, which would give the names of columns or splits."""
     if isinstance(given, Mapping) or getattr(given, "ndim", 1) > 1:
@@ -190,16 +213,39 @@ def encodable(text: str) -> str:
     return text if text.isascii() else HALF_A_SIGN.sub("\ufffd", text)
 
 
+def _files_of_texts(folder: Path) -> list[Path]:
+    every = sorted(_visible_files(folder))
+    files = [file for file in every if _kind(file) in SUFFIXES]
+    others = [file for file in every if _kind(file) not in SUFFIXES]
+    if not files:
+        raise UsageError(f"{folder} has no file of texts", option="train_file", needed=NEEDED)
+    if others:
+        logger.info(
+            f"{folder}: {counted(len(others), 'file')} with an unsupported suffix skipped, such as {others[0]}."
+        )
+    return files
+
+
 def _visible_files(folder: Path) -> Iterator[Path]:
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(parent, name) for name in names if not name.startswith("."))
+    """Yield the files of a folder and of its subfolders, each of which is entered once, whatever links there are."""
+    entered: set[str] = set()
+    for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
+        real = os.path.realpath(parent)
+        folders[:] = [] if real in entered else sorted(name for name in folders if not name.startswith("."))
+        if real not in entered:
+            yield from (Path(parent, name) for name in names if not name.startswith("."))
+        entered.add(real)
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _kind(path: Path) -> str:
     """Return the suffix that tells the format: .csv for a.csv.gz."""
     suffix = path.suffix.lower()
-    return path.with_suffix("").suffix.lower() if suffix == ".gz" else suffix
+    inner = path.with_suffix("").suffix.lower()
+    return inner if suffix == ".gz" and inner in COMPRESSED else suffix
 
 
 def _place(path: Path, number: int) -> str:
@@ -207,23 +253,12 @@ def _place(path: Path, number: int) -> str:
     return f"{path}, {'line' if _kind(path) in TABLES else 'row'} {number}"
 
 
-def _suffixes() -> str:
-    return f"a file ending in {', '.join(SUFFIXES)}, or .gz"
-
-
 def _texts_of(path: Path, text_column: str | None) -> Iterator[str]:
     if _kind(path) == ".txt":
         return (line.rstrip("\r\n") for line in _lines(path))
     header, read = _open_table(path)
     names = _text_columns(path, header, text_column) if header else []
-    return (_joined_cells(path, number, names, row) for number, row in read(names))
-
-
-def _joined_cells(path: Path, number: int, names: Sequence[str], row: Sequence[Any]) -> str:
-    for name, cell in zip(names, row):
-        if cell is not None and not isinstance(cell, str):
-            raise UsageError(f"{_place(path, number)}: the column {name} contains {cell!r:.60}", needed="text")
-    return " ".join(cell for cell in row if not is_blank(cell))
+    return (joined_cells(names, row, partial(_place, path, number)) for number, row in read(names))
 
 
 def _text_columns(path: Path, columns: list[str], text_column: str | None) -> list[str]:
@@ -234,13 +269,12 @@ def _text_columns(path: Path, columns: list[str], text_column: str | None) -> li
     elif not named and len(columns) == 1 and COLUMN_NAME.fullmatch(columns[0].strip()):
         named = columns
     if not named:
-        raise UsageError(
-            f"{path} has the columns {_listed(columns)}",
-            needed="a column text",
-            fix=_separator_fix(path, columns)
-            or "Choose a column with `text_column`. If the first line is a text, put the line `text` before it, or "
-            "let the file's name end in .txt if each line is a text.",
-        )
+        fix = "Choose a column with `text_column`."
+        if _kind(path) in DIALECTS:
+            fix += " If the first line is a text, put the line `text` before it, or let the file's name end in .txt if "
+            fix += "each line is a text."
+        fix = _separator_fix(path, columns) or fix
+        raise UsageError(f"{path} has the columns {_listed(columns)}", needed="a column text", fix=fix)
     _check_columns(path, columns, named, "text_column")
     return named
 
@@ -274,7 +308,8 @@ def _open_table(path: Path) -> tuple[list[str], Read]:
 
 def _open_csv(path: Path, kind: str) -> tuple[list[str], Read]:
     rows = _csv_rows(path, kind)
-    _, header = next(rows, (0, []))
+    _, first = next(rows, (0, []))
+    header = [name.strip() for name in first]  # some programs write a space after each comma
 
     def read(names: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         places = [header.index(name) if name in header else None for name in names]
@@ -374,7 +409,9 @@ def _csv_rows(path: Path, kind: str) -> Iterator[tuple[int, list[str]]]:
             if row:
                 yield reader.line_num, row
     except csv.Error as error:
-        raise UsageError(f"{path}, line {reader.line_num}: {error}", fix="Check the quotation marks.") from None
+        found = "a carriage return inside a field" if "new-line" in str(error) else str(error)
+        fix = "Check the quotation marks, and that lines end with a line feed."
+        raise UsageError(f"{path}, line {reader.line_num}: {found}", fix=fix) from None
 
 
 def _json_records(path: Path) -> Iterator[tuple[int, dict]]:

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
+from informin.errors import SaveError
 from informin.outputs import PREFIX, new_file, new_files, new_folder, only_writer, raise_if_used, save_text
 from tests.conftest import ROOT, raises_usage
 
@@ -37,12 +39,20 @@ def test_a_folder_appears_when_it_is_complete(tmp_path, monkeypatch, before):
     assert inode is None or target.stat().st_ino == inode
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), ZeroDivisionError()])
+@pytest.mark.parametrize(
+    "error, raised",
+    [
+        (OSError(28, "No space left on device"), SaveError),
+        (SafetensorError("No space left on device"), SaveError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (ZeroDivisionError(), ZeroDivisionError),
+    ],
+)
 @pytest.mark.parametrize("before", ["missing", "empty"])
-def test_after_an_error_no_folder_is_left(tmp_path, error, before):
+def test_after_an_error_no_folder_is_left(tmp_path, error, raised, before):
     if before == "empty":
         (tmp_path / "out").mkdir()
-    with pytest.raises(type(error)), new_folder(tmp_path / "out") as new:
+    with pytest.raises(raised), new_folder(tmp_path / "out") as new:
         (new / "file").write_text("x")
         raise error
     assert names(tmp_path) == (["out"] if before == "empty" else [])
@@ -59,7 +69,7 @@ def test_used_folders(tmp_path):
             raise_if_used(tmp_path / name, "output_dir")
         with raises_usage("output_dir"), new_folder(tmp_path / name, "output_dir"):
             pytest.fail("the folder is new")
-    with pytest.raises(OSError), new_folder(tmp_path / "out") as new:
+    with pytest.raises(SaveError), new_folder(tmp_path / "out") as new:
         (new / "ours").touch()
         (tmp_path / "out" / "theirs").mkdir(parents=True)  # another program was faster
         (tmp_path / "out" / "ours").mkdir()

@@ -3,6 +3,8 @@
 import codecs
 import gzip
 import json
+import logging
+import os
 
 import datasets
 import numpy as np
@@ -62,6 +64,7 @@ def write(tmp_path):
         ("a.csv", "\n\nid,text\n1,one\n2\n", ["one"]),
         ("a.csv", "text,id\none,1,,\n", ["one"]),  # some programs end every line with empty fields
         ("a.csv", "id,sentence\n1,one\n", ["one"]),
+        ("a.csv", "id, text\n1,one\n", ["one"]),  # some programs write a space after each comma
         ("a.csv", "sentence,text\nx,one\n", ["one"]),
         ("a.csv", "text\n", []),
         ("a.csv", "", []),
@@ -96,6 +99,13 @@ def test_columns_of_arrow_and_parquet_files(tmp_path, ending):
         list(read_texts(path, "n"))
 
 
+def test_only_tables_with_a_header_line_may_lack_it(write):
+    for name, content in (("a.jsonl", [{"a": "x", "b": "y"}]), ("a.csv", "a,b\n")):
+        with raises_usage(fix="`text_column`") as info:
+            list(read_texts(write(name, content)))
+        assert ("first line" in info.value.fix) == (name == "a.csv")
+
+
 @pytest.mark.parametrize("column, expected", [("a", ["1", "3"]), ("b,a", ["x 1", "3", "y"]), ("b, c", ["x z", "y"])])
 def test_chosen_columns_are_joined_by_a_space(write, column, expected):
     table = "a,b,c\n1,x,z\n3,,\n,y, \n"
@@ -115,7 +125,7 @@ def test_chosen_columns_are_joined_by_a_space(write, column, expected):
         ("a.tsv", "id\ttext\n1\ta\tb\n", None, None, "a.tsv, line 2: found 3 fields, but the header has 2"),
         ("a.csv", 'text\none\n"two\nthree\n', None, None, "a.csv, line 4: "),
         ("a.csv", 'text\n"two" she said\n', None, None, "a.csv, line 2: "),
-        ("a.csv", "text\none\rtwo\n", None, None, "a.csv, line 2: "),
+        ("a.csv", "text\none\rtwo\n", None, None, "a.csv, line 2: a carriage return"),
         ("a.jsonl", '{"text": "a"}\n{"text": "b"', None, None, "a.jsonl, line 2: not JSON"),
         ("a.jsonl", '{"text": "a"}\n["b"]\n', None, None, "a.jsonl, line 2: found "),
         ("a.jsonl", [{"text": "a"}, {"text": 5}], None, None, "a.jsonl, line 2: the column text contains 5"),
@@ -186,6 +196,42 @@ def test_files_in_folders(write, tmp_path):
     assert names == ["a/b.jsonl", "a/z.txt.gz", "b.csv"]
     assert list(read_texts(str(tmp_path))) == list(read_texts([tmp_path / "a", tmp_path / "b.csv"])) == ["two", "one"]
     assert find_files([tmp_path / ".hidden.txt"]) == [tmp_path / ".hidden.txt"]
+
+
+def test_links_in_folders_are_followed_and_no_folder_is_read_twice(write, tmp_path):
+    """A data set is often a folder of links to folders on another disk."""
+    write("disk/more/b.txt", "two\n")
+    write("disk/c.txt", "three\n")
+    write("data/a.txt", "one\n")
+    (tmp_path / "data" / "linked").symlink_to(tmp_path / "disk")
+    (tmp_path / "data" / "again").symlink_to(tmp_path / "disk" / "more")
+    (tmp_path / "disk" / "loop").symlink_to(tmp_path / "data")
+    assert sorted(read_texts(tmp_path / "data")) == ["one", "three", "two"]
+
+
+def test_a_subfolder_that_cannot_be_read_is_an_error(write, tmp_path, monkeypatch):
+    write("data/a.txt", "one\n")
+    write("data/closed/b.txt", "two\n")
+    scandir = os.scandir
+
+    def closed(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(PermissionError):
+        list(read_texts(tmp_path / "data"))
+
+
+def test_skipped_files_are_counted(write, tmp_path, caplog):
+    for name in ("a.txt", "b.json", "c.txt.zst", "d.parquet.gz", ".hidden.json"):
+        write(name, "one\n")
+    with caplog.at_level(logging.INFO, "informin"):
+        assert list(read_texts(tmp_path)) == ["one"]
+    assert [record.getMessage() for record in caplog.records if "3 files" in record.getMessage()]
+    with raises_usage("train_file", found="unsupported suffix"):
+        find_files(tmp_path / "d.parquet.gz")
 
 
 @pytest.mark.parametrize(

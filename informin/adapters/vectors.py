@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import ArrayLike
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from informin.errors import UsageError
 from informin.rows import CHUNK, native, raise_if_not_finite, rows_of, unit_rows
@@ -45,10 +45,14 @@ def load_vectors(source: str | Path | ArrayLike) -> np.ndarray:
     path = Path(source)
     if path.suffix not in EMBEDDING_SUFFIXES:
         raise UsageError(f"is {path}", option="embeddings", needed=f"a file ending in {', '.join(EMBEDDING_SUFFIXES)}")
-    if path.suffix == ".npy":
-        array = np.load(path, mmap_mode="r")
-    else:
-        array = _parquet(path) if path.suffix == ".parquet" else _safetensors(path)
+    try:
+        array = _read(path)
+    except UsageError:
+        raise
+    # Also nulls in lists of a fixed size, which older versions of pyarrow cannot read.
+    except (ValueError, pa.ArrowInvalid, SafetensorError) as error:
+        fix = "Write the file again. Rows that are null must be recomputed first."
+        raise UsageError(f"is {path}, which cannot be read ({error})", option="embeddings", fix=fix) from error
     return _validated(array, str(path))
 
 
@@ -106,12 +110,14 @@ def _validated(array: np.ndarray, name: str) -> np.ndarray:
     return array
 
 
+def _read(path: Path) -> np.ndarray:
+    if path.suffix == ".npy":
+        return np.load(path, mmap_mode="r")
+    return _parquet(path) if path.suffix == ".parquet" else _safetensors(path)
+
+
 def _parquet(path: Path) -> np.ndarray:
-    try:
-        table = pq.read_table(path, columns=[_column(pq.read_schema(path), path)])
-    except pa.ArrowInvalid as error:  # also nulls in lists of a fixed size, which older versions of pyarrow cannot read
-        fix = "Recompute rows that are null, or write the file again."
-        raise UsageError(f"{path} cannot be read ({error})", option="embeddings", fix=fix) from error
+    table = pq.read_table(path, columns=[_column(pq.read_schema(path), path)])
     lists = table.column(0).combine_chunks()
     values = lists.flatten()  # without the null lists
     widths = set(lists.value_lengths().to_pylist())

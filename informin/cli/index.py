@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from informin import program
@@ -81,7 +82,7 @@ def work(args: argparse.Namespace) -> None:
     if not args.second_look:
         print(second_look_cost(index))
     code = " --trust_remote_code" if args.trust_remote_code else ""
-    print(f'Search it: informin search --index {args.output_dir}{code} "your words"')
+    print(f'Search it: informin search --index {quote(args.output_dir)}{code} "your words"')
 
 
 @contextmanager
@@ -103,7 +104,8 @@ def second_look_cost(index: "Index") -> str:
     size = second_look_bytes(index.model, index.texts)
     if size is None:
         return "The model has no token vectors for a second look."
-    return f"A second look at the first 50 hits (--second_look) would add {size / 1e6:,.1f} MB to the index."
+    megabytes = f"{size / 1e6:,.1f}" if size >= 1e5 else "less than 0.1"
+    return f"A second look at the first 50 hits (--second_look) would add {megabytes} MB to the index."
 
 
 def read(args: argparse.Namespace) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,9 @@ from informin import program
 
 if TYPE_CHECKING:
     from informin.search.record import Hit
+
+EXCERPT = 600  # characters of a text that are printed
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,6 +65,14 @@ def shown(rank: int, hit: "Hit") -> str:
     parts = f"vectors {hit.vector_score:.3f}  words {hit.word_score:5.2f}{tokens}"
     scores = f"{rank:>3}  {hit.score:6.2f}  {parts}{unrelated}"
     origin = f"row {hit.row}" if hit.id is None else f"row {hit.row}, id {hit.id}"
-    lines = [scores, f"     {' '.join(hit.text.split())}  [{origin}]"]
-    lines += [f"     {name}: {value}" for name, value in hit.shown_fields.items()]
+    lines = [scores, f"     {excerpt(hit.text)}  [{origin}]"]
+    lines += [f"     {name}: {excerpt(str(value))}" for name, value in hit.shown_fields.items()]
     return "\n".join(lines)
+
+
+def excerpt(text: str) -> str:
+    """Return the beginning of a text in one line, without control characters, which could change the terminal."""
+    line = CONTROL.sub("\ufffd", " ".join(text.split()))
+    if len(line) <= EXCERPT:
+        return line
+    return f"{line[:EXCERPT].rstrip()} ... ({len(text):,} characters)"

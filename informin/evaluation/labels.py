@@ -22,7 +22,7 @@ from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.geometry import unit
 from informin.evaluation.measures import LABELS, Measure
 from informin.neighbors import nearest
-from informin.texts import as_sentence, read_rows
+from informin.texts import Row, joined_cells, read_rows
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def load_labels(
     skipped = 0
     columns = [name.strip() for name in text_column.split(",")]
     for row in read_rows(path, [*columns, label_column], option):
-        text = " ".join(as_sentence(row, name) for name in columns if row[name] is not None)
+        text = _text_of(row, columns)
         if not text or row[label_column] is None:
             skipped += 1
             continue
@@ -110,6 +110,10 @@ def load_labels(
             needed="two or more labels, and one that two sentences have",
         )
     return labeled
+
+
+def _text_of(row: Row, columns: list[str]) -> str:
+    return joined_cells(columns, [row[name] for name in columns], lambda: row.place)
 
 
 def score_labels(encode: Encode, labeled: LabeledSentences) -> dict[str, float]:

@@ -22,12 +22,11 @@ from informin.adapters.table import (
     embed_tokens,
     tokenizer_of,
 )
-from informin.adapters.vectors import load_vectors
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
 from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, measure_drift
 from informin.files import last_name
-from informin.jobs.fit import open_with_prompt, side_of, vectors_of
+from informin.jobs.fit import given_vectors, open_with_prompt, side_of, vectors_of
 from informin.models.embedding import encode, encode_in_shares
 from informin.models.opening import Loading, name_of
 from informin.option_types import checks_options
@@ -152,7 +151,7 @@ def distill(
     if len(texts) < FEW:
         logger.warning(f"Found {counted(len(texts), 'text')}. With fewer than {FEW:,}, the model itself is better.")
     st = open_with_prompt(model, prompt, pooler, loading)
-    given = None if embeddings is None else load_vectors(embeddings)
+    given = None if embeddings is None else given_vectors(embeddings, texts)
     side = side_of(task)
     vectors = vectors_of(st, texts, given, side, batch_size)
     tokenizer = tokenizer_of(st)

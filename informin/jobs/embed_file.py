@@ -24,7 +24,7 @@ from informin.errors import UsageError, counted
 from informin.files import read_json, sha256, write_json
 from informin.models.checksums import model_sha256
 from informin.models.embedding import bar_of_texts, encode, note_truncated, width_of
-from informin.outputs import only_writer
+from informin.outputs import named_in_errors, only_writer
 from informin.texts import as_texts
 
 logger = logging.getLogger(__name__)
@@ -61,6 +61,7 @@ def embed_file(
 
     Raises:
         UsageError: The file exists with other embeddings or is damaged, or another process writes it.
+        SaveError: The file cannot be written. The same call resumes.
     """
     path, texts = Path(path), as_texts(texts)
     description = describe(model, texts, side, prompt)
@@ -69,17 +70,18 @@ def embed_file(
             return np.load(path, mmap_mode="r")
         note_truncated(model, texts, prompt)
         folder = path.with_name(f".{path.name}.embedding")
-        on_first(lambda: _begin(folder, description))
+        with named_in_errors(path):
+            on_first(lambda: _begin(folder, description))
         chunks = range(0, len(texts), RECORDED_AT_ONCE)
         missing = [start for start in list(chunks)[rank() :: world_size()] if not _is_done(folder, start)]
         total = sum(len(texts[start : start + RECORDED_AT_ONCE]) for start in missing)
         with bar_of_texts(model, total):
             for start in missing:
                 block = encode(model, texts[start : start + RECORDED_AT_ONCE], side, prompt, batch_size)
-                rows = np.lib.format.open_memmap(folder / "rows.npy", "r+")
-                rows[start : start + RECORDED_AT_ONCE] = block
-                rows.flush()
-                (folder / str(start)).write_text(_checksum(rows, start), encoding="utf-8")
+                with named_in_errors(path):
+                    _write_rows(folder / "rows.npy", start, block)
+                    rows = np.load(folder / "rows.npy", mmap_mode="r")
+                    (folder / str(start)).write_text(_checksum(rows, start), encoding="utf-8")
         gather_objects(None)  # wait for the other processes
         on_first(lambda: _finish(folder, path, description, chunks))
     return np.load(path, mmap_mode="r")
@@ -87,13 +89,32 @@ def embed_file(
 
 def describe(model: SentenceTransformer, texts: Sequence[str], side: str | None, prompt: str | None) -> dict:
     """Return what determines the embeddings in a file."""
+    encoder = hashlib.sha256(f"{model_sha256(model, prompt)} {side}".encode()).hexdigest()
+    shape = {"rows": len(texts), "dimensions": width_of(model)}
+    return {"kind": KIND, "texts": texts_sha256(texts), "encoder": encoder} | shape
+
+
+def texts_sha256(texts: Sequence[str]) -> str:
+    """Return the checksum of texts in their order."""
     digest = hashlib.sha256()
     for text in texts:
         data = text.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
-    encoder = hashlib.sha256(f"{model_sha256(model, prompt)} {side}".encode()).hexdigest()
-    shape = {"rows": len(texts), "dimensions": width_of(model)}
-    return {"kind": KIND, "texts": digest.hexdigest(), "encoder": encoder} | shape
+    return digest.hexdigest()
+
+
+def raise_if_other_texts(path: Path, texts: Sequence[str]) -> None:
+    """Raise UsageError if the record of a file says that its embeddings are of other texts.
+
+    A file without a record is not checked, nor one that was written again without it.
+    """
+    record = _record(path)
+    if record and record["texts"] != texts_sha256(texts) and _is_intact(path):
+        raise UsageError(
+            f"is {path}, whose record {record_of(path).name} says that it was embedded from other texts",
+            option="embeddings",
+            fix="The texts or their order have changed since then. Run `informin embed` again, or give the old texts.",
+        )
 
 
 def record_of(path: Path) -> Path:
@@ -155,6 +176,14 @@ def _begin(folder: Path, description: dict) -> None:
     shape = (description["rows"], description["dimensions"])
     np.lib.format.open_memmap(folder / "rows.npy", "w+", np.float32, shape).flush()
     write_json(folder / "description.json", description)
+
+
+def _write_rows(path: Path, start: int, block: np.ndarray) -> None:
+    """Write some rows of a .npy file. If the disk is full, writing to a memory map would kill the process."""
+    rows = np.load(path, mmap_mode="r")
+    with path.open("r+b") as file:
+        file.seek(rows.offset + start * rows.strides[0])
+        file.write(np.ascontiguousarray(block, rows.dtype).data)
 
 
 def _is_done(folder: Path, start: int) -> bool:

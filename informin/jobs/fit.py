@@ -18,6 +18,7 @@ from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
 from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, SEED, drift_warnings, measure_drift, neighbor_examples
 from informin.files import last_name
+from informin.jobs.embed_file import raise_if_other_texts
 from informin.models.embedding import encode_in_shares, width_of
 from informin.models.opening import Loading, load_model, name_of
 from informin.option_types import checks_options
@@ -182,15 +183,13 @@ def fit(
     if task not in TASKS:
         raise UsageError(f"is {task}", option="task", needed=f"one of: {', '.join(TASKS)}")
     texts = None if texts is None else as_texts(texts)
-    vectors = None if embeddings is None else load_vectors(embeddings)
+    vectors = None if embeddings is None else given_vectors(embeddings, texts)
     st = None
     if model is None:
         if vectors is None:
             raise UsageError("is missing", option="model_name", fix="Give a model with texts, or `embeddings`.")
         for option in loading:
             raise UsageError("is set without a model", option=option, fix="Give the model, or leave the option out.")
-        if texts is not None:
-            check_rows(vectors, texts)
     elif not texts:
         raise UsageError("is missing or empty", option="train_file", fix="A model needs the texts.")
     else:
@@ -231,6 +230,16 @@ def open_with_prompt(
     prompted.prompts = opened.prompts | {"document": prompt, "text": prompt}
     prompted.default_prompt_name = "text"
     return prompted
+
+
+def given_vectors(embeddings: str | Path | ArrayLike, texts: list[str] | None) -> np.ndarray:
+    """Read embeddings. Raises UsageError if they are a file that `embed` wrote for other texts."""
+    vectors = load_vectors(embeddings)
+    if texts is not None:
+        check_rows(vectors, texts)
+        if isinstance(embeddings, str | Path):
+            raise_if_other_texts(Path(embeddings), texts)
+    return vectors
 
 
 def vectors_of(

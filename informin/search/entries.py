@@ -120,7 +120,12 @@ def as_json(value: Any, option: str) -> Any:
         return {str(name): as_json(each, option) for name, each in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
         return [as_json(each, option) for each in value]
-    raise UsageError(f"contains {value!r:.60}", option=option, needed="texts, numbers, dates, or lists of them")
+    raise UsageError(
+        f"contains {value!r:.60}",
+        option=option,
+        needed="texts, numbers, dates, or lists of them",
+        fix="Convert it to text, or leave it out.",
+    )
 
 
 def _value(text: str, name: Any, values: dict[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from informin.errors import UsageError, counted
 from informin.evaluation.tokens import TokenVectors
 from informin.evaluation.words import Words, versions
 from informin.files import read_json, write_json
-from informin.outputs import PREFIX, only_writer
+from informin.outputs import PREFIX, named_in_errors, only_writer
 from informin.search.entries import parse_entries
 from informin.search.record import RECORD, IndexRecord, parse_record
 from informin.search.state import State
@@ -35,6 +35,8 @@ def raise_if_not_index(folder: str | Path, overwrite: bool) -> None:
     folder = Path(folder)
     if not folder.exists():
         return
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is a file", option="output_dir", needed="a new folder, or an index")
     others = {path.name for path in folder.iterdir() if not path.name.startswith((PREFIX, DATA))}
     if others and RECORD not in others:
         raise UsageError(f"{folder} is in use", option="output_dir", needed="a new folder, or an index")
@@ -48,18 +50,28 @@ def write_state(state: State, folder: str | Path) -> None:
 
     Raises:
         UsageError: The folder holds something else, or another process writes it.
+        SaveError: A file could not be written.
     """
     folder = Path(folder)
-    with only_writer(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    with only_writer(folder), named_in_errors(folder):
         raise_if_not_index(folder, overwrite=True)
+        folder.mkdir(parents=True, exist_ok=True)
         data = Path(tempfile.mkdtemp(prefix=DATA, dir=folder))
         data.chmod(folder.stat().st_mode)
-        record = _write_data(state, data)
-        write_json(folder / RECORD, asdict(record))
-        for other in folder.glob(f"{DATA}*"):
-            if other != data:
-                shutil.rmtree(other)  # not ignoring errors: it may hold texts that were removed
+        try:
+            record = _write_data(state, data)
+            write_json(folder / RECORD, asdict(record))
+        finally:
+            _remove_unused(folder)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove the data of older indexes, and of an index that could not be written as a whole."""
+    record = folder / RECORD
+    used = read_json(record).get("data") if record.is_file() else None
+    for data in folder.glob(f"{DATA}*"):
+        if data.name != used:
+            shutil.rmtree(data)  # not ignoring errors: it may hold texts that were removed
 
 
 def read_state(folder: str | Path) -> State:

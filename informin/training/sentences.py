@@ -19,7 +19,7 @@ from informin.evaluation.labels import load_labels
 from informin.evaluation.pairs import load_pairs
 from informin.evaluation.senteval import hub_file, load_stsb_dev, senteval_folder
 from informin.hub_access import HUB_SENTENCES, hub_is_reachable
-from informin.texts import as_texts, find_files, is_blank, raise_if_table, read_texts
+from informin.texts import as_texts, find_files, is_blank, joined_cells, raise_if_table, read_texts
 from informin.training.inputs import DataArguments
 
 logger = logging.getLogger(__name__)
@@ -153,14 +153,8 @@ def _text_columns(columns: Iterable[str], text_column: str | None) -> list[str]:
 
 def _joined(row: Mapping[str, Any], index: int, names: list[str]) -> dict[str, str]:
     """Return the texts of some columns of a row, joined by a space, as the column `text`."""
-    texts = []
-    for name in names:
-        cell = row.get(name)
-        if not isinstance(cell, str | None):
-            found = f"has {cell!r:.60} in row {index} of the column {name}"
-            raise UsageError(found, option="train_dataset", needed="text in every row")
-        texts.append(cell or "")
-    return {"text": " ".join(text for text in texts if not is_blank(text))}
+    cells = [row.get(name) for name in names]
+    return {"text": joined_cells(names, cells, lambda: f"cannot be read in row {index}", "train_dataset")}
 
 
 def has_text(row: dict) -> bool:

@@ -43,7 +43,7 @@ def test_an_array_without_embeddings_is_refused(tmp_path, array):
 
 def test_pickles_are_not_loaded(tmp_path):
     np.save(tmp_path / "x.npy", np.array([[1, None]], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="objects"):
+    with raises_usage(option="embeddings", found="objects"):
         load_vectors(tmp_path / "x.npy")
     with raises_usage(option="embeddings"):
         load_vectors(tmp_path / "x.pkl")
@@ -98,10 +98,13 @@ def test_nulls_in_parquet_are_refused(tmp_path, kind, null):
         load_vectors(tmp_path / "x.parquet")
 
 
-def test_a_damaged_parquet_file_is_named(tmp_path):
-    (tmp_path / "x.parquet").write_bytes(b"PAR1" + bytes(40))
-    with raises_usage(option="embeddings", found="x.parquet"):
-        load_vectors(tmp_path / "x.parquet")
+@pytest.mark.parametrize("name", ["x.parquet", "x.npy", "cut.npy", "x.safetensors"])
+def test_a_damaged_file_is_named(tmp_path, name):
+    np.save(tmp_path / "cut.npy", X)
+    content = (tmp_path / "cut.npy").read_bytes()[:-8] if name == "cut.npy" else b"PAR1" + bytes(40)
+    (tmp_path / name).write_bytes(content)
+    with raises_usage(option="embeddings", found=name):
+        load_vectors(tmp_path / name)
 
 
 @pytest.mark.parametrize("kind", LISTS)

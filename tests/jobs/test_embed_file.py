@@ -1,10 +1,12 @@
 """Files of embeddings: other files are kept, damage is noticed, and unfinished work is continued."""
 
+import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from informin.errors import SaveError
 from informin.jobs import embed_file
 from informin.models.opening import load_model
 from tests.conftest import make_sentences, raises_usage
@@ -103,6 +105,26 @@ def test_finished_chunks_are_kept_if_their_rows_are(model, tmp_path, monkeypatch
         np.lib.format.open_memmap(folder / "rows.npy", "r+")[0] = np.nan  # as after a power failure
     np.testing.assert_allclose(embed(model, tmp_path), model.encode(TEXTS), atol=1e-6)
     assert embedded == (TEXTS[:2] if damage else []) + TEXTS[4:] and not folder.exists()
+
+
+def test_a_full_disk_is_an_error_and_the_same_call_resumes(model, tmp_path, monkeypatch, embedded):
+    """A limit for the size of files takes the place of a full disk. Memory maps, which it does not stop, die of one."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    encode, size = embed_file.encode, 128 + 4 * 2 * model.get_embedding_dimension()
+
+    def fill_disk(*args):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+        return encode(*args)
+
+    with monkeypatch.context() as patch, pytest.raises(SaveError, match="could not be written"):
+        patch.setattr(embed_file, "encode", fill_disk)
+        try:
+            embed(model, tmp_path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    embedded.clear()
+    np.testing.assert_allclose(embed(model, tmp_path), model.encode(TEXTS), atol=1e-6)
+    assert embedded == TEXTS[2:]
 
 
 def test_unfinished_embeddings_of_other_texts_are_replaced(model, tmp_path, monkeypatch):

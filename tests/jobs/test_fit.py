@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
 from informin.adapters.linear import TASKS, LinearAdapter
+from informin.jobs.distill import distill
 from informin.jobs.embed import embed
 from informin.jobs.fit import fit
 from tests.conftest import raises_usage
@@ -104,6 +105,21 @@ def test_embeddings_of_the_model_save_time_and_others_are_refused(st_mean, monke
             fit(st_mean, TEXTS, task="search", embeddings=wrong, device="cpu")
     with raises_usage(option="embeddings"):
         fit(texts=TEXTS[:9], task="search", embeddings=vectors)
+
+
+def test_the_record_of_embeddings_tells_of_texts_that_changed(st_mean, tmp_path):
+    """Five texts are embedded again, which misses one that changed among 320."""
+    path = tmp_path / "x.npy"
+    embed(st_mean, TEXTS, path, device="cpu")
+    changed = [*TEXTS[:200], "an edited text", *TEXTS[201:]]
+    fit(st_mean, TEXTS, task="search", embeddings=path, device="cpu")
+    for model in (None, st_mean):
+        with raises_usage(option="embeddings", found="other texts"):
+            fit(model, changed, task="search", embeddings=path)
+    with raises_usage(option="embeddings", found="other texts"):
+        distill(st_mean, changed, task="clustering", embeddings=path)
+    np.save(path, 2 * np.load(path))  # the record is no longer that of the file
+    fit(None, changed, task="search", embeddings=path)
 
 
 def test_what_it_says_has_at_most_eight_lines(st_mean, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 import informin
 from informin.cli import search as search_command
-from informin.errors import UsageError
+from informin.errors import SaveError, UsageError
 from informin.evaluation import words as words_module
 from informin.search import files as files_module
 from informin.search import record as record_module
@@ -51,8 +51,9 @@ def test_crash_while_saving_leaves_the_old_index(built, tmp_path, monkeypatch, f
     with monkeypatch.context() as patch:
         target = files_module if failing == "write_json" else np
         patch.setattr(target, failing.rpartition(".")[2], fail)
-        with pytest.raises(OSError):
+        with pytest.raises(SaveError):
             index.save(tmp_path)
+    assert len(list(tmp_path.glob(f"{DATA}*"))) == 1, "the disk may be full"
     assert Index.load(tmp_path).search(QUERIES) == built.search(QUERIES)
     index.save(tmp_path)
     assert len(Index.load(tmp_path)) == 50
@@ -62,16 +63,18 @@ def test_crash_while_saving_leaves_the_old_index(built, tmp_path, monkeypatch, f
 def test_first_save_can_be_repeated_after_a_crash(built, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(files_module, "write_json", fail)
-        with pytest.raises(OSError):
+        with pytest.raises(SaveError):
             built.save(tmp_path / "index")
+    assert not list((tmp_path / "index").glob(f"{DATA}*"))
     built.save(tmp_path / "index")
     assert len(Index.load(tmp_path / "index")) == 150
 
 
 def test_folder_with_other_files_is_not_touched(built, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with raises_usage("output_dir"):
-        built.save(tmp_path)
+    for folder in (tmp_path, tmp_path / "notes.txt"):
+        with raises_usage("output_dir"):
+            built.save(folder)
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["notes.txt"]
 
 

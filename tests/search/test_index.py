@@ -1,6 +1,7 @@
 """The index: scores, and the model it belongs to."""
 
 import json
+import shlex
 import shutil
 from dataclasses import asdict
 
@@ -73,6 +74,22 @@ def test_k_is_at_least_one(built):
 
 def test_shown(built):
     assert repr(built) == "Index(150 texts, st-mean, english)"
+
+
+def test_long_texts_and_control_characters_in_the_terminal(st_mean, tmp_path, capsys):
+    """The terminal gets the beginning of a text, in one line that cannot change its colors; programs get all of it."""
+    texts = ["a dog\x1b[31m and\na cat \u200d", "a dog " * 20_000]
+    fields = [{"note": "one\ntwo\x07"}, {"note": "x" * 9_000}]
+    index = Index.build(st_mean, texts, fields=fields)
+    index.save(tmp_path / "index")
+    assert search_command.main(["dog", "--index", str(tmp_path / "index")]) == 0
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) == 6 and max(map(len, printed.splitlines())) < 700
+    assert (
+        "a dog\ufffd[31m and a cat \u200d" in printed and "120,000 characters" in printed and "one two\ufffd" in printed
+    )
+    assert search_command.main(["dog", "--index", str(tmp_path / "index"), "--format", "json"]) == 0
+    assert sorted(hit["text"] for hit in json.loads(capsys.readouterr().out)) == texts
 
 
 def test_relevant_is_above_the_threshold(built):
@@ -306,9 +323,11 @@ def test_indexes_are_not_published(built, st_mean, tmp_path):
 
 def test_commands(st_mean, texts, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("\n".join(texts))
-    folder = str(tmp_path / "index")
+    folder = str(tmp_path / "my index")
     options = ["--train_file", str(tmp_path / "texts.txt"), "--output_dir", folder, "--batch_size", "32"]
     assert index_command.main(["--model_name", str(st_mean), *options]) == 0
+    printed = capsys.readouterr().out
+    assert shlex.split(printed.splitlines()[-1].removeprefix("Search it: "))[3] == folder
     again = ["--model_name", str(st_mean), *options, "--smooth", "--language", "de"]
     assert index_command.main(again) == 2
     assert "--overwrite_output_dir" in capsys.readouterr().err

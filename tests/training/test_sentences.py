@@ -187,6 +187,9 @@ def test_several_columns_of_rows_are_joined(kind):
     data = rows if kind == "list" else datasets.Dataset.from_list(rows)
     data = data.to_iterable_dataset() if kind == "stream" else data
     assert [row["text"] for row in as_data(data, "title, body")[0]] == ["one two", "three"]
-    for columns, found in (("title,year", "1 in row 0"), ("title,author", "the columns title, body, year")):
+    for columns, found in (
+        ("title,year", "row 0: the column year"),
+        ("title,author", "columns title, body, year"),
+    ):
         with raises_usage("train_dataset", found=found):
             list(as_data(data, columns)[0])
