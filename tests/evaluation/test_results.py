@@ -76,7 +76,7 @@ def test_a_failed_write_keeps_the_previous_file(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     results(STS).save(path)
     before = path.read_bytes()
-    with monkeypatch.context() as patch, pytest.raises(OSError):
+    with monkeypatch.context() as patch, pytest.raises(SaveError):
         patch.setattr(os, "replace", fail)
         results(TRANSFER).save(path)
     with pytest.raises(ValueError):
