@@ -11,6 +11,8 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
+from accelerate.optimizer import AcceleratedOptimizer
+from accelerate.state import AcceleratorState, is_initialized
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -81,7 +83,7 @@ from informin.training.signals import EvaluationLeft, is_stopped
 from informin.training.summary import drift_of_run, headline, summary
 from informin.training.tokens import stream_loader, training_rows
 from informin.views import View
-from informin.views.stacking import PadRows, StackedViews, TokenTables, on_device, step_seed, two_views
+from informin.views.stacking import PadRows, StackedViews, TokenTables, check_batch, on_device, step_seed, two_views
 from informin.views.view import SentenceTokens
 from modeling_informin import InforMinMixin
 
@@ -138,6 +140,7 @@ class InforMinTrainer(Trainer):
     trained: TrainedModel
     objective: ActiveObjective
     terms: list[Term]
+    created_optimizer = False  # whether the optimizer is that of `optim`, and not one of the user
     _hub: Destination | None = None  # where to push
     _operations: int | None = None  # floating-point operations per token
     _bones: nn.Module | None = None  # of a model that FSDP shards
@@ -173,6 +176,8 @@ class InforMinTrainer(Trainer):
         rows = self._read_sentences(train_dataset, args, text_column)
         self.facts = run_facts(self.trained, self.sentences, provenance or {})
         tokenizer = self.trained.tokenizer
+        if is_initialized() and AcceleratorState().mixed_precision != args.mixed_precision:
+            AcceleratorState._reset_state()  # that of an earlier trainer, which TrainingArguments resets, too
         super().__init__(
             self.trained.module,
             args,
@@ -220,6 +225,7 @@ class InforMinTrainer(Trainer):
         check_sentences(rows, args, self.terms)
         data = add_guide(trained, args, self.terms, rows, self.sentences, self.max_seq_length, trained.prompt)
         self._add_general = data.general
+        self._needs_row = "row" in (getattr(data.rows, "column_names", None) or [])
         return data.rows
 
     def _watch_training(self, development: Development | None) -> None:
@@ -272,6 +278,7 @@ class InforMinTrainer(Trainer):
                 return [], None
             stacked = []
             for number, batch in enumerate(batches):
+                check_batch(batch, self._needs_row)
                 seed = step_seed(self.args.seed, step, number, self.args.process_index)
                 rows = self._stack_views(batch, seed)
                 if self._add_general:
@@ -341,6 +348,7 @@ class InforMinTrainer(Trainer):
         Raises:
             UsageError: It does not train the model, its package is not installed, or `optim_args` do not fit.
         """
+        self.created_optimizer |= self.optimizer is None
         try:
             optimizer = super().create_optimizer(*args, **kwargs)
         except (ImportError, ValueError, TypeError, NotImplementedError) as error:
@@ -395,6 +403,7 @@ class InforMinTrainer(Trainer):
         if not self._noted_truncation and count_truncated(self.trained.st, sentences, self.trained.prompt):
             note_truncated(self.trained.st, sentences, self.trained.prompt)
             self._noted_truncation = True
+        self._use_averages()
         is_whole = not self.is_fsdp_enabled
         size = self.args.per_device_eval_batch_size
         model = self.trained.whole(None if is_whole else self.whole_model)
@@ -406,6 +415,18 @@ class InforMinTrainer(Trainer):
                 blocks.append(encode(model, texts, prompt=self.trained.prompt, batch_size=size))
                 progress(len(texts))
         return join(is_whole, np.concatenate(blocks), len(sentences))  # not above: a signal can end one process
+
+    def _use_averages(self) -> None:
+        """Set the weights to those that the optimizer evaluates, such as the averages of a schedule-free one.
+
+        The next training step sets them back.
+        """
+        if isinstance(self.optimizer, AcceleratedOptimizer):
+            self.optimizer.eval()
+
+    def predict(self, *args, **kwargs) -> Any:
+        """Raise UsageError: this trainer has embeddings and scores, and no predictions."""
+        raise UsageError("`predict` has no labels to predict", fix="Call `encode` for embeddings, or `evaluate`.")
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Return the scores on the evaluation data. An undefined score is NaN, and a warning is logged.
@@ -540,6 +561,7 @@ class InforMinTrainer(Trainer):
         """Finish the last checkpoint in every process. Overridden because Trainer then loads the best one."""
         self.finishing.wait()
         self.accelerator.wait_for_everyone()
+        self._use_averages()  # before the weights of the best checkpoint replace them
         return super()._finalize_training(*args, **kwargs)
 
     def _load_best_model(self) -> None:
@@ -582,6 +604,7 @@ class InforMinTrainer(Trainer):
         """
         self.loss_watch.check()
         self.finishing.wait()
+        self._use_averages()
         folder = Path(str(self.args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         with unfinished_checkpoint(self, folder):
             super()._save_checkpoint(model, trial)
@@ -638,6 +661,14 @@ class InforMinTrainer(Trainer):
         export_model(self, folder)
         if report:
             self.report(folder)
+
+    def create_model_card(self) -> None:  # type: ignore[override]  # its facts are those of training.json
+        """Write the model card of the exported output folder again. Overridden because Trainer replaces it by its own.
+
+        The arguments of `Trainer.create_model_card` are options here, such as `license` and `language`.
+        """
+        if self.is_world_process_zero():
+            write_card(str(self.args.output_dir))
 
     def report(self, folder: str | Path | None = None, senteval_dir: str | None = None) -> None:
         """Measure the drift if `measure_drift` is set, write report.html, and print the scores and the speed.

@@ -86,3 +86,8 @@ def error_line(error: BaseException) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, such as "1 sentence" or "1,024 sentences". The plural must end in s."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def capitalized(text: str) -> str:
+    """Return a text that starts with a capital letter, such as a title at the start of a line."""
+    return text[:1].upper() + text[1:]

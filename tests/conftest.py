@@ -10,6 +10,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # transformers would start threads for each tiny model that it loads
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny: threads would only wait for each other
 
 import shutil
@@ -17,9 +18,12 @@ import shutil
 if shutil.which("nvidia-smi") is None:
     os.environ["TRITON_INTERPRET"] = "1"  # kernels run on a CPU, where Triton is installed; read when it is imported
 
+import gc
+
+gc.disable()  # until everything is imported: collecting garbage takes a sixth of the time of imports
+
 import dataclasses
 import functools
-import gc
 import importlib.metadata
 import logging
 import random
@@ -32,7 +36,9 @@ from types import SimpleNamespace
 
 import pytest
 
-importlib.metadata.version = functools.cache(importlib.metadata.version)  # records read six versions again and again
+# Records read six versions again and again, and each SentenceTransformer reads who publishes two packages.
+importlib.metadata.version = functools.cache(importlib.metadata.version)
+importlib.metadata.metadata = functools.cache(importlib.metadata.metadata)
 
 from informin.errors import UsageError
 from tests.browser import Browser
@@ -76,17 +82,40 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@functools.cache
 def set_up_torch():
     """Make torch use one thread, and wait 0.2 seconds instead of 5 before it terminates idle workers.
 
-    At the end of a training, Trainer does not look for garbage in all objects of all tests.
+    At the end of a training, Trainer does not look for garbage in all objects of all tests. The template of model
+    cards is compiled once.
     """
     import accelerate.utils.memory
+    import jinja2
     import torch
 
     torch.set_num_threads(1)
     torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2
     accelerate.utils.memory.gc = SimpleNamespace(collect=lambda: 0)
+    jinja2.Environment.compile = functools.lru_cache(jinja2.Environment.compile)
+    for layer in (torch.nn.Linear, torch.nn.Embedding):
+        layer.reset_parameters = unless_on_meta(layer.reset_parameters)
+    if shutil.which("nvidia-smi") is None:
+        for device in (torch.cuda, torch.xpu, torch.mtia):
+            device._lazy_call = lambda *args, **kwargs: None  # a seed is kept with a stack trace for a later device
+
+
+def unless_on_meta(initialize):
+    """Return a function that draws the weights of a layer only on a device that stores them.
+
+    Transformers creates each model on the meta device, where drawing changes nothing but takes milliseconds.
+    """
+
+    @functools.wraps(initialize)
+    def draw(layer):
+        if not layer.weight.is_meta:
+            initialize(layer)
+
+    return draw
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
@@ -108,9 +137,9 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Exclude all imported modules from garbage collection."""
-    gc.collect()
+    """Exclude all imported modules from garbage collection, and turn it on."""
     gc.freeze()
+    gc.enable()
 
 
 @contextmanager

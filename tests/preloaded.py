@@ -12,5 +12,5 @@ for name in (
 ):
     import_module(name)
 set_up_torch()
-gc.collect()
 gc.freeze()
+gc.enable()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from informin.errors import counted
+from informin.errors import capitalized, counted
 from informin.evaluation.drift import MAIN, MEASURES, drift_table
 from informin.evaluation.measures import ALL, KINDS
 from informin.evaluation.table import Row, Table, difference
@@ -40,7 +40,7 @@ def write_training_report(
     """
     name = (record.base_model or {}).get("name", "a model")
     content = {
-        "title": f"{record.objective['title']}, {name}",
+        "title": f"{capitalized(record.objective['title'])}, {name}",
         "facts": facts(record, resumed_from),
         "scores": tables_of_record(record),
         "plots": plots(history, record.kept_step if record.chosen else None),

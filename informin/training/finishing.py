@@ -5,6 +5,7 @@ A checkpoint is complete once it has its manifest. Only then are older checkpoin
 
 import copy
 import shutil
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from accelerate.utils import recursively_apply
 from safetensors import SafetensorError
 from transformers import TrainerCallback
+from transformers.integrations.integration_utils import MLflowCallback, TrackioCallback, WandbCallback, WandbLogModel
 from transformers.trainer import OPTIMIZER_NAME
 
 from informin.errors import SaveError, error_line
@@ -22,6 +24,16 @@ from informin.files import write_manifest
 from informin.training.callbacks import Throughput
 from informin.training.checkpoints import LAST, delete_old_checkpoints
 from informin.training.signals import StopOnSignal
+
+# Whether `on_save` of a callback reads the new checkpoint, for those that do not always do.
+READS: dict[Any, Callable[[Any], bool]] = {
+    TrainerCallback.on_save: lambda callback: False,
+    Throughput.on_save: lambda callback: False,
+    StopOnSignal.on_save: lambda callback: False,
+    TrackioCallback.on_save: lambda callback: False,
+    WandbCallback.on_save: lambda callback: callback._log_model == WandbLogModel.CHECKPOINT,
+    MLflowCallback.on_save: lambda callback: callback._log_artifacts,
+}
 
 
 class Background:
@@ -71,7 +83,7 @@ def unfinished_checkpoint(trainer: Any, folder: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)  # a damaged one that the run did not resume from
     trainer.accelerator.wait_for_everyone()
     try:
-        with _deleted_after(folder, OSError, SafetensorError):
+        with _deleted_after(folder):
             yield
         trainer.accelerator.wait_for_everyone()  # each process writes its random state
     finally:
@@ -90,7 +102,7 @@ def finish_checkpoint(folder: Path, optimizer: dict[str, Any] | None, limit: int
     Raises:
         SaveError: The checkpoint could not be written; its incomplete files are deleted, and older ones are kept.
     """
-    with _deleted_after(folder, OSError, RuntimeError):  # torch.save raises RuntimeError if the disk is full
+    with _deleted_after(folder):
         if optimizer is not None:
             torch.save(optimizer, folder / OPTIMIZER_NAME)
         write_manifest(folder)
@@ -98,16 +110,24 @@ def finish_checkpoint(folder: Path, optimizer: dict[str, Any] | None, limit: int
 
 
 @contextmanager
-def _deleted_after(folder: Path, *errors: type[Exception]) -> Iterator[None]:
-    """Delete an incomplete checkpoint if one of these errors ends the block, and raise SaveError."""
+def _deleted_after(folder: Path) -> Iterator[None]:
+    """Delete an incomplete checkpoint if a file of it cannot be written, and raise SaveError."""
     try:
         yield
-    except errors as error:
+    except (OSError, SafetensorError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not is_of_torch_save(error):
+            raise
         shutil.rmtree(folder, ignore_errors=True)
         raise SaveError(
             f"{folder.name} could not be saved: {error_line(error)}. Its incomplete files were deleted. Free some "
             f"space, then resume from the checkpoint before it (`resume_from_checkpoint` {LAST})."
         ) from error
+
+
+def is_of_torch_save(error: RuntimeError) -> bool:
+    """Return whether torch.save raised an error, as it does if the disk is full. Its messages vary."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals["__name__"] == torch.serialization.__name__
 
 
 def copy_on_cpu(state: Any) -> Any:
@@ -116,6 +136,8 @@ def copy_on_cpu(state: Any) -> Any:
 
 
 def reads_checkpoints(callbacks: Iterable[TrainerCallback]) -> bool:
-    """Return whether a callback may read a new checkpoint in `on_save`, as those of W&B and MLflow do."""
-    others = [one for one in callbacks if not isinstance(one, Throughput | StopOnSignal)]
-    return any(type(one).on_save is not TrainerCallback.on_save for one in others)
+    """Return whether a callback may read a new checkpoint in `on_save`.
+
+    Those of W&B and MLflow do if WANDB_LOG_MODEL=checkpoint and HF_MLFLOW_LOG_ARTIFACTS=1 ask for it.
+    """
+    return any(READS.get(type(callback).on_save, lambda callback: True)(callback) for callback in callbacks)

@@ -37,6 +37,12 @@ def check_needs(needs: dict[str, str], args: Any, is_static: bool) -> None:
             option=option,
             fix=f"Leave `{option}` out, or use another model.",
         )
+    if is_static and args.neftune_noise_alpha is not None:
+        raise UsageError(
+            "adds noise to the inputs of an encoder, and this model is a table of token vectors",
+            option="neftune_noise_alpha",
+            fix="Leave it out, or use another model.",
+        )
     if args.gradient_cache_chunk_size and "maps" in needs:
         raise UsageError(
             f"discards activations, and `{needs['maps']}` needs the attention maps of the whole batch at once",

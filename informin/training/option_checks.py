@@ -1,9 +1,14 @@
 """Checks of training arguments whose violation would give a wrong result instead of an error."""
 
 import copy
+import json
 import math
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from transformers import SchedulerType
+from transformers.training_args import ParallelMode
 
 from informin.errors import UsageError, counted
 from informin.evaluation.measures import ALL
@@ -29,6 +34,20 @@ NUMBERS = {  # the least value of options that may be None
 }
 
 NEEDS = {"lora_dropout": "lora_r", "lora_merge": "lora_r"}  # options that only have an effect with another one
+WITHOUT_EFFECT = {  # options of TrainingArguments that this trainer does not read, with the reason
+    "label_smoothing_factor": "There are no labels.",
+    "label_names": "There are no labels.",
+    "use_liger_kernel": "Liger has no kernels for these models.",
+    "liger_kernel_config": "Liger has no kernels for these models.",
+    "bf16_full_eval": "Evaluation computes in the precision of training (`bf16`).",
+    "fp16_full_eval": "Evaluation computes in the precision of training (`fp16`).",
+    "eval_accumulation_steps": "Evaluation keeps embeddings on the CPU.",
+    "prediction_loss_only": "Evaluation scores embeddings and computes no loss.",
+    "include_for_metrics": "Pass a function from `encode` to scores as `eval_dataset`.",
+    "batch_eval_metrics": "Pass a function from `encode` to scores as `eval_dataset`.",
+}
+READS_FILES = ("accelerator_config", "fsdp_config")  # dictionaries that may also be the path of a file
+BY_METRIC = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)  # schedulers that follow the scores
 
 
 def check_types_and_choices(args: Any, own: Collection[str]) -> None:
@@ -36,9 +55,25 @@ def check_types_and_choices(args: Any, own: Collection[str]) -> None:
 
     Args:
         args: `InforMinTrainingArguments`.
-        own: Names of its own options. Of those of TrainingArguments, the numbers that this module reads are checked.
+        own: Names of its own options. Of those of TrainingArguments, the numbers that this module reads are checked,
+            and the sampling strategy: Trainer takes an unknown one for random.
     """
-    check_fields(args, names={*own, *NUMBERS, "max_steps"})
+    check_fields(args, names={*own, *NUMBERS, "max_steps", "train_sampling_strategy"})
+
+
+def check_dictionaries(args: Any) -> None:
+    """Raise UsageError for a dictionary on the command line that is not JSON, and not a file where that is allowed."""
+    for name in args._VALID_DICT_FIELDS:
+        value = getattr(args, name)
+        reads_file = name in READS_FILES
+        if not isinstance(value, str) or name == "deepspeed" or (reads_file and Path(value).is_file()):
+            continue
+        try:
+            fits = isinstance(json.loads(value), dict)
+        except ValueError:
+            fits = False
+        file = ", or a file" if reads_file else ""
+        check_value(fits, name, value, f'a dictionary as JSON, such as {{"name": 1}}{file}')
 
 
 def check_numbers(args: Any) -> None:
@@ -60,6 +95,9 @@ def check_unused(args: Any) -> None:
     for name, needed in NEEDS.items():
         if getattr(args, name) != getattr(type(args), name) and getattr(args, needed) is None:
             raise UsageError(f"has no effect without `{needed}`", option=name)
+    for name, reason in WITHOUT_EFFECT.items():
+        if getattr(args, name):
+            raise UsageError("has no effect on this trainer", option=name, fix=f"{reason} Leave it out.")
 
 
 def check_view_dropout(rates: Sequence[float]) -> None:
@@ -108,10 +146,32 @@ def check_processes(args: Any) -> None:
             option="auto_find_batch_size",
             fix="Set `gradient_cache_chunk_size`, with which any batch fits.",
         )
+    if args.train_sampling_strategy == "batch_rebalance":
+        raise UsageError(
+            "is batch_rebalance, which would change the batch size, and with it the number of negatives, in each step",
+            option="train_sampling_strategy",
+            needed="random, sequential or group_by_length",
+        )
+    if args.fsdp and args.parallel_mode != ParallelMode.DISTRIBUTED:
+        raise UsageError(
+            "shards weights across processes, and there is only one",
+            option="fsdp",
+            fix="Start several processes with accelerate launch or torchrun, or leave it out.",
+        )
     if args.world_size > 1 and not args.dataloader_drop_last:
         raise UsageError(
             "is off, and several processes need batches of equal size to gather negatives",
             option="dataloader_drop_last",
+        )
+
+
+def check_precision(args: Any) -> None:
+    """Raise UsageError if a run would compute in another precision than its record says."""
+    if args.mixed_precision == "fp16" and args.device.type == "cpu":
+        raise UsageError(
+            "is true, and accelerate would compute in fp32: its fp16 needs a GPU",
+            option="fp16",
+            fix="Leave it out, or set `bf16`.",
         )
 
 
@@ -145,6 +205,10 @@ def with_metric(args: Any, development: "Development | None") -> Any:
         return args
     if development is None:
         return _without_evaluation(args)
+    return _with_mode(_with_metric(args, development))
+
+
+def _with_metric(args: Any, development: "Development") -> Any:
     measures = development.measures
     is_open = any(not evaluation.measures for evaluation in development.own)
     metric = (args.metric_for_best_model or next(iter(measures), "")).removeprefix("eval_")
@@ -158,15 +222,28 @@ def with_metric(args: Any, development: "Development | None") -> Any:
     return args
 
 
+def _with_mode(args: Any) -> Any:
+    """Return the arguments with the direction of the metric for a scheduler that follows it; its default is min."""
+    given = args.lr_scheduler_kwargs or {}
+    if args.lr_scheduler_type not in BY_METRIC or "mode" in given:
+        return args
+    chosen = copy.copy(args)
+    chosen.lr_scheduler_kwargs = {**given, "mode": "max" if args.greater_is_better else "min"}
+    return chosen
+
+
 def _without_evaluation(args: Any) -> Any:
     """Return the arguments of a run that evaluates nothing. Its default is to evaluate."""
-    if args.metric_for_best_model is not None:
-        found = f"is {args.metric_for_best_model}, but there is nothing to evaluate"
-        raise UsageError(found, option="metric_for_best_model", fix="Pass `eval_dataset`.")
-    if args.save_strategy == "best":
-        raise UsageError(
-            "is best, but there is nothing to evaluate", option="save_strategy", fix="Pass `eval_dataset`."
-        )
+    asks = {
+        "metric_for_best_model": args.metric_for_best_model is not None,
+        "save_strategy": args.save_strategy == "best",
+        "lr_scheduler_type": args.lr_scheduler_type in BY_METRIC,
+    }
+    for option, is_asked in asks.items():
+        if is_asked:
+            value = getattr(args, option)
+            found = f"is {getattr(value, 'value', value)}, but there is nothing to evaluate"
+            raise UsageError(found, option=option, fix="Pass `eval_dataset`.")
     chosen = copy.copy(args)
     chosen.eval_strategy = type(args.eval_strategy).NO
     chosen.do_eval = False

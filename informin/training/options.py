@@ -189,6 +189,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         checks.check_types_and_choices(self, own)
         checks.check_numbers(self)
         checks.check_unused(self)
+        checks.check_dictionaries(self)
         if torch.accelerator.current_accelerator() is None:
             self.use_cpu = True  # otherwise bf16 is refused and pinned memory warns
         if self.bf16 is None:
@@ -209,6 +210,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         checks.check_checkpoints(self)
         self._check_with_transformers()
         checks.check_processes(self)
+        checks.check_precision(self)
 
     def _check_with_transformers(self) -> None:
         """Run `__post_init__` of TrainingArguments, which replaces or refuses some values that are None here."""

@@ -11,6 +11,8 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
+from accelerate.optimizer import AcceleratedOptimizer
+from accelerate.scheduler import AcceleratedScheduler
 from datasets import IterableDataset
 from transformers.trainer_pt_utils import AcceleratorConfig
 
@@ -18,6 +20,7 @@ from informin.evaluation.results import environment
 from informin.files import last_name
 from informin.hub_access import HUB_DATA, HUB_SENTENCES
 from informin.records import RunRecord
+from informin.training.active_objective import as_json
 from informin.training.inputs import DataArguments
 from informin.training.log_entries import evaluations, logged_scores
 from informin.training.options import CardArguments, InforMinTrainingArguments
@@ -31,6 +34,9 @@ SHAPING = """
     max_grad_norm optim optim_args adam_beta1 adam_beta2 adam_epsilon num_train_epochs max_steps
     gradient_accumulation_steps
 """.split()
+# Those of them that an optimizer of the user replaces, and a scheduler.
+OF_OPTIMIZER = "learning_rate optim_args adam_beta1 adam_beta2 adam_epsilon".split()
+OF_SCHEDULER = "lr_scheduler_kwargs warmup_steps".split()
 RARE_OPTIONS = """
     data_seed dataloader_drop_last train_sampling_strategy ignore_data_skip neftune_noise_alpha optim_target_modules
     full_determinism tf32 torch_compile metric_for_best_model pooler prompt gradient_cache_chunk_size lora_r
@@ -117,6 +123,7 @@ def options_of(trainer: Any) -> dict[str, Any]:
     options = trainer.objective.options()
     options["sentences_per_step"] = args.per_device_train_batch_size * args.world_size
     options |= {name: plain(getattr(args, name)) for name in SHAPING}
+    options |= of_given_optimizer(trainer) | of_given_scheduler(trainer)
     settings = trainer.trained.module.config.informin
     options |= {name: settings[name] for name in ("projection_head", "max_seq_length")}
     files = {name: getattr(args, name) for name in ("guide_model", "replay_file")}
@@ -137,6 +144,30 @@ def options_of(trainer: Any) -> dict[str, Any]:
         options["max_train_samples"] = args.max_train_samples
     options = {name: value for name, value in options.items() if value not in (None, {})}
     return options | {"precision": precision(args), "processes": args.world_size}
+
+
+def of_given_optimizer(trainer: Any) -> dict[str, Any]:
+    """Return the options that an optimizer or a class of the user replaces, None for those without effect."""
+    if trainer.optimizer_cls_and_kwargs:
+        kind, how = trainer.optimizer_cls_and_kwargs
+        others = {name: as_json(value) for name, value in how.items() if name != "lr"}
+        own = {"optim": kind.__name__, "learning_rate": as_json(how.get("lr")), "optim_args": others}
+        return dict.fromkeys(OF_OPTIMIZER) | own
+    if trainer.optimizer is None or trainer.created_optimizer:
+        return {}
+    is_wrapped = isinstance(trainer.optimizer, AcceleratedOptimizer)
+    optimizer = trainer.optimizer.optimizer if is_wrapped else trainer.optimizer
+    own = {"optim": type(optimizer).__name__, "weight_decay": optimizer.defaults.get("weight_decay")}
+    return dict.fromkeys(OF_OPTIMIZER) | own | {"learning_rate": as_json(optimizer.defaults.get("lr"))}
+
+
+def of_given_scheduler(trainer: Any) -> dict[str, Any]:
+    """Return the options that a scheduler of the user replaces, None for those without effect."""
+    if trainer.lr_scheduler is None or trainer._created_lr_scheduler:
+        return {}
+    is_wrapped = isinstance(trainer.lr_scheduler, AcceleratedScheduler)
+    scheduler = trainer.lr_scheduler.scheduler if is_wrapped else trainer.lr_scheduler
+    return dict.fromkeys(OF_SCHEDULER) | {"lr_scheduler_type": type(scheduler).__name__}
 
 
 def plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from datasets import IterableDataset
 
-from informin.errors import InforMinError, counted, error_line
+from informin.errors import InforMinError, capitalized, counted, error_line
 from informin.evaluation.drift import (
     FEWEST,
     MEASURES,
@@ -22,7 +22,7 @@ from informin.evaluation.drift import (
 from informin.evaluation.encode import embed_once
 from informin.models.embedding import encode_in_shares
 from informin.training.log_entries import evaluations, logged_scores, logged_terms, loss_text
-from informin.training.record import precision
+from informin.training.record import options_of, precision
 
 logger = logging.getLogger(__name__)
 
@@ -36,10 +36,10 @@ def headline(trainer: Any) -> str:
     of = counted(len(data), "sentence") if hasattr(data, "__len__") else "a stream of sentences"
     processes = f"{args.world_size} x " if args.world_size > 1 else ""
     parts = [
-        f"{preset.title} on {trainer.trained.name}: {of}",
+        f"{capitalized(preset.title)} on {trainer.trained.name}: {of}",
         f"batch size {processes}{args.per_device_train_batch_size}",
         f"max length {trainer.max_seq_length}",
-        f"learning rate {args.learning_rate:g}",
+        f"learning rate {options_of(trainer).get('learning_rate', 'of the optimizer')}",
         f"{precision(args)} on {args.device}",
         f"output in {args.output_dir}",
     ]

@@ -54,6 +54,8 @@ def training_rows(
     if sentences is None:
         if isinstance(rows, datasets.IterableDataset):
             rows = stream_share(rows, args)
+        else:
+            check_rows(rows, longest)
         return rows, None, length or min(longest, LEAST_LENGTH)
     is_stream = isinstance(sentences, datasets.IterableDataset)
     if is_stream and args.max_train_samples is not None and args.dataloader_num_workers > 1:
@@ -86,6 +88,26 @@ def training_rows(
             + _advice(counts, length, longest)
         )
     return rows, sentences, length
+
+
+def check_rows(rows: Any, longest: int) -> None:
+    """Raise UsageError for tokenized rows without a mask, or with more tokens than the encoder accepts.
+
+    A transform may change rows when they are read, so its rows are not checked.
+    """
+    if isinstance(rows, datasets.Dataset) and rows.format["type"] == "custom":
+        return
+    columns = rows.column_names if isinstance(rows, datasets.Dataset) else rows[0]
+    if "attention_mask" not in columns:
+        raise UsageError("has input_ids and no attention_mask", option="train_dataset", needed="both columns, or text")
+    if isinstance(rows, datasets.Dataset):
+        lengths = pc.list_value_length(rows.with_format("arrow")["input_ids"])
+        most = pc.max(lengths).as_py() or 0
+    else:
+        most = max(len(row["input_ids"]) for row in rows)
+    if most > longest:
+        needed = f"at most {longest} tokens for this encoder"
+        raise UsageError(f"has a row of {most} tokens", option="train_dataset", needed=needed)
 
 
 def tokenize(sentences: Any, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = "") -> Any:

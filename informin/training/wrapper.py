@@ -52,6 +52,11 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
         """The encoder, which a momentum encoder follows."""
         return self.st[0].auto_model
 
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the word embeddings of the encoder, to which `neftune_noise_alpha` adds noise."""
+        encoder: Any = self.base_model
+        return encoder.get_input_embeddings()
+
     def _init_weights(self, module: nn.Module) -> None:
         """Initialize a new layer as BERT does; not every model has an initialization for all layers."""
         if callable(reset := getattr(module, "reset_parameters", None)):

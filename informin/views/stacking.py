@@ -211,6 +211,18 @@ def _shared(places: Sequence[Sequence[int]], mask: Tensor) -> Tensor:
     return shared
 
 
+def check_batch(batch: Any, needs_row: bool) -> None:
+    """Raise UsageError for a batch of a custom collator without what training reads."""
+    needed = ["input_ids", "attention_mask"] + (["row"] if needs_row else [])
+    missing = [name for name in needed if name not in batch]
+    if missing:
+        raise UsageError(
+            f"returned a batch without {' and '.join(missing)}",
+            option="data_collator",
+            needed=f"a dictionary with the tensors {', '.join(needed)}",
+        )
+
+
 def to_device(x: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on a device. A copy from the CPU does not wait for the GPU."""
     pinned = x.pin_memory() if device.type == "cuda" and x.device.type == "cpu" else x

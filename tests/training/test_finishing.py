@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import TrainerCallback
+from transformers.integrations.integration_utils import MLflowCallback, WandbCallback, WandbLogModel
 
 import trainer_informin
 from informin.errors import SaveError
 from informin.evaluation import pairs
 from informin.files import damage
 from informin.training import finishing
+from informin.training.callbacks import Throughput
 from informin.training.checkpoints import complete_checkpoints, step_of
-from informin.training.finishing import Background
+from informin.training.finishing import Background, reads_checkpoints
 from informin.training.signals import EvaluationLeft
 from tests.training.helpers import assert_same, weights_of
 
@@ -188,6 +190,64 @@ def test_a_callback_of_the_user_reads_complete_checkpoints(build, slow):
     callback = OnSave()
     build(callbacks=[callback], **STEPS).train()
     assert callback.found == [None] * 4
+
+
+@pytest.mark.parametrize("variable, asks", [("WANDB_LOG_MODEL", "checkpoint"), ("HF_MLFLOW_LOG_ARTIFACTS", "1")])
+def test_reports_wait_for_checkpoints_only_if_they_upload_them(monkeypatch, variable, asks):
+    """Without the packages: the callbacks get what their constructors read."""
+    monkeypatch.setattr(WandbCallback, "__init__", lambda self: setattr(self, "_log_model", wandb_log_model()))
+    monkeypatch.setattr(MLflowCallback, "__init__", lambda self: setattr(self, "_log_artifacts", mlflow_artifacts()))
+    monkeypatch.setattr(MLflowCallback, "__del__", lambda self: None)
+    assert not reads_checkpoints([WandbCallback(), MLflowCallback(), Throughput(), TrainerCallback()])
+    monkeypatch.setenv(variable, asks)
+    assert reads_checkpoints([WandbCallback(), MLflowCallback()])
+    monkeypatch.delenv(variable)
+
+    class Mine(WandbCallback):
+        def on_save(self, args, state, control, **kwargs):
+            """Read the checkpoint."""
+
+    assert reads_checkpoints([Mine()])
+
+
+def wandb_log_model() -> WandbLogModel:
+    return WandbLogModel(os.environ.get("WANDB_LOG_MODEL", "false"))
+
+
+def mlflow_artifacts() -> bool:
+    return os.environ.get("HF_MLFLOW_LOG_ARTIFACTS") == "1"
+
+
+@pytest.mark.parametrize("file", ["scheduler.pt", "rng_state.pth"])
+def test_a_disk_that_is_full_in_training_ends_the_run(build, monkeypatch, file):
+    """The file system refuses the file when PyTorch writes it."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    save = torch.save
+
+    def full(value, path, *args, **kwargs):
+        is_second = Path(path).parent.name == "checkpoint-2"
+        if Path(path).name == file and is_second:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+        save(value, path, *args, **kwargs)
+
+    monkeypatch.setattr(torch, "save", full)
+    trainer = build(**STEPS)
+    try:
+        with pytest.raises(SaveError, match="checkpoint-2"):
+            trainer.train()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert steps_of(trainer) == [1] and not Path(trainer.args.output_dir, "checkpoint-2").exists()
+
+
+def test_another_error_of_pytorch_is_not_a_full_disk(build, monkeypatch):
+    def fail(*args, **kwargs):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(RuntimeError, match="out of memory") as info:
+        build(**STEPS).train()
+    assert not isinstance(info.value, SaveError)
 
 
 def test_a_push_follows_the_complete_checkpoint(build, slow, monkeypatch):

@@ -16,7 +16,7 @@ from transformers import AutoModel, TrainerCallback
 from informin.evaluation.development import as_development
 from informin.evaluation.pairs import load_pairs
 from informin.records import RunRecord
-from tests.conftest import make_sentences, raises_usage, tokenizer_of
+from tests.conftest import make_sentences, raises_usage, save_letters, tokenizer_of
 from tests.training.helpers import assert_same, logged, stream_of, trained, weights_of
 from trainer_informin import InforMinTrainer
 
@@ -76,6 +76,140 @@ def test_an_optimizer_of_the_model_in_training_trains_it(bert, unscored):
     before = weights_of(trainer)
     trainer.train()
     assert any(not weight.equal(before[name]) for name, weight in trainer.model.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", ["class", "objects"])
+def test_the_record_has_the_optimizer_of_the_user(bert, arguments, pairs_file, kind, capsys):
+    """A run with another optimizer is another run, and does not read the state of this one."""
+    trainer = InforMinTrainer(str(bert), arguments(), SENTENCES, pairs_file, **optimizer_of(kind))
+    if kind == "objects":
+        trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.5, momentum=0.9)
+        trainer.lr_scheduler = torch.optim.lr_scheduler.ConstantLR(trainer.optimizer, factor=0.5)
+    before = trainer.record().options
+    trainer.train()
+    options = trainer.record().options
+    assert options == before and options["optim"] == "SGD" and options["learning_rate"] == 0.5
+    assert "adam_beta1" not in options and "learning rate 0.5," in capsys.readouterr().out
+    if kind == "class":
+        assert options["optim_args"] == {"momentum": 0.9} and options["lr_scheduler_type"] == "linear"
+    else:
+        assert options["lr_scheduler_type"] == "ConstantLR" and "warmup_steps" not in options
+    with raises_usage(option="resume_from_checkpoint", found="optim SGD, now adamw"):
+        InforMinTrainer(str(bert), trainer.args, SENTENCES, pairs_file).train("last")
+
+
+def optimizer_of(kind: str) -> dict:
+    how = {"lr": 0.5, "momentum": 0.9}
+    return {"optimizer_cls_and_kwargs": (torch.optim.SGD, how)} if kind == "class" else {}
+
+
+def test_trainer_creates_the_optimizer_that_is_recorded(bert, unscored):
+    trainer = trained(str(bert), unscored(optim="sgd", save_strategy="no"), SENTENCES)
+    before = trainer.record().options
+    trainer.train()  # a second time
+    assert before["optim"] == "sgd" and trainer.record().options == before
+    assert before["lr_scheduler_type"] == "linear" and before["learning_rate"] == trainer.args.learning_rate
+
+
+class Averaging(torch.optim.SGD):
+    """Adds 1 to the weights while they are evaluated, as a schedule-free optimizer uses averages of them."""
+
+    is_average = False
+
+    def eval(self) -> None:
+        self.shift(0 if self.is_average else 1)
+        self.is_average = True
+
+    def train(self) -> None:
+        self.shift(-1 if self.is_average else 0)
+        self.is_average = False
+
+    @torch.no_grad()
+    def shift(self, by: float) -> None:
+        for group in self.param_groups:
+            for weight in group["params"]:
+                weight += by
+
+
+@pytest.mark.parametrize("load_best", [True, False])
+def test_the_averages_of_an_optimizer_are_evaluated_saved_and_exported(bert, arguments, load_best, tmp_path):
+    seen = []
+
+    def score(encode):
+        seen.append(encode(SENTENCES[:8]))
+        return {"x": float(len(seen))}
+
+    args = arguments(load_best_model_at_end=load_best)
+    how = {"optimizer_cls_and_kwargs": (Averaging, {"lr": 0.0})}
+    trainer = InforMinTrainer(str(bert), args, SENTENCES, score, **how)
+    before = weights_of(trainer)
+    trainer.train()
+    trainer.export(tmp_path / "model", report=False)
+    assert not np.allclose(seen[-1], InforMinTrainer(str(bert), args, SENTENCES).encode(SENTENCES[:8]))
+    for folder in (tmp_path / "model", Path(args.output_dir) / "checkpoint-4"):
+        found = SentenceTransformer(str(folder), device="cpu").encode(SENTENCES[:8])
+        np.testing.assert_allclose(found, seen[-1], atol=1e-3)
+    name = "bert.encoder.layer.0.output.dense.weight"
+    torch.testing.assert_close(trainer.model.state_dict()[name], before[name] + 1)
+
+
+def test_trainers_of_two_precisions_may_be_built_together(bert, arguments):
+    how = dict(max_steps=2, eval_strategy="no", save_strategy="no", objective="simcse")
+    alone = trained(str(bert), arguments(**how), SENTENCES)
+    both = [arguments(**how), arguments(**how, bf16=True)]
+    first, second = [InforMinTrainer(str(bert), args, SENTENCES) for args in both]
+    torch.manual_seed(first.args.seed)
+    first.train()
+    second.train()
+    assert_same(weights_of(first), weights_of(alone))
+    assert second.record().options["precision"] == "bf16" and logged(first, "loss")[0] != logged(second, "loss")[0]
+
+
+def test_noise_is_added_to_the_embeddings_of_every_encoder(st_mean, unscored, tmp_path):
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    losses = []
+    for alpha in (None, 5.0):
+        args = unscored(objective="simcse", neftune_noise_alpha=alpha, padding_free=False, save_strategy="no")
+        losses.append(logged(trained(model, args, SENTENCES), "loss")[0])
+    assert losses[1] != losses[0]
+    with raises_usage(option="neftune_noise_alpha"):
+        args = unscored(objective="simcse", view="crop", neftune_noise_alpha=5.0)
+        InforMinTrainer(str(save_letters(tmp_path / "static")), args, SENTENCES)
+
+
+def test_methods_of_trainer_that_need_labels_or_another_card(bert, unscored):
+    trainer = trained(str(bert), unscored(save_strategy="no"), SENTENCES)
+    with raises_usage():
+        trainer.predict(SENTENCES)
+    trainer.export(report=False)
+    card = Path(trainer.args.output_dir, "README.md")
+    text = card.read_text()
+    card.unlink()
+    trainer.create_model_card()
+    assert card.read_text() == text
+
+
+@pytest.mark.parametrize("missing, objective", [("attention_mask", "simcse"), ("row", "guided")])
+def test_a_collator_must_keep_what_training_reads(bert, unscored, missing, objective):
+    tokenizer = tokenizer_of(bert)
+
+    def collate(rows):
+        batch = tokenizer.pad([{name: row[name] for name in ("input_ids", "attention_mask")} for row in rows])
+        return {name: torch.tensor(batch[name]) for name in batch if name != missing}
+
+    trainer = InforMinTrainer(str(bert), unscored(objective=objective), SENTENCES, data_collator=collate)
+    with raises_usage(option="data_collator", found=missing):
+        trainer.train()
+
+
+@pytest.mark.parametrize("as_rows", [list, datasets.Dataset.from_list])
+def test_tokenized_rows_fit_the_encoder(bert, unscored, as_rows):
+    tokenizer = tokenizer_of(bert)
+    long = [dict(tokenizer("the dog " * 40))] * 32
+    with raises_usage(option="train_dataset", found="82 tokens"):
+        InforMinTrainer(str(bert), unscored(), as_rows(long))
+    with raises_usage(option="train_dataset", needed="both columns"):
+        InforMinTrainer(str(bert), unscored(), as_rows([{"input_ids": [2, 5, 3]}] * 32))
 
 
 def test_a_frozen_model_is_refused(st_mean, unscored):

@@ -5,6 +5,7 @@ import dataclasses
 import pickle
 
 import pytest
+import torch
 from transformers import TrainingArguments
 
 from informin.cli import train
@@ -16,7 +17,7 @@ from informin.program import quiet_transformers
 from informin.training.active_objective import activate
 from informin.training.inputs import DataArguments, SourceArguments
 from informin.training.option_checks import check_terms
-from informin.training.options import InforMinTrainingArguments
+from informin.training.options import InforMinTrainingArguments, prefers_bf16
 from informin.training.paper_values import with_paper_values
 from informin.training.recipes import RECIPES
 from informin.views import View
@@ -203,6 +204,22 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
         ("lora_r", dict(lora_r=0)),
         ("lora_dropout", dict(lora_dropout=1.0)),
         ("gradient_cache_chunk_size", dict(gradient_cache_chunk_size=0)),
+        # Options of transformers that this trainer does not read, or with which Trainer does something else.
+        ("label_smoothing_factor", dict(label_smoothing_factor=0.1)),
+        ("label_names", dict(label_names=["label"])),
+        ("use_liger_kernel", dict(use_liger_kernel=True)),
+        ("bf16_full_eval", dict(bf16_full_eval=True)),
+        ("eval_accumulation_steps", dict(eval_accumulation_steps=4)),
+        ("include_for_metrics", dict(include_for_metrics=["loss"])),
+        ("train_sampling_strategy", dict(train_sampling_strategy="other")),
+        ("train_sampling_strategy", dict(train_sampling_strategy="batch_rebalance")),
+        ("fp16", dict(fp16=True)),
+        ("fsdp", dict(fsdp="full_shard")),
+        ("lr_scheduler_kwargs", dict(lr_scheduler_kwargs="{x")),
+        ("lr_scheduler_kwargs", dict(lr_scheduler_kwargs="num_cycles=2")),
+        ("activation_checkpointing_kwargs", dict(activation_checkpointing_kwargs="true")),
+        ("accelerator_config", dict(accelerator_config="{'split_batches': true}")),
+        ("accelerator_config", dict(accelerator_config="absent.json")),
         # Options of LoRA without LoRA.
         ("lora_dropout", dict(lora_dropout=0.2)),
         ("lora_merge", dict(lora_merge=False)),
@@ -288,6 +305,26 @@ def test_a_scheduler_whose_arguments_do_not_fit_is_an_error(bert, tmp_path, kwar
     )
     with raises_usage("lr_scheduler_type"):
         InforMinTrainer(str(bert), args, make_sentences(40)).train()
+
+
+@pytest.mark.parametrize(
+    "metric, given, mode",
+    [
+        (None, None, "max"),
+        ("alignment", None, "min"),
+        ("alignment", {"factor": 0.5}, "min"),
+        (None, {"mode": "min"}, "min"),
+    ],
+)
+@pytest.mark.parametrize("scheduler", ["reduce_lr_on_plateau", "greedy"])
+def test_a_scheduler_follows_the_direction_of_the_metric(bert, arguments, pairs_file, scheduler, metric, given, mode):
+    args = arguments(lr_scheduler_type=scheduler, lr_scheduler_kwargs=given, metric_for_best_model=metric)
+    trainer = InforMinTrainer(str(bert), args, make_sentences(64), pairs_file)
+    optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
+    assert trainer.create_scheduler(4, optimizer).mode == mode
+    assert args.lr_scheduler_kwargs == given
+    with raises_usage(option="lr_scheduler_type" if metric is None else "metric_for_best_model"):
+        InforMinTrainer(str(bert), args, make_sentences(64))
 
 
 def test_attention_maps_need_a_view_that_keeps_tokens():
@@ -398,10 +435,20 @@ def test_copies_and_pickles_have_every_field():
     assert InforMinTrainingArguments.__bases__ == (SourceArguments, TrainingArguments)
 
 
-@pytest.mark.parametrize("given, expected", [({}, True), (dict(fp16=True), False), (dict(bf16=False), False)])
+@pytest.mark.parametrize("given, expected", [({}, True), (dict(bf16=False), False)])
 def test_bf16_follows_the_hardware(monkeypatch, given, expected):
     monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: True)
-    assert InforMinTrainingArguments("out", use_cpu=True, **given).bf16 is expected
+    args = InforMinTrainingArguments("out", use_cpu=True, **given)
+    assert args.bf16 is expected
+    args.fp16 = True
+    assert not prefers_bf16(args)
+
+
+def test_dictionaries_may_be_json_or_a_file(tmp_path):
+    (tmp_path / "accelerator.json").write_text('{"split_batches": true}')
+    given = dict(lr_scheduler_kwargs='{"num_cycles": 2}', accelerator_config=str(tmp_path / "accelerator.json"))
+    args = InforMinTrainingArguments("out", use_cpu=True, **given)
+    assert args.lr_scheduler_kwargs == {"num_cycles": 2} and args.accelerator_config.split_batches
 
 
 def test_warmup_may_be_missing_but_not_negative():
