@@ -274,7 +274,7 @@ def _text_columns(path: Path, columns: list[str], text_column: str | None) -> li
             fix += " If the first line is a text, put the line `text` before it, or let the file's name end in .txt if "
             fix += "each line is a text."
         fix = _separator_fix(path, columns) or fix
-        raise UsageError(f"{path} has the columns {_listed(columns)}", needed="a column text", fix=fix)
+        raise UsageError(f"{path} {_columns_in_words(columns)}", needed="a column text", fix=fix)
     _check_columns(path, columns, named, "text_column")
     return named
 
@@ -282,7 +282,7 @@ def _text_columns(path: Path, columns: list[str], text_column: str | None) -> li
 def _check_columns(path: Path, columns: list[str], needed: Iterable[str], option: str) -> None:
     for name in needed:
         if columns.count(name) != 1:
-            found = f"needs one column {name!r}, and {path} has the columns {_listed(columns)}"
+            found = f"needs one column {name!r}, and {path} {_columns_in_words(columns)}"
             raise UsageError(found, option=option, fix=_separator_fix(path, columns))
 
 
@@ -294,8 +294,9 @@ def _separator_fix(path: Path, columns: list[str]) -> str | None:
     return name and f"The columns seem to be separated by {name}. Save the file with commas between them."
 
 
-def _listed(names: list[str]) -> str:
-    return ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in names[:20])
+def _columns_in_words(names: list[str]) -> str:
+    listed = ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in names[:20])
+    return f"has the columns {listed}" if names else "is empty"
 
 
 def _open_table(path: Path) -> tuple[list[str], Read]:

@@ -277,7 +277,7 @@ def test_rows_by_column(write, suffix, name, content, score):
         ("a.tsv", "sentence1\tsentence2\nx\ty\n", "eval_pairs", "'score', and "),
         ("a.tsv", "A\tb\t4\n", "eval_pairs", "a.tsv has the columns A, b, 4"),
         ("a.csv", "sentence1,sentence2,score,score\n", "eval_pairs", "one column 'score'"),
-        ("a.csv", "", "eval_pairs", "'sentence1', and "),
+        ("a.csv", "", "eval_pairs", "a.csv is empty"),
         (
             "a.jsonl",
             [{"sentence1": "x", "sentence2": "y"}],
