@@ -166,13 +166,14 @@ def as_texts(texts: Iterable[str], option: str = "texts") -> list[str]:
     """Return the texts of a list, a NumPy array, a pandas Series or a column of a data set as a list.
 
     Raises:
-        UsageError: It is a single string, a table or not iterable, or an item is not a string.
+        UsageError: It is a single string, a table, a set or not iterable, or an item is not a string.
     """
     if isinstance(texts, str | bytes):
         raise UsageError(f"is one text, {texts!r:.40}", option=option, needed="a list of texts")
     if not isinstance(texts, Iterable):
         raise UsageError(f"is {texts!r:.60}", option=option, needed="a list of texts")
     raise_if_table(texts, option)
+    raise_if_set(texts, option)
     items = list(texts)
     for number, item in enumerate(items):
         if not isinstance(item, str):
@@ -206,6 +207,12 @@ def raise_if_table(given: Any, option: str) -> None:
     if isinstance(given, Mapping) or getattr(given, "ndim", 1) > 1:
         found = f"is a {type(given).__name__}"
         raise UsageError(found, option=option, needed="a list of texts", fix='Pass one column, such as table["text"].')
+
+
+def raise_if_set(given: Any, option: str) -> None:
+    """Raise UsageError for a set, whose order is another one in each process: rows could not be told apart."""
+    if isinstance(given, set | frozenset):
+        raise UsageError("is a set, which has no order", option=option, needed="a list", fix="Pass sorted(...) of it.")
 
 
 def encodable(text: str) -> str:

@@ -338,6 +338,7 @@ def test_lists_of_texts(texts):
         pd.Series(["a", np.nan]),
         pd.DataFrame({"text": ["one"]}),  # whose items are the names of columns
         {"train": ["one"]},
+        {"one", "two"},  # in another order in each process
     ],
     ids=lambda texts: type(texts).__name__,
 )
