@@ -7,7 +7,7 @@ guide.nearest(10)                     # (N, 10) indices and cosines of the neare
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from informin.guide.neighbors import nearest_neighbors
 from informin.models.checksums import model_sha256
 from informin.models.embedding import bar_of_texts, encode, width_of
 from informin.models.opening import name_of
-from informin.outputs import new_file
+from informin.outputs import named_in_errors, new_file
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class CachedGuide:
         """Return the guide smoothed over k nearest neighbors, cached next to this one: see `neighbors.smooth`."""
         weight = neighbors.SELF_WEIGHT  # another weight gets another file
         path = self.path.with_name(f"{self.path.stem}-means{k}-self{weight}.npy")
-        cache_array(path, self.embeddings.shape, lambda into: neighbors.smooth(self.embeddings, *self.nearest(k), into))
+        cache_array(path, self.embeddings.shape, lambda: neighbors.smooth(self.embeddings, *self.nearest(k)))
         return CachedGuide(path, self.device, self.first)
 
 
@@ -110,21 +110,29 @@ def load_guide(folder: str | Path, model: SentenceTransformer, sentences: Sequen
         digest.update(len(text).to_bytes(8, "little") + text)  # any separator could occur in a sentence
     path = Path(folder, f"{digest.hexdigest()[:16]}.npy")
 
-    def fill(into: np.ndarray) -> None:
+    def blocks() -> Iterator[np.ndarray]:
         logger.info(f"Embedding {counted(len(sentences), 'sentence')} with the guide {name_of(model)} into {path}")
         with bar_of_texts(model, len(sentences), "guide"):
             for start in range(0, len(sentences), EMBEDDED_AT_ONCE):
                 vectors = encode(model, list(sentences[start : start + EMBEDDED_AT_ONCE]))
-                into[start : start + EMBEDDED_AT_ONCE] = normalize(torch.from_numpy(vectors), dim=-1).numpy()
+                yield normalize(torch.from_numpy(vectors), dim=-1).numpy()
 
-    cache_array(path, (len(sentences), width_of(model)), fill)
+    cache_array(path, (len(sentences), width_of(model)), blocks)
     return CachedGuide(path, model.device, first)
 
 
-def cache_array(path: Path, shape: tuple[int, ...], fill: Callable[[np.ndarray], None]) -> None:
-    """Ensure that a file holds the float16 array that `fill` computes, next to a header `NAME.json` with its checksum.
+def cache_array(path: Path, shape: tuple[int, ...], blocks: Callable[[], Iterator[np.ndarray]]) -> None:
+    """Ensure that a file holds an array in float16, next to a header `NAME.json` with its checksum.
 
     The header is written last. An existing file is used only if it matches its header.
+
+    Args:
+        path: The file.
+        shape: Shape of the array.
+        blocks: Returns the rows of the array, in blocks that follow each other.
+
+    Raises:
+        SaveError: The file cannot be written.
     """
     header = path.with_suffix(".json")
     if path.exists():
@@ -132,11 +140,13 @@ def cache_array(path: Path, shape: tuple[int, ...], fill: Callable[[np.ndarray],
             if read_json(header) == _description(path, shape):
                 return
         logger.warning(f"{path} is damaged: it does not match {header.name}. It is computed again.")
-    with new_file(path) as partial:
-        array = np.lib.format.open_memmap(partial, "w+", np.float16, shape)
-        fill(array)
-        array.flush()
-    write_json(header, _description(path, shape))
+    with named_in_errors(path):
+        with new_file(path) as partial, partial.open("wb") as file:
+            kind = np.lib.format.dtype_to_descr(np.dtype(np.float16))
+            np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
+            for block in blocks():  # not to a memory map: if the disk is full, that would kill the process
+                file.write(np.ascontiguousarray(block, np.float16).data)
+        write_json(header, _description(path, shape))
 
 
 def _description(path: Path, shape: tuple[int, ...]) -> dict:

@@ -1,5 +1,7 @@
 """Nearest neighbors of sentences, and their embeddings averaged over a sentence and its neighbors."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -43,8 +45,8 @@ def check_neighbors(k: int, sentences: int, option: str | None = None) -> None:
         raise UsageError(f"needs {k} neighbors for each of {sentences:,} sentences", option=option, needed=needed)
 
 
-def smooth(embeddings: np.ndarray, indices: Tensor, cosines: Tensor, into: np.ndarray) -> None:
-    """Average each embedding with those of its neighbors, twice, and write the unit vectors into an array.
+def smooth(embeddings: np.ndarray, indices: Tensor, cosines: Tensor) -> Iterator[np.ndarray]:
+    """Average each embedding with those of its neighbors, twice, and yield the unit vectors in blocks of rows.
 
     The sentence itself keeps half of the weight. Its neighbors share the other half in proportion to their cosines
     cubed. Half is fixed because the cosines of a narrow domain are all high: neighbors would otherwise outweigh the
@@ -53,20 +55,22 @@ def smooth(embeddings: np.ndarray, indices: Tensor, cosines: Tensor, into: np.nd
     Args:
         embeddings: (N, d) unit vectors.
         indices, cosines: (N, k), the neighbors of each sentence.
-        into: (N, d).
 
     Source:
         Two steps of Zhou et al. (2003), "Learning with local and global consistency", with the weights of alpha query
         expansion (Radenović, Tolias & Chum, 2019), alpha = 3.
     """
-    first = np.empty_like(into)
-    _average(embeddings, indices, cosines, into=first)
-    _average(first, indices, cosines, into=into)
+    first = np.empty_like(embeddings)
+    done = 0
+    for block in _averages(embeddings, indices, cosines):
+        first[done : done + len(block)] = block
+        done += len(block)
+    yield from _averages(first, indices, cosines)
 
 
-def _average(x: np.ndarray, indices: Tensor, cosines: Tensor, into: np.ndarray) -> None:
+def _averages(x: np.ndarray, indices: Tensor, cosines: Tensor) -> Iterator[np.ndarray]:
     for start in range(0, len(x), AVERAGED_AT_ONCE):
         rows = slice(start, start + AVERAGED_AT_ONCE)
         itself = torch.from_numpy(np.array(x[rows])).float()
         means = neighbor_means(x, indices[rows], cosines[rows])
-        into[rows] = normalize(SELF_WEIGHT * itself + (1 - SELF_WEIGHT) * means, dim=-1).numpy()
+        yield normalize(SELF_WEIGHT * itself + (1 - SELF_WEIGHT) * means, dim=-1).numpy()

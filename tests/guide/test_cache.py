@@ -1,11 +1,13 @@
 """The cached guide: embeddings computed once, nearest neighbors by blocks, neighborhood means."""
 
 import logging
+import resource
 
 import numpy as np
 import pytest
 import torch
 
+from informin.errors import SaveError
 from informin.guide import cache, neighbors
 from informin.guide.cache import load_guide
 from informin.models.opening import load_model
@@ -126,6 +128,25 @@ def test_nothing_is_left_of_a_failed_write(model, tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         load_guide(tmp_path, model, SENTENCES)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(model, tmp_path, monkeypatch):
+    """A limit for the size of files takes the place of a full disk. Memory maps, which it does not stop, die of one."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill_disk(*args):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
+        return encode(*args)
+
+    encode = cache.encode
+    with monkeypatch.context() as patch, pytest.raises(SaveError, match="npy could not be written"):
+        patch.setattr(cache, "encode", fill_disk)
+        try:
+            load_guide(tmp_path, model, SENTENCES)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
+    assert len(load_guide(tmp_path, model, SENTENCES)) == len(SENTENCES)
 
 
 def test_nearest_neighbors_by_blocks_equal_full_sort(guide, monkeypatch):
