@@ -17,7 +17,14 @@ from informin.models.speed import speed_up
 from informin.training.active_objective import ActiveObjective
 from informin.training.computing import how_to_compute
 from informin.training.lora import without_lora
-from informin.training.model_checks import check_dropout, check_embeddings, check_needs, freeze_unused, naming
+from informin.training.model_checks import (
+    check_dropout,
+    check_embeddings,
+    check_needs,
+    check_recomputing,
+    freeze_unused,
+    naming,
+)
 from informin.training.modules import build_native, build_wrapper
 from informin.training.sources import (
     UNLIMITED,
@@ -112,6 +119,7 @@ class TrainedModel:
         """
         needs = objective.needs(args)
         check_needs(needs, args, self.is_static)
+        check_recomputing(self, args)
         if args.measure_drift and not self.is_stored and not self.has_lora:
             self.before = copy.deepcopy(self.st).float()
         create = build_native if self.is_native else build_wrapper
