@@ -86,6 +86,12 @@ def naming(option: str | None) -> Iterator[None]:
 
 def check_embeddings(model: "TrainedModel") -> None:
     """Raise UsageError if the rows of tokens in training would not give the model's own embeddings."""
+    if model.st.truncate_dim is not None:
+        raise UsageError(
+            f"{model.name} keeps only {model.st.truncate_dim} dimensions of its embeddings (truncate_dim)",
+            option="model_name",
+            fix="Train it with `truncate_dim` None, and set `truncate_dim` when you load the result.",
+        )
     half = any(weight.dtype != torch.float32 for weight in model.module.parameters())
     with torch.no_grad(), precision(model.module):
         ours = embeddings_in_training(model, [model.prompt + text for text in TEXTS]).float().cpu()

@@ -17,6 +17,7 @@ from transformers import AutoModel, DistilBertConfig, MPNetConfig, T5Config, T5E
 from informin.evaluation.development import as_development
 from informin.evaluation.pairs import load_pairs
 from informin.records import RunRecord
+from modeling_informin import BertForInforMinCL
 from tests.conftest import make_sentences, raises_usage, save_letters, tokenizer_of
 from tests.training.helpers import assert_same, logged, stream_of, trained, weights_of
 from trainer_informin import InforMinTrainer
@@ -210,6 +211,22 @@ def test_what_an_encoder_cannot_do_is_refused(bert, unscored, tmp_path):
     with raises_usage(option="neftune_noise_alpha"):
         args = unscored(objective="simcse", view="crop", neftune_noise_alpha=5.0)
         InforMinTrainer(str(tmp_path / "static"), args, SENTENCES)
+
+
+def test_an_object_in_memory_is_no_repository(st_mean, bert, unscored, tmp_path):
+    """The record has neither the name of a class as a Hub id, nor a path."""
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    trainer = trained(model, unscored(objective="simcse", save_strategy="no"), SENTENCES)
+    trainer.export(report=False)
+    folder = Path(trainer.args.output_dir)
+    assert trainer.record().base_model["hub_id"] is None and "base_model:" not in (folder / "README.md").read_text()
+    named = BertForInforMinCL.from_pretrained(bert)
+    trainer = InforMinTrainer(named, unscored(), SENTENCES, processing_class=tokenizer_of(bert))
+    entry = trainer.record().base_model
+    assert (entry["name"], entry["hub_id"]) == (bert.name, None)
+    model.truncate_dim = 8
+    with raises_usage(option="model_name", found="truncate_dim"):
+        InforMinTrainer(model, unscored(objective="simcse"), SENTENCES)
 
 
 def test_methods_of_trainer_that_need_labels_or_another_card(bert, unscored):
