@@ -28,6 +28,7 @@ NUMBERS = {  # the least value of options that may be None
     "learning_rate": 0,
     "weight_decay": 0,
     "max_grad_norm": 0,
+    "neftune_noise_alpha": 0,
     "lora_r": 1,
     "max_train_samples": 1,
     "max_seq_length": 3,

@@ -109,7 +109,7 @@ def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences |
         found = "is missing" if data is None else f"is a {type(data).__name__}"
         raise UsageError(found, option="train_dataset", needed="a list of sentences, or a data set")
     raise_if_table(data, "train_dataset")
-    items = list(data)
+    items = _items(data)
     if items and all(isinstance(item, Mapping) for item in items):
         if "input_ids" in items[0] and text_column is None:
             return items, None
@@ -118,6 +118,20 @@ def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences |
     texts = {"text": as_texts(items, "train_dataset")}
     sentences = without_blanks(datasets.Dataset.from_dict(texts, TEXT))
     return sentences, sentences
+
+
+def _items(data: Any) -> list[Any]:
+    """Return the items of an iterable, or of a map-style data set, such as those of PyTorch.
+
+    Without a method `__iter__`, Python reads until an IndexError, which a map-style data set need not raise.
+    """
+    if isinstance(data, Iterable):
+        return list(data)
+    try:
+        return [data[place] for place in range(len(data))]
+    except TypeError as error:
+        found = f"is a {type(data).__name__}"
+        raise UsageError(found, option="train_dataset", needed="a list of sentences, or a data set") from error
 
 
 def text_only(data: Sentences, text_column: str | None) -> Sentences:

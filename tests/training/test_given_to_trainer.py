@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
 from sentence_transformers.sentence_transformer import evaluation as evaluators
-from torch.utils.data import IterableDataset
+from torch.utils.data import Dataset, IterableDataset
 from transformers import AutoModel, DistilBertConfig, MPNetConfig, T5Config, T5EncoderModel, TrainerCallback
 
 from informin.evaluation.development import as_development
@@ -384,6 +384,26 @@ def test_streams_of_pytorch_are_refused_with_the_way_out(bert, unscored, rows):
 
     with raises_usage(option="train_dataset", fix="datasets.IterableDataset.from_generator"):
         InforMinTrainer(str(bert), unscored(), Rows())
+
+
+@pytest.mark.parametrize("is_tokenized", [False, True])
+def test_map_style_data_sets_are_read_to_their_length(bert, unscored, is_tokenized):
+    """Theirs is known from `__len__` alone: `__getitem__` gives an item for any number."""
+    tokenizer = tokenizer_of(bert)
+
+    class Rows(Dataset):
+        def __len__(self):
+            return len(SENTENCES)
+
+        def __getitem__(self, place):
+            assert place < len(self)
+            text = SENTENCES[place % len(SENTENCES)]
+            return {**tokenizer(text)} if is_tokenized else {"text": text}
+
+    trainer = InforMinTrainer(str(bert), unscored(), Rows())
+    assert len(trainer.train_dataset) == len(SENTENCES)
+    with raises_usage(option="train_dataset"):
+        InforMinTrainer(str(bert), unscored(), object())
 
 
 def test_a_stream_needs_a_number_of_steps(bert, unscored, tmp_path):

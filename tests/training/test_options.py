@@ -200,6 +200,7 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
         ("gradient_accumulation_steps", dict(gradient_accumulation_steps=0)),
         ("learning_rate", dict(learning_rate=-1e-5)),
         ("weight_decay", dict(weight_decay=-0.1)),
+        ("neftune_noise_alpha", dict(neftune_noise_alpha=float("nan"))),
         ("max_train_samples", dict(max_train_samples=-1)),
         ("lora_r", dict(lora_r=0)),
         ("lora_dropout", dict(lora_dropout=1.0)),
