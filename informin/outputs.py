@@ -93,6 +93,8 @@ def named_in_errors(path: str | Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
+        if Path(path).name.startswith(PREFIX):  # inside another output, whose name the user knows
+            raise
         raise SaveError(
             f"{path} could not be written ({error_line(error)}). Check the free space and the permissions there."
         ) from error
@@ -161,8 +163,12 @@ def raise_if_used(folder: str | Path, option: str | None = None, replaces: str |
         return
     if folder.is_dir():
         used = [path.name for path in _visible(folder)]
-        if not used or replaces in used:
+        has_checkpoints = any(name.startswith("checkpoint-") for name in used)
+        if not used or (replaces in used and not has_checkpoints):
             return
+        if replaces and has_checkpoints:
+            fix = "Replacing it would delete the checkpoints of a training run: use another folder."
+            raise UsageError(f"{folder} is in use.", option=option, fix=fix)
     fix = "Use another folder, or replace an output of the same command with `overwrite_output_dir`."
     if replaces:
         fix = f"It is not an output of the same command, which has a file {replaces}: use another folder."

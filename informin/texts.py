@@ -166,13 +166,14 @@ def as_texts(texts: Iterable[str], option: str = "texts") -> list[str]:
     """Return the texts of a list, a NumPy array, a pandas Series or a column of a data set as a list.
 
     Raises:
-        UsageError: It is a single string, a table or not iterable, or an item is not a string.
+        UsageError: It is a single string, a table, a set or not iterable, or an item is not a string.
     """
     if isinstance(texts, str | bytes):
         raise UsageError(f"is one text, {texts!r:.40}", option=option, needed="a list of texts")
     if not isinstance(texts, Iterable):
         raise UsageError(f"is {texts!r:.60}", option=option, needed="a list of texts")
     raise_if_table(texts, option)
+    raise_if_set(texts, option)
     items = list(texts)
     for number, item in enumerate(items):
         if not isinstance(item, str):
@@ -206,6 +207,12 @@ def raise_if_table(given: Any, option: str) -> None:
     if isinstance(given, Mapping) or getattr(given, "ndim", 1) > 1:
         found = f"is a {type(given).__name__}"
         raise UsageError(found, option=option, needed="a list of texts", fix='Pass one column, such as table["text"].')
+
+
+def raise_if_set(given: Any, option: str) -> None:
+    """Raise UsageError for a set, whose order is another one in each process: rows could not be told apart."""
+    if isinstance(given, set | frozenset):
+        raise UsageError("is a set, which has no order", option=option, needed="a list", fix="Pass sorted(...) of it.")
 
 
 def encodable(text: str) -> str:
@@ -274,7 +281,7 @@ def _text_columns(path: Path, columns: list[str], text_column: str | None) -> li
             fix += " If the first line is a text, put the line `text` before it, or let the file's name end in .txt if "
             fix += "each line is a text."
         fix = _separator_fix(path, columns) or fix
-        raise UsageError(f"{path} has the columns {_listed(columns)}", needed="a column text", fix=fix)
+        raise UsageError(f"{path} {_columns_in_words(columns)}", needed="a column text", fix=fix)
     _check_columns(path, columns, named, "text_column")
     return named
 
@@ -282,7 +289,7 @@ def _text_columns(path: Path, columns: list[str], text_column: str | None) -> li
 def _check_columns(path: Path, columns: list[str], needed: Iterable[str], option: str) -> None:
     for name in needed:
         if columns.count(name) != 1:
-            found = f"needs one column {name!r}, and {path} has the columns {_listed(columns)}"
+            found = f"needs one column {name!r}, and {path} {_columns_in_words(columns)}"
             raise UsageError(found, option=option, fix=_separator_fix(path, columns))
 
 
@@ -294,8 +301,9 @@ def _separator_fix(path: Path, columns: list[str]) -> str | None:
     return name and f"The columns seem to be separated by {name}. Save the file with commas between them."
 
 
-def _listed(names: list[str]) -> str:
-    return ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in names[:20])
+def _columns_in_words(names: list[str]) -> str:
+    listed = ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in names[:20])
+    return f"has the columns {listed}" if names else "is empty"
 
 
 def _open_table(path: Path) -> tuple[list[str], Read]:

@@ -101,7 +101,7 @@ def set_up_torch():
         layer.reset_parameters = unless_on_meta(layer.reset_parameters)
     if shutil.which("nvidia-smi") is None:
         for device in (torch.cuda, torch.xpu, torch.mtia):
-            device._lazy_call = lambda *args, **kwargs: None  # a seed is kept with a stack trace for a later device
+            device.manual_seed_all = lambda seed: None  # otherwise keeps each seed with a stack trace
 
 
 def unless_on_meta(initialize):

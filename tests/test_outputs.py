@@ -58,6 +58,21 @@ def test_after_an_error_no_folder_is_left(tmp_path, error, raised, before):
     assert names(tmp_path) == (["out"] if before == "empty" else [])
 
 
+def test_the_error_names_the_output_and_not_a_temporary_folder(tmp_path):
+    with pytest.raises(SaveError) as info, new_folder(tmp_path / "out") as outer, new_folder(outer):
+        raise SafetensorError("No space left on device")
+    assert str(info.value).startswith(f"{tmp_path / 'out'} could not")
+
+
+def test_checkpoints_are_never_replaced(tmp_path):
+    """The output folder of a training run holds a model, as an export does."""
+    (tmp_path / "run" / "checkpoint-9").mkdir(parents=True)
+    (tmp_path / "run" / "modules.json").touch()
+    with raises_usage("output_dir", fix="checkpoints"), new_folder(tmp_path / "run", "output_dir", "modules.json"):
+        pytest.fail("the folder is replaced")
+    assert names(tmp_path) == ["run", "run/checkpoint-9", "run/modules.json"]
+
+
 def test_used_folders(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "full" / "x").mkdir(parents=True)

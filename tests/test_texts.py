@@ -277,7 +277,7 @@ def test_rows_by_column(write, suffix, name, content, score):
         ("a.tsv", "sentence1\tsentence2\nx\ty\n", "eval_pairs", "'score', and "),
         ("a.tsv", "A\tb\t4\n", "eval_pairs", "a.tsv has the columns A, b, 4"),
         ("a.csv", "sentence1,sentence2,score,score\n", "eval_pairs", "one column 'score'"),
-        ("a.csv", "", "eval_pairs", "'sentence1', and "),
+        ("a.csv", "", "eval_pairs", "a.csv is empty"),
         (
             "a.jsonl",
             [{"sentence1": "x", "sentence2": "y"}],
@@ -338,6 +338,7 @@ def test_lists_of_texts(texts):
         pd.Series(["a", np.nan]),
         pd.DataFrame({"text": ["one"]}),  # whose items are the names of columns
         {"train": ["one"]},
+        {"one", "two"},  # in another order in each process
     ],
     ids=lambda texts: type(texts).__name__,
 )

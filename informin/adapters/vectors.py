@@ -100,7 +100,7 @@ def _validated(array: np.ndarray, name: str) -> np.ndarray:
     """Return an array that adapters can use. Raise UsageError if it is not a matrix of finite numbers."""
     if array.ndim != 2 or array.dtype.kind != "f" or len(array) < 1 or array.shape[1] < 2:
         raise UsageError(
-            f"{name} holds an array of shape {array.shape} and type {array.dtype}",
+            f"has the shape {array.shape} and the type {array.dtype} in {name}",
             option="embeddings",
             needed="a matrix (n, d) of floating-point numbers with two columns or more",
         )

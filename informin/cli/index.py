@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     add_pooler(parser)
     add_model_options(parser)
     args = parser.parse_args(argv)
-    return program.exit_code(lambda: work(args), parser.option_names())
+    return program.exit_code(lambda: work(args), parser.option_names(), "Nothing was written.")
 
 
 def work(args: argparse.Namespace) -> None:

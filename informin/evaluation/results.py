@@ -13,6 +13,7 @@ from informin.errors import UsageError
 from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS
 from informin.files import read_json, sha256, write_json
+from informin.outputs import named_in_errors
 
 CLASSIFIER = "L2 logistic regression, one class against the rest; C = 2^t by SentEval's scikit-learn grids"
 COSINE = "cosine"
@@ -73,9 +74,9 @@ class Results:
     schema: int = 1
 
     def save(self, path: str | Path) -> None:
-        """Write a results file."""
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, asdict(self))
+        """Write a results file. Raises SaveError if it cannot be written."""
+        with named_in_errors(path):
+            write_json(path, asdict(self))
 
     def add(self, name: str, task: dict) -> None:
         """Add the entry of a task, and update averages and seconds."""

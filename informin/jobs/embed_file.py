@@ -83,7 +83,8 @@ def embed_file(
                     rows = np.load(folder / "rows.npy", mmap_mode="r")
                     (folder / str(start)).write_text(_checksum(rows, start), encoding="utf-8")
         gather_objects(None)  # wait for the other processes
-        on_first(lambda: _finish(folder, path, description, chunks))
+        with named_in_errors(path):
+            on_first(lambda: _finish(folder, path, description, chunks))
     return np.load(path, mmap_mode="r")
 
 

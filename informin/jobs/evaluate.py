@@ -127,6 +127,8 @@ def evaluate(
     Raises:
         UsageError: An option, a model or a file cannot be used.
     """
+    if output is not None and Path(output).suffix != ".json" and Path(output).is_file():
+        raise UsageError(f"is {output}, a file", option="output", needed="a name ending in .json, or a folder")
     models = [model] if isinstance(model, Model) else list(model)
     poolers = [pooler] if isinstance(pooler, str) else list(pooler)
     files = {"labels": _as_list(labels), "retrieval": _as_list(retrieval)}

@@ -24,11 +24,13 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Transformer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 import modeling_informin
+from informin.errors import UsageError
 from informin.files import read_json, set_usual_modes, sha256, write_json
 from informin.models.checksums import forget_truncation
 from informin.models.dropouts import own_dropouts
@@ -73,6 +75,10 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     """
     source = Path(checkpoint)
     model = load_model(source, device="cpu")
+    if not isinstance(model[0], Transformer):
+        found = f"is {source}, whose first module is a {type(model[0]).__name__}"
+        fix = "Load or push this folder as it is: only models with a transformer are exported."
+        raise UsageError(found, option="model_name", fix=fix)
     record = RunRecord.load(source) or FitRecord.load(source)
     if hasattr(model[0].auto_model, "pooler"):  # BERT's own, which no embedding depends on, and may be random
         model[0].auto_model.pooler = None

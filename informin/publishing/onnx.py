@@ -5,6 +5,7 @@ for BERT and some others, token_type_ids, each (N, L) int64. The outputs have th
 token_embeddings (N, L, d) and sentence_embedding (N, d).
 """
 
+import logging
 import warnings
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ def export_onnx(folder: str | Path) -> Path:
     path = Path(folder, ONNX_FILE)
     with new_file(path) as new, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they concern only the exporter's own code
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns that torchvision is missing
         program: Any = torch.onnx.export(
             _AllModules(model, names).eval(),
             tuple(inputs.values()),

@@ -12,7 +12,7 @@ from uuid import UUID
 import numpy as np
 
 from informin.errors import UsageError, counted
-from informin.texts import as_texts, is_blank
+from informin.texts import as_texts, is_blank, raise_if_set
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ def new_entries(
         UsageError: There are fewer or more ids or fields than texts, or one of them cannot be written as JSON.
     """
     texts = as_texts(texts)
+    raise_if_set(ids, "ids")
     ids = [None] * len(texts) if ids is None else [as_json(each, "ids") for each in ids]
     values = [{} for _ in texts] if fields is None else [_as_fields(each) for each in fields]
     for option, given in (("ids", ids), ("fields", values)):

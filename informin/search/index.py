@@ -480,7 +480,13 @@ def open_model(
 
     where = record.model if model is None else model
     how = record.loading | {"trust_remote_code": trust_remote_code}
-    st = load_finished(where, "model_name", f"the model of the index, {record.model}", **how)
+    try:
+        st = load_finished(where, "model_name", f"the model of the index, {record.model}", **how)
+    except UsageError as error:
+        if model is not None or error.option != "model_name":
+            raise
+        fix = "If the model has moved, give its new folder; if it was in memory, pass it to `Index.load` as `model`."
+        raise UsageError(f"{error.found} (the model of the index)", option="model_name", fix=fix) from error
     if model_sha256(st) != record.model_sha256:
         found = f"The index was built with {record.model}, and {name_of(st)} is another model"
         raise UsageError(found, fix="Use the model of the index, or build the index again.")

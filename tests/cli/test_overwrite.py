@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
+from informin.outputs import PREFIX
 from tests.cli.test_commands import informin
 
 FOLDERS = ("fit", "distill", "embeddings", "export")
@@ -62,6 +64,15 @@ def test_a_used_folder_is_found_before_torch_is_imported(tmp_path, name, more):
     task = [] if name == "export" else ["--task=search", "--train_file=none.txt"]
     done = informin(name, "--model_name=nowhere/none", f"--output_dir={tmp_path}", *task, *more)
     assert done.returncode == 2 and "in use" in done.stderr and "imported []" in done.stdout
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_that_another_process_writes_is_found_before_the_work(command, tmp_path, monkeypatch, capsys, name):
+    for module in ("fit", "distill"):
+        monkeypatch.setattr(f"informin.jobs.{module}.{module}", None)
+    with FileLock(tmp_path / f"{PREFIX}out.lock"):
+        assert command(name) == 2
+    assert "--output_dir" in capsys.readouterr().err
 
 
 def test_embed_replaces_its_own_file_only(model, texts, tmp_path):

@@ -192,3 +192,8 @@ def test_command_serves_the_page(index, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(local, "threading", SimpleNamespace(Event=Event))
     assert search.main(["--index", str(tmp_path)]) == 130
     assert "gradio" in pages[0]
+
+
+def test_a_page_names_no_folder_of_this_machine(index, tmp_path_factory):
+    page = index_page(index)
+    assert "st-mean" in str(page.config) and str(tmp_path_factory.getbasetemp()) not in str(page.config)

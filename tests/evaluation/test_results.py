@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from informin import __version__
+from informin.errors import SaveError
 from informin.evaluation.results import checksums, environment, load_all_results, load_results, results_files
 from informin.evaluation.senteval import TRANSFER_TASKS
 from tests.conftest import ROOT, raises_usage
@@ -30,6 +31,12 @@ def test_older_files_are_read(tmp_path):
     read = load_results(tmp_path / "a.json")
     assert read.prompt is None and read.similarity == "cosine" and read.average == results(STS).average
     assert results({}).resumed(tmp_path / "a.json").tasks == old["tasks"]
+
+
+def test_the_error_of_a_full_disk_names_the_file(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(SaveError, match=r"a\.json"):
+        results(STS).save(tmp_path / "file" / "a.json")
 
 
 def test_averages_require_all_seven_scores():
@@ -69,7 +76,7 @@ def test_a_failed_write_keeps_the_previous_file(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     results(STS).save(path)
     before = path.read_bytes()
-    with monkeypatch.context() as patch, pytest.raises(OSError):
+    with monkeypatch.context() as patch, pytest.raises(SaveError):
         patch.setattr(os, "replace", fail)
         results(TRANSFER).save(path)
     with pytest.raises(ValueError):

@@ -111,6 +111,8 @@ def test_models_with_equal_names_keep_their_scores(static, st_mean, labels, tmp_
     assert len(load_all_results([tmp_path / "out"])) == 3
     with raises_usage(option="output"):
         evaluate(models, labels=labels, output=tmp_path / "results", device="cpu")
+    with raises_usage(option="output", found="a file"):
+        evaluate(static, labels=labels, output=labels, device="cpu")
 
 
 def test_poolings_are_rows(bert, labels, tmp_path):

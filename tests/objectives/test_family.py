@@ -1,5 +1,7 @@
 """All objectives: their losses, logs and gradients in training."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch.nn.functional import cosine_similarity
@@ -13,21 +15,21 @@ from informin.objectives.reconstruction import reconstruction
 from tests.objectives.conftest import logged, rows
 from tests.objectives.family_helpers import EVERYTHING, MICSE, NONCONTRASTIVE, SCD, SCD_ROWS
 
+# Cases for BERT alone differ in options that no architecture reads.
+HEADS = {
+    "scd": (SCD, {"decorrelation"}),
+    "scd-without": (dict(objective="scd", decorrelation_weight=0), set()),
+    "simcse": (dict(objective="simcse"), {"mlp"}),
+    "micse": (MICSE, {"mlp", "queue"}),
+    "micse-without": (MICSE | dict(queue_size=0), {"mlp"}),
+    "noncontrastive": (NONCONTRASTIVE, {"mlp"}),
+    "everything": (EVERYTHING, {"mlp", "queue", "decorrelation", "cls"}),
+}
 
-@pytest.mark.parametrize(
-    "options, heads",
-    [
-        (SCD, {"decorrelation"}),
-        (dict(objective="scd", decorrelation_weight=0), set()),
-        (dict(objective="simcse"), {"mlp"}),
-        (MICSE, {"mlp", "queue"}),
-        (MICSE | dict(queue_size=0), {"mlp"}),
-        (NONCONTRASTIVE, {"mlp"}),
-        (EVERYTHING, {"mlp", "queue", "decorrelation", "cls"}),
-    ],
-    ids=["scd", "scd-without", "simcse", "micse", "micse-without", "noncontrastive", "everything"],
-)
-def test_only_heads_in_use_are_built(build, options, heads):
+
+@pytest.mark.parametrize("encoder, case", [*product(["bert"], HEADS), ("roberta", "everything")], indirect=["encoder"])
+def test_only_heads_in_use_are_built(build, case):
+    options, heads = HEADS[case]
     model = build(**options).model
     built = {name for name, _ in model.named_children()} - {model.base_model_prefix, "heads"} | set(model.heads)
     assert {"cls" if name == "lm_head" else name for name in built} == heads
@@ -61,20 +63,24 @@ def expected_loss(options, seen, model):
     return loss.item()
 
 
+LOSSES = {
+    "scd": SCD,
+    "scd-code": SCD | dict(decorrelation_weight=0.1, off_diagonal_weight=0.5, self_contrast_form="code"),
+    "scd-mlm": SCD | dict(mlm_weight=0.2),
+    "micse": MICSE,
+    "micse-one-layer": MICSE | dict(attention_mi_weight=2.0, attention_mi_layers=[1], temperature=0.2),
+    "everything": EVERYTHING,
+}
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        SCD,
-        SCD | dict(decorrelation_weight=0.1, off_diagonal_weight=0.5, self_contrast_form="code"),
-        SCD | dict(mlm_weight=0.2),
-        MICSE,
-        MICSE | dict(attention_mi_weight=2.0, attention_mi_layers=[1], temperature=0.2),
-        EVERYTHING,
-    ],
-    ids=["scd", "scd-code", "scd-mlm", "micse", "micse-one-layer", "everything"],
+    "encoder, case",
+    [*product(["bert"], LOSSES), *product(["roberta"], ["scd", "everything"])],
+    indirect=["encoder"],
 )
-def test_loss_is_the_objective_on_the_batch_and_the_sum_of_the_logged_terms(build, options):
+def test_loss_is_the_objective_on_the_batch_and_the_sum_of_the_logged_terms(build, case):
     """Also at the second step, when the queue has the keys of the first. Terms are logged without their weights."""
+    options = LOSSES[case]
     trainer, steps = build(max_steps=2, lr_scheduler_type="constant", **options), []
 
     def watch(module, args, kwargs):
@@ -108,18 +114,18 @@ def test_loss_is_the_objective_on_the_batch_and_the_sum_of_the_logged_terms(buil
         assert all(3 <= entry["attention_mi_positions"] <= 150 for entry in entries)
 
 
-@pytest.mark.parametrize(
-    "options, rates",
-    [
-        (SCD, None),
-        (SCD | dict(mlm_weight=0.1, view_dropout=[0.02, 0.4]), (0.02, 0.4, 0.1)),
-        (SCD | dict(mlm_weight=0.1, masked_views=True), None),
-        (dict(objective="simcse", view_dropout=[0.0, 0.5]), (0.0, 0.5)),
-    ],
-    ids=["scd", "mlm", "masked-views", "simcse"],
-)
-def test_views_use_their_dropout_rates_in_training(build, options, rates):
+RATES = {
+    "scd": (SCD, None),
+    "mlm": (SCD | dict(mlm_weight=0.1, view_dropout=[0.02, 0.4]), (0.02, 0.4, 0.1)),
+    "masked-views": (SCD | dict(mlm_weight=0.1, masked_views=True), None),
+    "simcse": (dict(objective="simcse", view_dropout=[0.0, 0.5]), (0.0, 0.5)),
+}
+
+
+@pytest.mark.parametrize("encoder, case", [*product(["bert"], RATES), ("roberta", "scd")], indirect=["encoder"])
+def test_views_use_their_dropout_rates_in_training(build, case):
     """None stands for the published rates."""
+    options, rates = RATES[case]
     trainer, dropped = build(max_steps=1, **options), []
     rates = rates or tuple(SCD_ROWS[trainer.model.config.model_type]["view_dropout"])
     assert trainer.model.base_model.config._attn_implementation == "informin_views"
@@ -135,6 +141,7 @@ def test_views_use_their_dropout_rates_in_training(build, options, rates):
     assert {module.rates for module in modules} == {rates} and len(modules) > 4
 
 
+@pytest.mark.parametrize("encoder", ["bert"], indirect=True)
 @pytest.mark.parametrize("options", [SCD, MICSE], ids=["scd", "micse"])
 def test_bf16_trains_close_to_fp32(build, options):
     """The momentum encoder's pass without gradient must not leave cast weights in autocast's cache."""

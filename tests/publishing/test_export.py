@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, StaticEmbedding
 from transformers import AutoModel, AutoTokenizer
 
+from informin.errors import SaveError
 from informin.models.opening import load_model
 from informin.publishing import export
 from informin.publishing.export import export_checkpoint, save_model
@@ -142,7 +143,7 @@ def test_an_error_leaves_the_folder_as_it_was(folder, tmp_path, monkeypatch):
     with pytest.raises(OSError):
         export.write_exported(load_model(folder, device="cpu"), folder, RunRecord.load(folder), "float16", None)
     assert contents(folder) == before
-    with pytest.raises(OSError):
+    with pytest.raises(SaveError):
         export_checkpoint(folder, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
@@ -180,6 +181,8 @@ def test_a_static_model_is_saved_and_read(bert, tmp_path):
     save_model(model, tmp_path / "static")
     read = SentenceTransformer(str(tmp_path / "static"), device="cpu").encode(TEXTS)
     assert largest_difference(before, read) < 1e-6
+    with raises_usage("model_name", found="StaticEmbedding"):  # it is one already
+        export_checkpoint(tmp_path / "static", tmp_path / "exported")
 
 
 def test_a_used_folder_is_not_overwritten(exported, folder):

@@ -1,4 +1,4 @@
-"""No file of an output names a folder of this machine: records, cards, reports and settings. Nor does a page."""
+"""No file of an output names a folder of this machine: records, cards, reports and settings."""
 
 from pathlib import Path
 
@@ -35,11 +35,3 @@ def test_an_adapted_model(st_mean, tmp_path, naming, name):
     result = getattr(informin, name)(st_mean, make_sentences(320), task="search", device="cpu")
     result.save(tmp_path / "out")
     assert naming(tmp_path / "out") == []
-
-
-def test_a_search_page(st_mean, tmp_path_factory):
-    pytest.importorskip("gradio")
-    from informin.demo.local import index_page
-
-    page = index_page(informin.Index.build(st_mean, make_sentences(20)))
-    assert "st-mean" in str(page.config) and str(tmp_path_factory.getbasetemp()) not in str(page.config)

@@ -155,6 +155,8 @@ def test_ids_and_fields_that_do_not_fit(st_mean, option):
     one = {"ids": ["a"], "fields": [{}]}
     with raises_usage(option):
         Index.build(st_mean, ["the dog", "a cat"], **{option: one[option]})
+    with raises_usage("ids"):
+        Index.build(st_mean, ["the dog", "a cat"], ids={"a", "b"})  # in another order in each process
     unsaved = {"ids": [b"a"], "fields": [{"a": object()}]}
     with raises_usage(option):
         Index.build(st_mean, ["the dog"], **{option: unsaved[option]})

@@ -193,6 +193,8 @@ def test_model_in_memory(st_mean, texts, tmp_path):
     model = SentenceTransformer(str(st_mean), device="cpu")
     Index.build(model, texts).save(tmp_path)
     assert rows_of(Index.load(tmp_path, model)) == rows_of(Index.load(tmp_path, st_mean))
+    with raises_usage("model_name", fix="`Index.load`"):
+        Index.load(tmp_path)
 
 
 def test_options_of_loading_are_kept(bert, texts, tmp_path):
