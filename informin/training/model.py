@@ -1,6 +1,7 @@
 """A model in training, beside the finished model, a SentenceTransformer, with which it shares its weights."""
 
 import copy
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from transformers import PreTrainedTokenizerBase, set_seed
 
+from informin.files import last_name
 from informin.models.checksums import settings_sha256, weights_sha256
 from informin.models.embedding import width_of
 from informin.models.forward import Forward, with_encoder
@@ -17,7 +19,14 @@ from informin.models.speed import speed_up
 from informin.training.active_objective import ActiveObjective
 from informin.training.computing import how_to_compute
 from informin.training.lora import without_lora
-from informin.training.model_checks import check_dropout, check_embeddings, check_needs, freeze_unused, naming
+from informin.training.model_checks import (
+    check_dropout,
+    check_embeddings,
+    check_needs,
+    check_recomputing,
+    freeze_unused,
+    naming,
+)
 from informin.training.modules import build_native, build_wrapper
 from informin.training.sources import (
     UNLIMITED,
@@ -30,7 +39,9 @@ from informin.training.sources import (
 )
 from informin.training.wrapper import WrapperConfig
 from informin.views.attention import prepare_encoder
-from modeling_informin import InforMinMixin, with_default_prompt
+from modeling_informin import CLASSES, InforMinMixin, with_default_prompt
+
+CLASS_NAMES = {"SentenceTransformer", *(kind.__name__ for kind in CLASSES.values())}  # of objects without a name
 
 
 class TrainedModel:
@@ -112,6 +123,7 @@ class TrainedModel:
         """
         needs = objective.needs(args)
         check_needs(needs, args, self.is_static)
+        check_recomputing(self, args)
         if args.measure_drift and not self.is_stored and not self.has_lora:
             self.before = copy.deepcopy(self.st).float()
         create = build_native if self.is_native else build_wrapper
@@ -196,10 +208,16 @@ class TrainedModel:
         return {"padding_free": True} | ({"cpu_parts": how.threads} if how.threads > 1 else {})
 
     def record_entry(self) -> dict[str, Any]:
-        """Return where the model comes from, for the record of a run."""
+        """Return where the model comes from, for the record of a run.
+
+        An object in memory may have the name of its class, or a path.
+        """
         folder = self.source.folder
-        name = folder.resolve().name if folder else self.name
-        return {"name": name, "hub_id": None if folder else name, "revision": self.source.revision} | self._checksums
+        is_path = folder is not None or os.path.isabs(self.name) or os.path.exists(self.name)
+        is_on_hub = not is_path and self.name not in CLASS_NAMES
+        name = self.name if is_on_hub else last_name(folder.resolve() if folder else self.name)
+        hub_id = name if is_on_hub else None
+        return {"name": name, "hub_id": hub_id, "revision": self.source.revision} | self._checksums
 
 
 def open_to_train(

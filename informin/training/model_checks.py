@@ -59,6 +59,20 @@ def check_needs(needs: dict[str, str], args: Any, is_static: bool) -> None:
         )
 
 
+def check_recomputing(model: "TrainedModel", args: Any) -> None:
+    """Raise UsageError if activations shall be recomputed, and the encoder cannot do that."""
+    if not args.gradient_checkpointing:
+        return
+    encoder = None if model.is_static else model.st[0].auto_model
+    if encoder is None or not encoder.supports_gradient_checkpointing:
+        name = model.name if encoder is None else type(encoder).__name__
+        raise UsageError(
+            f"is not supported by {name}",
+            option="gradient_checkpointing",
+            fix="Leave it out. `gradient_cache_chunk_size` also needs less memory.",
+        )
+
+
 @contextmanager
 def naming(option: str | None) -> Iterator[None]:
     """Let a UsageError about the model name this option of the run."""
@@ -72,6 +86,12 @@ def naming(option: str | None) -> Iterator[None]:
 
 def check_embeddings(model: "TrainedModel") -> None:
     """Raise UsageError if the rows of tokens in training would not give the model's own embeddings."""
+    if model.st.truncate_dim is not None:
+        raise UsageError(
+            f"{model.name} keeps only {model.st.truncate_dim} dimensions of its embeddings (truncate_dim)",
+            option="model_name",
+            fix="Train it with `truncate_dim` None, and set `truncate_dim` when you load the result.",
+        )
     half = any(weight.dtype != torch.float32 for weight in model.module.parameters())
     with torch.no_grad(), precision(model.module):
         ours = embeddings_in_training(model, [model.prompt + text for text in TEXTS]).float().cpu()

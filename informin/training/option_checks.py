@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelerate.utils import DynamoBackend
 from transformers import SchedulerType
 from transformers.training_args import ParallelMode
 
@@ -27,6 +28,7 @@ NUMBERS = {  # the least value of options that may be None
     "learning_rate": 0,
     "weight_decay": 0,
     "max_grad_norm": 0,
+    "neftune_noise_alpha": 0,
     "lora_r": 1,
     "max_train_samples": 1,
     "max_seq_length": 3,
@@ -158,11 +160,25 @@ def check_processes(args: Any) -> None:
             option="fsdp",
             fix="Start several processes with accelerate launch or torchrun, or leave it out.",
         )
+    if args.world_size > 1 and args.accelerator_config.split_batches:
+        raise UsageError(
+            "has split_batches, with which each process would get a part of `per_device_train_batch_size`",
+            option="accelerator_config",
+            fix="Leave split_batches out, and set `per_device_train_batch_size` to the sentences of one process.",
+        )
     if args.world_size > 1 and not args.dataloader_drop_last:
         raise UsageError(
             "is off, and several processes need batches of equal size to gather negatives",
             option="dataloader_drop_last",
         )
+
+
+def check_compiler(args: Any) -> None:
+    """Raise UsageError for a compiler that accelerate does not know."""
+    name = args.torch_compile_backend
+    if name is not None:
+        known = [backend.lower() for backend in DynamoBackend.__members__]
+        check_value(name.lower() in known, "torch_compile_backend", name, f"one of: {', '.join(known)}")
 
 
 def check_precision(args: Any) -> None:

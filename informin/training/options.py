@@ -210,6 +210,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         checks.check_checkpoints(self)
         self._check_with_transformers()
         checks.check_processes(self)
+        checks.check_compiler(self)
         checks.check_precision(self)
 
     def _check_with_transformers(self) -> None:

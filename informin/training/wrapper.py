@@ -53,9 +53,14 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
         return self.st[0].auto_model
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the word embeddings of the encoder, to which `neftune_noise_alpha` adds noise."""
+        """Return the word embeddings that the encoder reads, to which `neftune_noise_alpha` adds noise.
+
+        T5 has two modules with these weights, and `get_input_embeddings` of transformers returns the unused one.
+        """
         encoder: Any = self.base_model
-        return encoder.get_input_embeddings()
+        weight = encoder.get_input_embeddings().weight
+        modules = encoder.modules()
+        return [module for module in modules if isinstance(module, nn.Embedding) and module.weight is weight][-1]
 
     def _init_weights(self, module: nn.Module) -> None:
         """Initialize a new layer as BERT does; not every model has an initialization for all layers."""

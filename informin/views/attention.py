@@ -214,7 +214,7 @@ def prepare_encoder(
     what = "attention maps" if map_layers else "a dropout rate per view"
     if not takes_attention_functions(encoder):
         raise UsageError(
-            f"{type(encoder).__name__} has custom attention, which returns no {what}",
+            f"{type(encoder).__name__} has custom attention, which does not support {what}",
             option="model_name",
             needed="a model that calls the attention functions of transformers",
         )

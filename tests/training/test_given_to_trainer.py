@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Pooling, Transformer
 from sentence_transformers.sentence_transformer import evaluation as evaluators
 from torch.utils.data import Dataset, IterableDataset
-from transformers import AutoModel, TrainerCallback
+from transformers import AutoModel, DistilBertConfig, MPNetConfig, T5Config, T5EncoderModel, TrainerCallback
 
 from informin.evaluation.development import as_development
 from informin.evaluation.pairs import load_pairs
 from informin.records import RunRecord
+from modeling_informin import BertForInforMinCL
 from tests.conftest import make_sentences, raises_usage, save_letters, tokenizer_of
 from tests.training.helpers import assert_same, logged, stream_of, trained, weights_of
 from trainer_informin import InforMinTrainer
@@ -165,16 +167,66 @@ def test_trainers_of_two_precisions_may_be_built_together(bert, arguments):
     assert second.record().options["precision"] == "bf16" and logged(first, "loss")[0] != logged(second, "loss")[0]
 
 
-def test_noise_is_added_to_the_embeddings_of_every_encoder(st_mean, unscored, tmp_path):
-    model = SentenceTransformer(str(st_mean), device="cpu")
+def encoder_of(config, folder: Path, bert: Path) -> str:
+    """Save a new encoder with mean pooling and the tokenizer of a BERT, and return its folder."""
+    kind = T5EncoderModel if config.model_type == "t5" else AutoModel
+    encoder = kind(config) if kind is T5EncoderModel else kind.from_config(config)
+    encoder.save_pretrained(folder / "encoder")
+    tokenizer_of(bert).save_pretrained(folder / "encoder")
+    modules = [Transformer(str(folder / "encoder")), Pooling(32, pooling_mode="mean")]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder / "model"))
+    return str(folder / "model")
+
+
+def configuration_of(kind: str):
+    """Return the configuration of a tiny encoder."""
+    if kind == "t5":
+        return T5Config(vocab_size=40, d_model=32, d_kv=8, num_layers=2, num_heads=4, d_ff=64)
+    config = {"distilbert": DistilBertConfig, "mpnet": MPNetConfig}[kind](vocab_size=40)
+    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+    if kind == "distilbert":
+        sizes = dict(dim=32, n_layers=2, n_heads=4, hidden_dim=64)
+    config.update(sizes)
+    return config
+
+
+@pytest.mark.parametrize("kind", ["distilbert", "t5"])
+def test_noise_is_added_to_the_embeddings_of_every_encoder(bert, unscored, tmp_path, kind):
+    """T5 has a second module with the weights of its embeddings, which it does not call."""
+    folder = encoder_of(configuration_of(kind), tmp_path, bert)
     losses = []
     for alpha in (None, 5.0):
         args = unscored(objective="simcse", neftune_noise_alpha=alpha, padding_free=False, save_strategy="no")
-        losses.append(logged(trained(model, args, SENTENCES), "loss")[0])
+        losses.append(logged(trained(folder, args, SENTENCES), "loss")[0])
     assert losses[1] != losses[0]
+
+
+def test_what_an_encoder_cannot_do_is_refused(bert, unscored, tmp_path):
+    folder = encoder_of(configuration_of("mpnet"), tmp_path, bert)
+    with raises_usage(option="gradient_checkpointing"):
+        InforMinTrainer(folder, unscored(objective="simcse", gradient_checkpointing=True), SENTENCES)
+    with raises_usage(option="gradient_checkpointing"):
+        args = unscored(objective="simcse", view="crop", gradient_checkpointing=True)
+        InforMinTrainer(str(save_letters(tmp_path / "static")), args, SENTENCES)
     with raises_usage(option="neftune_noise_alpha"):
         args = unscored(objective="simcse", view="crop", neftune_noise_alpha=5.0)
-        InforMinTrainer(str(save_letters(tmp_path / "static")), args, SENTENCES)
+        InforMinTrainer(str(tmp_path / "static"), args, SENTENCES)
+
+
+def test_an_object_in_memory_is_no_repository(st_mean, bert, unscored, tmp_path):
+    """The record has neither the name of a class as a Hub id, nor a path."""
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    trainer = trained(model, unscored(objective="simcse", save_strategy="no"), SENTENCES)
+    trainer.export(report=False)
+    folder = Path(trainer.args.output_dir)
+    assert trainer.record().base_model["hub_id"] is None and "base_model:" not in (folder / "README.md").read_text()
+    named = BertForInforMinCL.from_pretrained(bert)
+    trainer = InforMinTrainer(named, unscored(), SENTENCES, processing_class=tokenizer_of(bert))
+    entry = trainer.record().base_model
+    assert (entry["name"], entry["hub_id"]) == (bert.name, None)
+    model.truncate_dim = 8
+    with raises_usage(option="model_name", found="truncate_dim"):
+        InforMinTrainer(model, unscored(objective="simcse"), SENTENCES)
 
 
 def test_methods_of_trainer_that_need_labels_or_another_card(bert, unscored):

@@ -200,6 +200,7 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
         ("gradient_accumulation_steps", dict(gradient_accumulation_steps=0)),
         ("learning_rate", dict(learning_rate=-1e-5)),
         ("weight_decay", dict(weight_decay=-0.1)),
+        ("neftune_noise_alpha", dict(neftune_noise_alpha=float("nan"))),
         ("max_train_samples", dict(max_train_samples=-1)),
         ("lora_r", dict(lora_r=0)),
         ("lora_dropout", dict(lora_dropout=1.0)),
@@ -215,6 +216,7 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
         ("train_sampling_strategy", dict(train_sampling_strategy="batch_rebalance")),
         ("fp16", dict(fp16=True)),
         ("fsdp", dict(fsdp="full_shard")),
+        ("torch_compile_backend", dict(torch_compile_backend="other")),
         ("lr_scheduler_kwargs", dict(lr_scheduler_kwargs="{x")),
         ("lr_scheduler_kwargs", dict(lr_scheduler_kwargs="num_cycles=2")),
         ("activation_checkpointing_kwargs", dict(activation_checkpointing_kwargs="true")),
@@ -359,6 +361,8 @@ def test_several_gpus_or_unequal_batches_are_rejected(monkeypatch):
     InforMinTrainingArguments(use_cpu=True, per_device_train_batch_size=1)
     with raises_usage(option="dataloader_drop_last"):
         InforMinTrainingArguments(use_cpu=True, dataloader_drop_last=False)
+    with raises_usage(option="accelerator_config"):
+        InforMinTrainingArguments(use_cpu=True, accelerator_config={"split_batches": True})
 
 
 def test_batch_of_the_paper_is_split_across_processes(monkeypatch):
