@@ -182,7 +182,7 @@ def check_compiler(args: Any) -> None:
 
 
 def check_precision(args: Any) -> None:
-    """Raise UsageError if a run would compute in another precision than its record says."""
+    """Raise UsageError if the precision of a run would differ from its record."""
     if args.mixed_precision == "fp16" and args.device.type == "cpu":
         raise UsageError(
             "is true, and accelerate would compute in fp32: its fp16 needs a GPU",
