@@ -507,6 +507,8 @@ class InforMinTrainer(Trainer):
             self.remove_callback(resumed)
 
     def _train_from(self, checkpoint: Path | None, *args, **kwargs) -> TrainOutput:
+        state = self.accelerator.state  # of all trainers in this process, set by the last one that was built
+        state._mixed_precision = self.args.mixed_precision
         if self.is_fsdp_enabled and self._bones is None:
             self._bones = skeleton(self.model)
         self._whole = None

@@ -8,6 +8,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
 from sentence_transformers.sentence_transformer import evaluation as evaluators
@@ -155,16 +156,30 @@ def test_the_averages_of_an_optimizer_are_evaluated_saved_and_exported(bert, arg
     torch.testing.assert_close(trainer.model.state_dict()[name], before[name] + 1)
 
 
+class Precisions(TrainerCallback):
+    """Notes in which precision accelerate computes each step."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.seen.append(AcceleratorState().mixed_precision)
+
+
 def test_trainers_of_two_precisions_may_be_built_together(bert, arguments):
+    """Accelerate has one precision in a process, that of the last trainer."""
     how = dict(max_steps=2, eval_strategy="no", save_strategy="no", objective="simcse")
     alone = trained(str(bert), arguments(**how), SENTENCES)
-    both = [arguments(**how), arguments(**how, bf16=True)]
-    first, second = [InforMinTrainer(str(bert), args, SENTENCES) for args in both]
-    torch.manual_seed(first.args.seed)
-    first.train()
-    second.train()
-    assert_same(weights_of(first), weights_of(alone))
-    assert second.record().options["precision"] == "bf16" and logged(first, "loss")[0] != logged(second, "loss")[0]
+    all_args = [arguments(**how), arguments(**how, bf16=True), arguments(**how)]
+    notes = [Precisions() for _ in all_args]
+    trainers = [InforMinTrainer(str(bert), args, SENTENCES, callbacks=[note]) for args, note in zip(all_args, notes)]
+    torch.manual_seed(trainers[0].args.seed)
+    for trainer in trainers[:2]:
+        trainer.train()
+    assert_same(weights_of(trainers[0]), weights_of(alone))
+    assert [note.seen for note in notes[:2]] == [["no"] * 2, ["bf16"] * 2]
+    assert trainers[1].record().options["precision"] == "bf16"
+    assert logged(trainers[0], "loss")[0] != logged(trainers[1], "loss")[0]
 
 
 def encoder_of(config, folder: Path, bert: Path) -> str:
