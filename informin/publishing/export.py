@@ -34,7 +34,7 @@ from informin.errors import UsageError
 from informin.files import read_json, set_usual_modes, sha256, write_json
 from informin.models.checksums import forget_truncation
 from informin.models.dropouts import own_dropouts
-from informin.models.opening import load_model
+from informin.models.opening import load_finished
 from informin.models.pooling import NAMES
 from informin.outputs import new_files, new_folder
 from informin.publishing.card import write_card
@@ -74,7 +74,7 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
         UsageError: The checkpoint cannot be loaded, `folder` is in use, or a weight is not finite in this data type.
     """
     source = Path(checkpoint)
-    model = load_model(source, device="cpu")
+    model = load_finished(source, "model_name", "a checkpoint or an exported folder", device="cpu")
     if not isinstance(model[0], Transformer):
         found = f"is {source}, whose first module is a {type(model[0]).__name__}"
         fix = "Load or push this folder as it is: only models with a transformer are exported."

@@ -185,6 +185,11 @@ def test_a_static_model_is_saved_and_read(bert, tmp_path):
         export_checkpoint(tmp_path / "static", tmp_path / "exported")
 
 
+def test_the_error_about_an_encoder_without_pooling_names_an_option_of_export(bert, tmp_path):
+    with raises_usage("model_name", needed="exported folder"):
+        export_checkpoint(bert, tmp_path / "exported")
+
+
 def test_a_used_folder_is_not_overwritten(exported, folder):
     before = contents(folder)
     with raises_usage():
