@@ -129,7 +129,7 @@ def cache_array(path: Path, shape: tuple[int, ...], blocks: Callable[[], Iterato
     Args:
         path: The file.
         shape: Shape of the array.
-        blocks: Returns the rows of the array, in blocks that follow each other.
+        blocks: Yields the rows of the array in order, in blocks.
 
     Raises:
         SaveError: The file cannot be written.

@@ -127,15 +127,13 @@ def evaluate(
     Raises:
         UsageError: An option, a model or a file cannot be used.
     """
-    if output is not None and Path(output).suffix != ".json" and Path(output).is_file():
-        raise UsageError(f"is {output}, a file", option="output", needed="a name ending in .json, or a folder")
     models = [model] if isinstance(model, Model) else list(model)
     poolers = [pooler] if isinstance(pooler, str) else list(pooler)
+    check_output(output, [(Path(name_of(one)).name, how) for one in models for how in poolers])
     files = {"labels": _as_list(labels), "retrieval": _as_list(retrieval)}
     data = _load(_as_list(tasks), files, (text_column, label_column), senteval_dir, split)
     others = load_others(_as_list(compare), len(models) * len(poolers), split)
     check_same_files(others, data.checksums)
-    raise_if_shared(output, [(Path(name_of(one)).name, how) for one in models for how in poolers])
     rows: list[Results] = []
     for one, how in product(models, poolers):
         st = load_model(one, pooler=how, **loading)
@@ -177,9 +175,14 @@ def _load(
     return load_tasks(folder, names, split, **files, columns=(text or LABEL_COLUMNS[0], label or LABEL_COLUMNS[1]))
 
 
-def raise_if_shared(output: str | Path | None, rows: Sequence[tuple[str, str]]) -> None:
-    """Raise UsageError if two rows, of a model and a pooling each, would share a results file."""
-    if output is not None and len(rows) > (1 if Path(output).suffix == ".json" else len(set(rows))):
+def check_output(output: str | Path | None, rows: Sequence[tuple[str, str]]) -> None:
+    """Raise UsageError if `output` is another file, or if two rows, of a model and a pooling each, would share one."""
+    if output is None:
+        return
+    is_results_file = Path(output).suffix == ".json"
+    if not is_results_file and Path(output).is_file():
+        raise UsageError(f"is {output}, a file", option="output", needed="a name ending in .json, or a folder")
+    if len(rows) > (1 if is_results_file else len(set(rows))):
         found = f"is {output}, and rows of scores would share a file"
         raise UsageError(found, option="output", fix="Give a folder, and models with different names.")
 
