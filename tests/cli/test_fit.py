@@ -3,6 +3,8 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -114,27 +116,33 @@ def test_missing_options_are_named(argv, option, capsys):
     assert caught.value.code == 2 and option in error and error.count("\n") == 1
 
 
-def wait_for_reader(pipe: Path, process: forked.Forked, seconds: float = 60) -> None:
+@contextmanager
+def opened_when_read(pipe: Path, process: forked.Forked, seconds: float = 60) -> Iterator[None]:
+    """Wait until `process` opens a named pipe, and keep the pipe open, so that the process goes on reading."""
     deadline = time.monotonic() + seconds
     while True:
         assert process.poll() is None and time.monotonic() < deadline
         try:
-            os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
-            return
+            file = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            break
         except OSError:  # nobody reads it yet
             time.sleep(0.01)
+    try:
+        yield
+    finally:
+        os.close(file)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_leaves_no_files(vectors, tmp_path, number):
-    """The fit is stopped while it runs, by a text file that is a pipe without a writer."""
+    """The signal comes while the texts are read, from a pipe that nobody writes to."""
     os.mkfifo(tmp_path / "pipe.txt")
     code = "import sys; from informin.cli import start; start('fit', sys.argv[1:])"
     argv = words(tmp_path, "--embeddings", tmp_path / "x.npy", "--train_file", tmp_path / "pipe.txt")
     process = forked.python(code, argv)
-    wait_for_reader(tmp_path / "pipe.txt", process)
-    process.send_signal(number)
-    assert process.wait(60) == 128 + number
+    with opened_when_read(tmp_path / "pipe.txt", process):
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
     error = process.stderr.read()
     assert error.startswith("Interrupted") and error.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe.txt", "x.npy"]
