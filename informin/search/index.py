@@ -8,6 +8,7 @@ for hit in Index.load("index").search("how are journals cited?"):
 The score of a text is its cosine to the query plus `word_weight` times its BM25 score, both as z-scores over all texts.
 """
 
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -62,6 +63,7 @@ class Index:
         self._state = state
         self._trust_remote_code = trust_remote_code
         self._changes = threading.RLock()  # one change after the other
+        self._data: dict[str, str] = {}  # by folder, what this index was loaded from or saved as
 
     def __len__(self) -> int:
         return len(self._state.entries)
@@ -164,9 +166,9 @@ class Index:
 
         Raises:
             UsageError: The model cannot be loaded, all texts are blank, there are fewer or more ids or fields than
-                texts, the language is unknown, `word_weight` is not finite, a number of a vector is too large for
-                float16, `smooth` or `queries` is set for a model that is compared by dot product, or `second_look` for
-                a model without token vectors.
+                texts, the language is unknown, `word_weight` is not finite, the numbers of the vectors are too large or
+                too small for float16, `smooth` or `queries` is set for a model that is compared by dot product, or
+                `second_look` for a model without token vectors.
         """
         from informin.models.checksums import model_sha256
         from informin.models.opening import load_model, name_of
@@ -223,7 +225,9 @@ class Index:
         state = read_state(folder)
         needs_model = model is not None or not state.record.by_table
         opened = open_model(state.record, model, trust_remote_code) if needs_model else None
-        return cls(opened, state, trust_remote_code)
+        index = cls(opened, state, trust_remote_code)
+        index._data[os.path.realpath(folder)] = state.record.data
+        return index
 
     @checks_options
     def save(self, folder: str | Path) -> None:
@@ -232,9 +236,12 @@ class Index:
         Nothing of texts that were removed remains in the folder.
 
         Raises:
-            UsageError: The folder holds something else, or another process writes it.
+            UsageError: The folder holds something else, another process writes it, or it has changed since this index
+                was loaded from it.
         """
-        write_state(self._state, folder)
+        place = os.path.realpath(folder)
+        with self._changes:
+            self._data[place] = write_state(self._state, folder, self._data.get(place))
 
     @checks_options
     def add(
@@ -247,7 +254,7 @@ class Index:
         """Add texts, and return their row numbers. Words, smoothed vectors and the table are computed again.
 
         Args:
-            texts, ids, fields: See `build`. Blank texts are left out.
+            texts, ids, fields: See `build`. Blank texts are left out, but counted.
             batch_size: Texts per forward pass.
 
         Raises:
@@ -258,11 +265,12 @@ class Index:
             record = state.record
             texts = as_texts(texts)
             added = new_entries(texts, ids, fields, record.next_row)
+            grown = state.with_record(next_row=record.next_row + len(texts))
             if not len(added):
+                self._state = grown
                 return added.rows
             vectors, tokens = embed_entries(self.model, record, added, batch_size, state.tokens)
             both = np.concatenate([state.vectors, vectors])
-            grown = state.with_record(next_row=record.next_row + len(texts))
             self._replace(grown, state.entries + added, both, tokens)
             return added.rows
 
@@ -449,17 +457,17 @@ def embed_entries(
 
 
 def as_stored(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors as float16, or raise UsageError if a number is too large for it."""
-    with np.errstate(over="ignore"):
-        stored = vectors.astype(np.float16)
-    if not np.isfinite(stored).all():
+    """Return vectors as float16, or raise UsageError if it cannot hold their largest number, or not precisely."""
+    largest = np.abs(vectors).max(initial=0)
+    limits = np.finfo(np.float16)
+    if largest > limits.max or 0 < largest < limits.tiny:
         raise UsageError(
-            f"embeds a text with the number {np.abs(vectors).max():.3g}",
+            f"embeds texts with numbers up to {largest:.3g}",
             option="model_name",
-            needed="numbers up to 65,504, because the index stores float16",
+            needed=f"a largest one between {limits.tiny:.1g} and {limits.max:,.0f}, because the index stores float16",
             fix="Use a model that is compared by cosine.",
         )
-    return stored
+    return vectors.astype(np.float16)
 
 
 def open_model(
