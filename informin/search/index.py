@@ -120,11 +120,11 @@ class Index:
         return self._model
 
     @cached_property
-    def _tokenizer(self) -> "Tokenizer":
-        """The tokenizer of the model, without truncation and padding."""
-        from informin.adapters.table import tokenizer_of
+    def _tokenizer(self) -> "Tokenizer | None":
+        """The tokenizer of the model, without truncation and padding; None if it is in Python."""
+        from informin.adapters.table import fast_tokenizer, tokenizer_of
 
-        return tokenizer_of(self.model)
+        return tokenizer_of(self.model) if fast_tokenizer(self.model) else None
 
     @classmethod
     @checks_options
@@ -359,6 +359,8 @@ class Index:
     def matched_spans(self, query: str, rows: Sequence[int]) -> list[list[Span]]:
         """Return for each of P texts the spans (start, end) of tokens that make up most of its token score.
 
+        They are empty if the tokenizer of the model is in Python, because it does not say where its tokens stand.
+
         Args:
             query: The query.
             rows: P row numbers.
@@ -371,6 +373,8 @@ class Index:
         asked = self._embedded(state, as_texts([query], "queries")).tokens[0]
         tokenizer = state.table.model_tokenizer if state.table else self._tokenizer
         places = places_of(rows, state.entries.rows)
+        if tokenizer is None:
+            return [[] for _ in places]
         return [matched_spans(tokens, asked, place, state.entries.texts[place], tokenizer) for place in places]
 
     def _embedded(self, state: State, queries: list[str]) -> Queries:
@@ -395,10 +399,13 @@ class Index:
 
 def check_model(model: "SentenceTransformer", smooth: bool, by_table: bool, second_look: bool) -> None:
     """Raise UsageError for a model that cannot do what an index asks of it."""
+    from informin.adapters.table import tokenizer_of
     from informin.evaluation.token_vectors import check_token_vectors
 
     if smooth or by_table:
         check_cosines(model, "queries" if by_table else "smooth")
+    if by_table:
+        tokenizer_of(model)
     if second_look:
         check_token_vectors(model)
 
