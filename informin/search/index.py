@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from informin.errors import UsageError, counted
-from informin.evaluation.tokens import TokenVectors
+from informin.evaluation.tokens import TEXTS_IN_MEMORY, TokenVectors
 from informin.evaluation.words import WORD_WEIGHT, Words, language_name, versions
 from informin.files import last_name
 from informin.option_types import checks_options
@@ -195,6 +195,7 @@ class Index:
             query_prompt=query_prompt,
             queries=queries,
             second_look=second_look,
+            projected=projected_texts(second_look, len(entries)),
             next_row=len(texts),
             words=versions(),
         )
@@ -269,9 +270,14 @@ class Index:
             if not len(added):
                 self._state = grown
                 return added.rows
-            vectors, tokens = embed_entries(self.model, record, added, batch_size, state.tokens)
-            both = np.concatenate([state.vectors, vectors])
-            self._replace(grown, state.entries + added, both, tokens)
+            entries = state.entries + added
+            if fits_projection_again(record, len(entries)):
+                vectors, tokens = embed_entries(self.model, record, entries, batch_size)
+                grown = grown.with_record(projected=projected_texts(record.second_look, len(entries)))
+            else:
+                new, tokens = embed_entries(self.model, record, added, batch_size, state.tokens)
+                vectors = np.concatenate([state.vectors, new])
+            self._replace(grown, entries, vectors, tokens)
             return added.rows
 
     @checks_options
@@ -461,6 +467,19 @@ def embed_entries(
     projection = before.projection if before else None
     vectors, tokens = embed_with_tokens(model, entries.texts, record.prompt, batch_size, projection)
     return as_stored(vectors), TokenVectors.join([before, tokens]) if before else tokens
+
+
+def projected_texts(second_look: bool, texts: int) -> int:
+    """Return how many texts of an index the projection of its token vectors is fitted to."""
+    return min(texts, TEXTS_IN_MEMORY) if second_look else 0
+
+
+def fits_projection_again(record: IndexRecord, texts: int) -> bool:
+    """Return whether an index of few texts has grown so much that all its texts are embedded again.
+
+    The projection of a few texts suits the others less. It is fitted again when their number has doubled.
+    """
+    return 0 < record.projected < TEXTS_IN_MEMORY and texts > 2 * record.projected
 
 
 def as_stored(vectors: np.ndarray) -> np.ndarray:

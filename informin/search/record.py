@@ -53,6 +53,7 @@ class IndexRecord:
         model_sha256: Checksum of the model.
         loading: Options of `load_model`.
         language, smooth, word_weight, prompt, query_prompt, queries, second_look: See `Index.build`.
+        projected: Number of texts that the projection of the token vectors was fitted to; 0 without a second look.
         next_row: Number of the next text that is added.
         scores: `UnrelatedScores` of the texts; None for fewer than 100 texts, or if they form no topics.
         threshold: Cosine that at most about one unrelated text per query exceeds; None without `scores`.
@@ -73,6 +74,7 @@ class IndexRecord:
     query_prompt: str | None = None
     queries: str = "model"
     second_look: bool = False
+    projected: int = 0
     next_row: int = 0
     scores: dict[str, Any] | None = None
     threshold: float | None = None
