@@ -223,7 +223,7 @@ def raise_if_not_savable(model: SentenceTransformer) -> None:
             "names a pooling with which no model can be saved",
             option="pooler",
             needed=f"one of: auto, {', '.join(MODES)}",
-            fix="To fit an adapter alone, embed the texts with this pooling, and give the embeddings without the model.",
+            fix="Or embed the texts with this pooling, and fit to the embeddings without the model.",
         )
 
 
