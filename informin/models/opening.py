@@ -294,10 +294,10 @@ def modules_of(name: str, revision: str | None = None) -> list[tuple[str, str]]:
     found = [(str(one.get("path", "")), str(one.get("type", ""))) for one in listed]
     for path, _ in found:  # which grows meanwhile
         for file in ROUTES:
-            types = (_json_of(name, f"{path}/{file}", revision) or {}).get("types")
+            types = (_json_of(name, posixpath.join(path, file), revision) or {}).get("types")
             if not isinstance(types, dict):
                 continue
-            routes = [(posixpath.normpath(f"{path}/{route}"), str(kind)) for route, kind in types.items()]
+            routes = [(posixpath.normpath(posixpath.join(path, route)), str(kind)) for route, kind in types.items()]
             found += [route for route in routes if route not in found]  # a file may name its own folder
     return found
 
@@ -305,7 +305,7 @@ def modules_of(name: str, revision: str | None = None) -> list[tuple[str, str]]:
 def raise_if_code_in_adapter(name: str, revision: str | None = None) -> None:
     """Raise UsageError if peft would import a module that adapter_config.json names, in any folder of a model."""
     for folder in {"", *(path for path, _ in modules_of(name, revision))}:
-        config = _json_of(name, f"{folder}/{ADAPTER_CONFIG}", revision) or {}
+        config = _json_of(name, posixpath.join(folder, ADAPTER_CONFIG), revision) or {}
         imported = [str((config.get("auto_mapping") or {}).get("parent_library", "transformers"))]
         if config.get("megatron_config"):
             imported.append(str(config.get("megatron_core", "megatron.core")))
@@ -316,7 +316,7 @@ def raise_if_code_in_adapter(name: str, revision: str | None = None) -> None:
 
 def _json_of(name: str, file: str, revision: str | None) -> Any:
     """Return the content of a JSON file of a model; None if there is no such file."""
-    path = file_of(name, file.lstrip("/"), revision)
+    path = file_of(name, file, revision)
     return json.loads(Path(path).read_text(encoding="utf-8")) if path else None
 
 
