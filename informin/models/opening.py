@@ -24,6 +24,7 @@ from informin.hub_access import MODEL_FILES, names_of_model, raise_if_not_found
 from informin.models.pooling import MODES, POOLERS, layer_pooling
 from informin.models.positions import has_position_table, padding_index_of
 from informin.models.speed import speed_up
+from informin.models.vocabulary import check_tokenizers
 from informin.option_types import checks_options
 
 # First in priority, before the arguments in a model's own files. The last three choose code from the Hub.
@@ -103,11 +104,15 @@ def load_model(
         bf16: Embed under bfloat16 autocast.
 
     Raises:
-        UsageError: The model cannot be loaded, its weights are incomplete, it stores no pooling for `pooler` auto,
-            `max_seq_length` leaves no token of a text between two special ones, or torch cannot use the device.
+        UsageError: The model cannot be loaded, its weights are incomplete, its tokenizer has more tokens than it has
+            embeddings, it stores no pooling for `pooler` auto, `max_seq_length` leaves no token of a text between two
+            special ones, or torch cannot use the device.
     """
     if isinstance(model, SentenceTransformer):
-        return model if "informin_source" in vars(model) else speed_up(copy.copy(model))
+        if "informin_source" in vars(model):
+            return model
+        check_tokenizers(model, name_of(model))
+        return speed_up(copy.copy(model))
     if max_seq_length is not None and max_seq_length < FEWEST_TOKENS:
         raise UsageError(f"is {max_seq_length}", option="max_seq_length", needed=f"{FEWEST_TOKENS} or more")
     raise_if_no_device(device)
@@ -135,6 +140,7 @@ def load_model(
         if isinstance(module, Transformer):  # sdpa gives no maps, and transformers would not save such a configuration
             module.config.output_attentions = False
     fit_to_positions(opened)
+    check_tokenizers(opened, name)
     if pooler != "auto":
         opened = with_pooling(opened, pooler, name, revision)
     if max_seq_length is not None:
