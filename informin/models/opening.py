@@ -4,6 +4,7 @@ import copy
 import json
 import logging
 import math
+import posixpath
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -35,6 +36,8 @@ SAFE: dict[str, Any] = {
     "allow_all_kernels": False,
 }
 MODULES = "modules.json"
+ROUTES = ("router_config.json", "config.json")  # of a Router; the second one in older versions
+ADAPTER_CONFIG = "adapter_config.json"  # of peft
 FEWEST_TOKENS = 3  # of a text: one, between two special ones
 
 
@@ -206,8 +209,7 @@ def raise_if_no_device(device: str | torch.device | None) -> None:
 
 def raise_if_no_embeddings(name: str, revision: str | None = None) -> None:
     """Raise UsageError for a cross-encoder, which sentence-transformers would convert with a pooling of its choice."""
-    path = file_of(name, "config_sentence_transformers.json", revision)
-    kind = json.loads(Path(path).read_text(encoding="utf-8")).get("model_type") if path else None
+    kind = (_json_of(name, "config_sentence_transformers.json", revision) or {}).get("model_type")
     if kind == "CrossEncoder":
         found = f"is {name}, which is a cross-encoder: it scores pairs and has no embeddings"
         raise UsageError(found, option="model_name", needed="a SentenceTransformer")
@@ -292,16 +294,36 @@ def fit_to_positions(model: SentenceTransformer) -> None:
             tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
 
 
+def modules_of(name: str, revision: str | None = None) -> list[tuple[str, str]]:
+    """Return the folder and the type of each module of a model. A Router lists its modules in a separate file."""
+    listed = _json_of(name, MODULES, revision) or []
+    found = [(str(one.get("path", "")), str(one.get("type", ""))) for one in listed]
+    for path, _ in found:  # which grows meanwhile
+        for file in ROUTES:
+            types = (_json_of(name, f"{path}/{file}", revision) or {}).get("types")
+            if not isinstance(types, dict):
+                continue
+            routes = [(posixpath.normpath(f"{path}/{route}"), str(kind)) for route, kind in types.items()]
+            found += [route for route in routes if route not in found]  # a file may name its own folder
+    return found
+
+
 def raise_if_code_in_adapter(name: str, revision: str | None = None) -> None:
     """Raise UsageError if peft would import a module that adapter_config.json names, in any folder of a model."""
-    path = file_of(name, MODULES, revision)
-    listed = json.loads(Path(path).read_text(encoding="utf-8")) if path else []
-    for folder in {"", *(str(module.get("path", "")) for module in listed)}:
-        path = file_of(name, f"{folder}/adapter_config.json".lstrip("/"), revision)
-        mapping = json.loads(Path(path).read_text(encoding="utf-8")).get("auto_mapping") if path else None
-        library = str((mapping or {}).get("parent_library", "transformers")).partition(".")[0]
-        if library not in ("transformers", "sentence_transformers"):
-            raise UsageError(f"{name} would import {library}, named in adapter_config.json", option="model_name")
+    for folder in {"", *(path for path, _ in modules_of(name, revision))}:
+        config = _json_of(name, f"{folder}/{ADAPTER_CONFIG}", revision) or {}
+        imported = [str((config.get("auto_mapping") or {}).get("parent_library", "transformers"))]
+        if config.get("megatron_config"):
+            imported.append(str(config.get("megatron_core", "megatron.core")))
+        for module in imported:
+            if module.partition(".")[0] not in ("transformers", "sentence_transformers"):
+                raise UsageError(f"{name} would import {module}, named in {ADAPTER_CONFIG}", option="model_name")
+
+
+def _json_of(name: str, file: str, revision: str | None) -> Any:
+    """Return the content of a JSON file of a model; None if there is no such file."""
+    path = file_of(name, file.lstrip("/"), revision)
+    return json.loads(Path(path).read_text(encoding="utf-8")) if path else None
 
 
 @contextmanager

@@ -65,7 +65,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     lora_r: Optional[int] = option(
         None,
         "Train low-rank matrices of this rank (LoRA), such as 16, in all linear layers, instead of the encoder's "
-        "weights. Needs peft.",
+        "weights. Needs the extra lora.",
     )
     lora_dropout: float = option(0.05, "With LoRA: dropout rate of the inputs of the adapted layers.")
     lora_merge: bool = option(

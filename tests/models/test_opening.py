@@ -17,7 +17,7 @@ from transformers import AutoModel
 from informin.errors import UsageError
 from informin.models import opening
 from informin.models.checksums import model_sha256, weights_sha256
-from informin.models.opening import limit_length, load_model, name_of, source_of
+from informin.models.opening import limit_length, load_model, name_of, raise_if_code_in_adapter, source_of
 from tests.conftest import (
     make_sentences,
     raises_usage,
@@ -231,6 +231,29 @@ def test_code_in_a_folder_does_not_run(model, tmp_path, monkeypatch, case):
     except UsageError:
         pass
     assert not (tmp_path / "ran").exists()
+
+
+IMPORTING = {
+    "auto_mapping": {"auto_mapping": {"base_model_class": "M", "parent_library": "code"}},
+    "Megatron": {"megatron_config": {"layers": 1}, "megatron_core": "code"},  # of which peft has a list since 0.20
+    "Megatron by default": {"megatron_config": {"layers": 1}},
+}
+
+
+@pytest.mark.parametrize("names", IMPORTING)
+@pytest.mark.parametrize("routes", [None, "router_config.json", "config.json"])
+def test_modules_that_peft_would_import(model, names, routes):
+    folder = model
+    if routes:
+        (model / "modules.json").write_text('[{"path": "0_Router", "type": "sentence_transformers.models.Router"}]')
+        folder = model / "0_Router" / "query"
+        folder.mkdir(parents=True)
+        change(model / "0_Router", routes, types={"query": "x.Transformer", ".": "x.Router", "../0_Router": "x.Router"})
+    change(folder, "adapter_config.json", peft_type="LORA", auto_mapping=None)
+    raise_if_code_in_adapter(str(model))
+    change(folder, "adapter_config.json", **IMPORTING[names])
+    with raises_usage("model_name"):
+        raise_if_code_in_adapter(str(model))
 
 
 @pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])

@@ -135,6 +135,17 @@ def test_help_shows_our_options_and_the_often_used_ones(capsys):
     assert "0.4 for informin, else 0 (off)" in " ".join(text.split())
 
 
+def test_help_shows_every_default_once():
+    parser = Parser()
+    parser.set_defaults(num_train_epochs=3.0, lora_merge=False)
+    text = " ".join(parser.format_help().split())
+    assert "training sentences. Default: 3. --max_steps" in text
+    assert "low-rank matrices alone. Default: false. --objective" in text
+    assert "Temperature of the contrastive loss. Default: 0.05. --queue_size" in text
+    assert "low-rank matrices of this rank" in text and "Default: None" not in text and "Default: ==" not in text
+    assert "-h, --help" in text
+
+
 def test_the_bar_is_shown_although_transformers_is_quiet():
     quiet_transformers()
     assert parse(["--model_name=x"]).args.disable_tqdm is False
