@@ -34,6 +34,7 @@ from informin.errors import UsageError, counted, error_line
 from informin.evaluation.development import Development, as_development
 from informin.files import damage
 from informin.models.embedding import count_truncated, encode, note_truncated
+from informin.models.vocabulary import embeddings_of_tokens
 from informin.objectives.objective import Objective, as_preset
 from informin.objectives.presets import Encoder
 from informin.objectives.terms import Term, fill_heads, losses_of
@@ -219,7 +220,14 @@ class InforMinTrainer(Trainer):
         wanted = preset.max_seq_length if args.max_seq_length is None else args.max_seq_length
         with first_of_machine_first(args):
             rows, self.sentences, self.max_seq_length = training_rows(
-                train_dataset, trained.tokenizer, args, trained.prompt, trained.length, wanted, text_column
+                train_dataset,
+                trained.tokenizer,
+                args,
+                trained.prompt,
+                longest=trained.length,
+                vocabulary=embeddings_of_tokens(trained.st[0]),
+                length=wanted,
+                text_column=text_column,
             )
         trained.module.config.informin["max_seq_length"] = self.max_seq_length  # may depend on the sentences
         check_sentences(rows, args, self.terms)

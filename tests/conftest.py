@@ -317,10 +317,11 @@ def hub():
 def logged_in(hub, monkeypatch, tmp_path) -> Iterator[HubServer]:
     """What the client read from its environment when it was imported: this Hub, alice's token, an empty cache.
 
-    It does not wait before it tries again.
+    It does not wait before it tries again, and a busy machine has as long as it needs to answer.
     """
     import huggingface_hub
 
+    from informin import hub_access
     from informin.hub_access import hub_is_reachable
 
     constants = {
@@ -330,9 +331,12 @@ def logged_in(hub, monkeypatch, tmp_path) -> Iterator[HubServer]:
         "HF_TOKEN_PATH": str(tmp_path / "token"),
         "HF_HUB_OFFLINE": False,
         "HF_HUB_DISABLE_XET": True,
+        "HF_HUB_ETAG_TIMEOUT": 120,
+        "HF_HUB_DOWNLOAD_TIMEOUT": 120,
     }
     for name, value in constants.items():
         monkeypatch.setattr(huggingface_hub.constants, name, value)
+    monkeypatch.setattr(hub_access, "SECONDS", 120)
     for module in ("huggingface_hub.utils._http", "huggingface_hub.file_download"):
         monkeypatch.setattr(f"{module}.time", SimpleNamespace(sleep=lambda seconds: None))
     hub.add_user("alice", token="hf_alice", orgs={"team": "write", "readers": "read"})

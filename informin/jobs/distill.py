@@ -151,10 +151,10 @@ def distill(
     if len(texts) < FEW:
         logger.warning(f"Found {counted(len(texts), 'text')}. With fewer than {FEW:,}, the model itself is better.")
     st = open_with_prompt(model, prompt, pooler, loading)
+    tokenizer = tokenizer_of(st)
     given = None if embeddings is None else given_vectors(embeddings, texts)
     side = side_of(task)
     vectors = vectors_of(st, texts, given, side, batch_size)
-    tokenizer = tokenizer_of(st)
     if task == "search":
         tokenizer = add_words(tokenizer, texts)
     counts = count_tokens(tokenizer, texts)

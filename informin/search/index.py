@@ -8,6 +8,7 @@ for hit in Index.load("index").search("how are journals cited?"):
 The score of a text is its cosine to the query plus `word_weight` times its BM25 score, both as z-scores over all texts.
 """
 
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -18,7 +19,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from informin.errors import UsageError, counted
-from informin.evaluation.tokens import TokenVectors
+from informin.evaluation.tokens import TEXTS_IN_MEMORY, TokenVectors
 from informin.evaluation.words import WORD_WEIGHT, Words, language_name, versions
 from informin.files import last_name
 from informin.option_types import checks_options
@@ -62,6 +63,7 @@ class Index:
         self._state = state
         self._trust_remote_code = trust_remote_code
         self._changes = threading.RLock()  # one change after the other
+        self._data: dict[str, str] = {}  # by folder, what this index was loaded from or saved as
 
     def __len__(self) -> int:
         return len(self._state.entries)
@@ -118,11 +120,11 @@ class Index:
         return self._model
 
     @cached_property
-    def _tokenizer(self) -> "Tokenizer":
-        """The tokenizer of the model, without truncation and padding."""
-        from informin.adapters.table import tokenizer_of
+    def _tokenizer(self) -> "Tokenizer | None":
+        """The tokenizer of the model, without truncation and padding; None if it is in Python."""
+        from informin.adapters.table import fast_tokenizer, tokenizer_of
 
-        return tokenizer_of(self.model)
+        return tokenizer_of(self.model) if fast_tokenizer(self.model) else None
 
     @classmethod
     @checks_options
@@ -164,9 +166,9 @@ class Index:
 
         Raises:
             UsageError: The model cannot be loaded, all texts are blank, there are fewer or more ids or fields than
-                texts, the language is unknown, `word_weight` is not finite, a number of a vector is too large for
-                float16, `smooth` or `queries` is set for a model that is compared by dot product, or `second_look` for
-                a model without token vectors.
+                texts, the language is unknown, `word_weight` is not finite, the numbers of the vectors are too large or
+                too small for float16, `smooth` or `queries` is set for a model that is compared by dot product, or
+                `second_look` for a model without token vectors.
         """
         from informin.models.checksums import model_sha256
         from informin.models.opening import load_model, name_of
@@ -193,6 +195,7 @@ class Index:
             query_prompt=query_prompt,
             queries=queries,
             second_look=second_look,
+            projected=projected_texts(second_look, len(entries)),
             next_row=len(texts),
             words=versions(),
         )
@@ -223,7 +226,9 @@ class Index:
         state = read_state(folder)
         needs_model = model is not None or not state.record.by_table
         opened = open_model(state.record, model, trust_remote_code) if needs_model else None
-        return cls(opened, state, trust_remote_code)
+        index = cls(opened, state, trust_remote_code)
+        index._data[os.path.realpath(folder)] = state.record.data
+        return index
 
     @checks_options
     def save(self, folder: str | Path) -> None:
@@ -232,9 +237,12 @@ class Index:
         Nothing of texts that were removed remains in the folder.
 
         Raises:
-            UsageError: The folder holds something else, or another process writes it.
+            UsageError: The folder holds something else, another process writes it, or it has changed since this index
+                was loaded from it.
         """
-        write_state(self._state, folder)
+        place = os.path.realpath(folder)
+        with self._changes:
+            self._data[place] = write_state(self._state, folder, self._data.get(place))
 
     @checks_options
     def add(
@@ -247,7 +255,7 @@ class Index:
         """Add texts, and return their row numbers. Words, smoothed vectors and the table are computed again.
 
         Args:
-            texts, ids, fields: See `build`. Blank texts are left out.
+            texts, ids, fields: See `build`. Blank texts are left out, but counted.
             batch_size: Texts per forward pass.
 
         Raises:
@@ -258,12 +266,18 @@ class Index:
             record = state.record
             texts = as_texts(texts)
             added = new_entries(texts, ids, fields, record.next_row)
-            if not len(added):
-                return added.rows
-            vectors, tokens = embed_entries(self.model, record, added, batch_size, state.tokens)
-            both = np.concatenate([state.vectors, vectors])
             grown = state.with_record(next_row=record.next_row + len(texts))
-            self._replace(grown, state.entries + added, both, tokens)
+            if not len(added):
+                self._state = grown
+                return added.rows
+            entries = state.entries + added
+            if fits_projection_again(record, len(entries)):
+                vectors, tokens = embed_entries(self.model, record, entries, batch_size)
+                grown = grown.with_record(projected=projected_texts(record.second_look, len(entries)))
+            else:
+                new, tokens = embed_entries(self.model, record, added, batch_size, state.tokens)
+                vectors = np.concatenate([state.vectors, new])
+            self._replace(grown, entries, vectors, tokens)
             return added.rows
 
     @checks_options
@@ -351,6 +365,8 @@ class Index:
     def matched_spans(self, query: str, rows: Sequence[int]) -> list[list[Span]]:
         """Return for each of P texts the spans (start, end) of tokens that make up most of its token score.
 
+        They are empty if the tokenizer of the model is in Python, because it does not say where its tokens stand.
+
         Args:
             query: The query.
             rows: P row numbers.
@@ -363,6 +379,8 @@ class Index:
         asked = self._embedded(state, as_texts([query], "queries")).tokens[0]
         tokenizer = state.table.model_tokenizer if state.table else self._tokenizer
         places = places_of(rows, state.entries.rows)
+        if tokenizer is None:
+            return [[] for _ in places]
         return [matched_spans(tokens, asked, place, state.entries.texts[place], tokenizer) for place in places]
 
     def _embedded(self, state: State, queries: list[str]) -> Queries:
@@ -387,10 +405,13 @@ class Index:
 
 def check_model(model: "SentenceTransformer", smooth: bool, by_table: bool, second_look: bool) -> None:
     """Raise UsageError for a model that cannot do what an index asks of it."""
+    from informin.adapters.table import tokenizer_of
     from informin.evaluation.token_vectors import check_token_vectors
 
     if smooth or by_table:
         check_cosines(model, "queries" if by_table else "smooth")
+    if by_table:
+        tokenizer_of(model)
     if second_look:
         check_token_vectors(model)
 
@@ -448,18 +469,31 @@ def embed_entries(
     return as_stored(vectors), TokenVectors.join([before, tokens]) if before else tokens
 
 
+def projected_texts(second_look: bool, texts: int) -> int:
+    """Return how many texts of an index the projection of its token vectors is fitted to."""
+    return min(texts, TEXTS_IN_MEMORY) if second_look else 0
+
+
+def fits_projection_again(record: IndexRecord, texts: int) -> bool:
+    """Return whether an index of few texts has grown so much that all its texts are embedded again.
+
+    The projection of a few texts suits the others less. It is fitted again when their number has doubled.
+    """
+    return 0 < record.projected < TEXTS_IN_MEMORY and texts > 2 * record.projected
+
+
 def as_stored(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors as float16, or raise UsageError if a number is too large for it."""
-    with np.errstate(over="ignore"):
-        stored = vectors.astype(np.float16)
-    if not np.isfinite(stored).all():
+    """Return vectors as float16, or raise UsageError if it cannot hold their largest number, or not precisely."""
+    largest = np.abs(vectors).max(initial=0)
+    limits = np.finfo(np.float16)
+    if largest > limits.max or 0 < largest < limits.tiny:
         raise UsageError(
-            f"embeds a text with the number {np.abs(vectors).max():.3g}",
+            f"embeds texts with numbers up to {largest:.3g}",
             option="model_name",
-            needed="numbers up to 65,504, because the index stores float16",
+            needed=f"a largest one between {limits.tiny:.1g} and {limits.max:,.0f}, because the index stores float16",
             fix="Use a model that is compared by cosine.",
         )
-    return stored
+    return vectors.astype(np.float16)
 
 
 def open_model(

@@ -285,9 +285,10 @@ def test_word_weight_that_is_not_finite(st_mean, texts, weight):
         Index.build(st_mean, texts, word_weight=weight)
 
 
-def test_vectors_too_large_for_float16(st_mean, texts, monkeypatch):
+@pytest.mark.parametrize("number", [1e5, 1e-5])
+def test_vectors_too_large_or_too_small_for_float16(st_mean, texts, monkeypatch, number):
     monkeypatch.setattr(
-        "informin.search.derived.embed_unit", lambda model, texts, *_, **__: np.full((len(texts), 32), 1e5)
+        "informin.search.derived.embed_unit", lambda model, texts, *_, **__: np.full((len(texts), 32), number)
     )
     with raises_usage(option="model_name"):
         Index.build(st_mean, texts)

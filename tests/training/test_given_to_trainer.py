@@ -277,6 +277,16 @@ def test_tokenized_rows_fit_the_encoder(bert, unscored, as_rows):
         InforMinTrainer(str(bert), unscored(), as_rows(long))
     with raises_usage(option="train_dataset", needed="both columns"):
         InforMinTrainer(str(bert), unscored(), as_rows([{"input_ids": [2, 5, 3]}] * 32))
+    other = [{"input_ids": [2, len(tokenizer), 3], "attention_mask": [1, 1, 1]}] * 32
+    with raises_usage(option="train_dataset", found=f"token id {len(tokenizer)}"):
+        InforMinTrainer(str(bert), unscored(), as_rows(other))
+
+
+def test_a_tokenizer_must_fit_the_encoder(bert, unscored):
+    tokenizer = tokenizer_of(bert)
+    tokenizer.add_tokens(["zebra"])
+    with raises_usage(option="model_name", found="tokens"):
+        InforMinTrainer(str(bert), unscored(), SENTENCES, processing_class=tokenizer)
 
 
 def test_a_frozen_model_is_refused(st_mean, unscored):
