@@ -123,7 +123,7 @@ def distill(
 ) -> DistillResult:
     """Distill a model into a static model of your texts in closed form: an embedding is a mean of token vectors.
 
-    The texts are embedded, and adapted by the map of the task (`LinearAdapter`). For clustering, they are averaged with
+    The texts are embedded, and adapted by the adapter of the task (`LinearAdapter`). For clustering, they are averaged with
     their nearest neighbors. For search, words that two texts or more contain are tokens: anyone with the model can read
     them. A ridge regression finds the token vectors whose means come nearest. See `informin.adapters.table`.
 
