@@ -17,7 +17,8 @@ from transformers import AutoModel
 from informin.errors import UsageError
 from informin.models import opening
 from informin.models.checksums import model_sha256, weights_sha256
-from informin.models.opening import limit_length, load_model, name_of, raise_if_code_in_adapter, source_of
+from informin.models.model_files import raise_if_code_in_adapter
+from informin.models.opening import limit_length, load_model, name_of, source_of
 from tests.conftest import (
     make_sentences,
     raises_usage,
@@ -322,6 +323,34 @@ def test_texts_without_tokens_are_not_embedded(tmp_path, save, length):
     """A static model would return zeros, and another one the vector of its special tokens."""
     with raises_usage(option="max_seq_length"):
         load_model(save(tmp_path / "model"), pooler="mean", max_seq_length=length)
+
+
+def with_token(folder: Path, token: str, special: bool) -> Path:
+    """Add a token to the tokenizer of a folder, and no embedding to the model."""
+    path = folder / "tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(path))
+    (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([token])
+    tokenizer.save(str(path))
+    return folder
+
+
+@pytest.mark.parametrize("save, pooler", [(save_letters, "auto"), (save_bert, "mean"), (save_roberta, "mean")])
+def test_a_tokenizer_with_more_tokens_than_embeddings_is_an_error(tmp_path, save, pooler):
+    """Torch has an error for the first text with such a token, and a GPU fails as a whole."""
+    folder = with_token(save(tmp_path / "model"), "[IMAGE]", special=True)
+    assert load_model(folder, pooler=pooler).encode("the dog").shape[0] > 1  # which no text has, as in EmbeddingGemma
+    with_token(folder, "zebra", special=False)
+    with raises_usage(option="model_name", found="tokens"):
+        load_model(folder, pooler=pooler)
+
+
+def test_tokens_added_to_a_model_in_memory_need_embeddings(st_mean):
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    model.tokenizer.add_tokens(["zebra"])
+    with raises_usage(option="model_name", found="tokens"):
+        load_model(model)
+    model[0].auto_model.resize_token_embeddings(len(model.tokenizer))
+    assert load_model(model).encode("zebra").shape == (32,)
 
 
 def test_texts_of_static_embeddings_are_truncated(tmp_path):

@@ -194,3 +194,10 @@ def test_page_fits_the_screen(tmp_path, browser, width, dark):
     assert browser.wider_than_screen() == []
     light = browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert light != dark
+
+
+def test_the_title_names_the_encoder_by_its_hub_id(tmp_path):
+    """Its folder may be called `model`."""
+    record = replace(RECORD, base_model={"name": "model", "hub_id": "me/tiny-bert"})
+    page = write_training_report(tmp_path, record, HISTORY).read_text(encoding="utf-8")
+    assert "SimCSE on <b>, me/tiny-bert" in Tags(page).texts

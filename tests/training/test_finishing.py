@@ -25,7 +25,7 @@ from informin.training.signals import EvaluationLeft
 from tests.training.helpers import assert_same, weights_of
 
 STEPS = dict(eval_strategy="no", save_strategy="steps", save_steps=1, save_total_limit=9)
-LONG = 20.0  # seconds, for what takes no time unless the code is wrong
+LONG = 120.0  # seconds, for what takes no time unless the code is wrong
 
 
 class At(TrainerCallback):
