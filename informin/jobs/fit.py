@@ -34,7 +34,7 @@ from informin.texts import as_texts
 logger = logging.getLogger(__name__)
 
 DOCUMENTS = "documents.npy"
-FEW = {"search": 300, "clustering": 500}  # texts: with fewer, the shrinkage leaves little of the map
+FEW = {"search": 300, "clustering": 500}  # texts: with fewer, the shrinkage leaves little of the adapter
 SEARCH_HINT = (
     "helps where queries resemble the texts (titles, abstracts, similar documents), can hurt where they are questions; "
     "`informin eval --retrieval` with 50 judged queries decides"

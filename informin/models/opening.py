@@ -1,10 +1,8 @@
 """Open finished models as SentenceTransformers, such that no code in a model's files runs unless it is trusted."""
 
 import copy
-import json
 import logging
 import math
-import posixpath
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,14 +11,19 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
-from safetensors import SafetensorError, safe_open
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
 from transformers import MODEL_FOR_MASKED_LM_MAPPING
-from transformers.utils import cached_file
 
 from informin.errors import UsageError, counted, error_line
 from informin.hub_access import MODEL_FILES, names_of_model, raise_if_not_found
+from informin.models.model_files import (
+    MODULES,
+    file_of,
+    raise_if_code_in_adapter,
+    raise_if_no_embeddings,
+    raise_if_quantized_table,
+)
 from informin.models.pooling import MODES, POOLERS, layer_pooling
 from informin.models.positions import has_position_table, padding_index_of
 from informin.models.speed import speed_up
@@ -35,9 +38,6 @@ SAFE: dict[str, Any] = {
     "use_kernels": False,
     "allow_all_kernels": False,
 }
-MODULES = "modules.json"
-ROUTES = ("router_config.json", "config.json")  # of a Router; the second one in older versions
-ADAPTER_CONFIG = "adapter_config.json"  # of peft
 FEWEST_TOKENS = 3  # of a text: one, between two special ones
 
 
@@ -207,43 +207,6 @@ def raise_if_no_device(device: str | torch.device | None) -> None:
         raise UsageError(found, option="device", needed="cpu, cuda, cuda:1 or mps") from error
 
 
-def raise_if_no_embeddings(name: str, revision: str | None = None) -> None:
-    """Raise UsageError for a cross-encoder, which sentence-transformers would convert with a pooling of its choice."""
-    kind = (_json_of(name, "config_sentence_transformers.json", revision) or {}).get("model_type")
-    if kind == "CrossEncoder":
-        found = f"is {name}, which is a cross-encoder: it scores pairs and has no embeddings"
-        raise UsageError(found, option="model_name", needed="a SentenceTransformer")
-
-
-def raise_if_quantized_table(name: str, revision: str | None = None) -> None:
-    """Raise UsageError if a model is a table of model2vec with whole numbers, which nothing else can open."""
-    try:
-        path = file_of(name, "model.safetensors", revision)
-    except OSError:  # neither a folder nor a name on the Hub
-        return
-    if path is None:
-        return
-    try:
-        with safe_open(path, "pt") as file:
-            kind = file.get_slice("embeddings").get_dtype() if "embeddings" in file.keys() else ""
-    except SafetensorError:  # damaged
-        return
-    if kind.startswith(("I", "U")):
-        raise UsageError(
-            f"{name} is a model2vec model with vectors in {kind}, which sentence-transformers cannot open",
-            option="model_name",
-            needed="vectors in float32 or float16",
-            fix='Convert it with model2vec: StaticModel.from_pretrained(FOLDER, quantize_to="float32").save_pretrained('
-            "NEW_FOLDER).",
-        )
-
-
-def file_of(name: str, file: str, revision: str | None = None) -> str | None:
-    """Return the path of a file of a model, downloaded if needed; None if there is none."""
-    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    return cached_file(name, file, revision=revision, _raise_exceptions_for_gated_repo=False, **quiet)
-
-
 def with_pooling(
     model: SentenceTransformer, pooler: str, name: str = "", revision: str | None = None
 ) -> SentenceTransformer:
@@ -292,38 +255,6 @@ def fit_to_positions(model: SentenceTransformer) -> None:
             index = padding_index_of(module.auto_model)
             positions = most if index is None else most - index - 1
             tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
-
-
-def modules_of(name: str, revision: str | None = None) -> list[tuple[str, str]]:
-    """Return the folder and the type of each module of a model. A Router lists its modules in a separate file."""
-    listed = _json_of(name, MODULES, revision) or []
-    found = [(str(one.get("path", "")), str(one.get("type", ""))) for one in listed]
-    for path, _ in found:  # which grows meanwhile
-        for file in ROUTES:
-            types = (_json_of(name, f"{path}/{file}", revision) or {}).get("types")
-            if not isinstance(types, dict):
-                continue
-            routes = [(posixpath.normpath(f"{path}/{route}"), str(kind)) for route, kind in types.items()]
-            found += [route for route in routes if route not in found]  # a file may name its own folder
-    return found
-
-
-def raise_if_code_in_adapter(name: str, revision: str | None = None) -> None:
-    """Raise UsageError if peft would import a module that adapter_config.json names, in any folder of a model."""
-    for folder in {"", *(path for path, _ in modules_of(name, revision))}:
-        config = _json_of(name, f"{folder}/{ADAPTER_CONFIG}", revision) or {}
-        imported = [str((config.get("auto_mapping") or {}).get("parent_library", "transformers"))]
-        if config.get("megatron_config"):
-            imported.append(str(config.get("megatron_core", "megatron.core")))
-        for module in imported:
-            if module.partition(".")[0] not in ("transformers", "sentence_transformers"):
-                raise UsageError(f"{name} would import {module}, named in {ADAPTER_CONFIG}", option="model_name")
-
-
-def _json_of(name: str, file: str, revision: str | None) -> Any:
-    """Return the content of a JSON file of a model; None if there is no such file."""
-    path = file_of(name, file.lstrip("/"), revision)
-    return json.loads(Path(path).read_text(encoding="utf-8")) if path else None
 
 
 @contextmanager

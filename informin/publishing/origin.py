@@ -13,7 +13,8 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
 from informin.errors import UsageError
-from informin.models.opening import ADAPTER_CONFIG, Source
+from informin.models.model_files import ADAPTER_CONFIG
+from informin.models.opening import Source
 
 BASE = "base_model_name_or_path"  # the model that low-rank matrices belong to
 TOKENIZER_CONFIG = "tokenizer_config.json"

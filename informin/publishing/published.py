@@ -20,7 +20,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from informin.errors import UsageError
 from informin.files import read_json
-from informin.models.opening import ADAPTER_CONFIG, modules_of
+from informin.models.model_files import ADAPTER_CONFIG, modules_of
 from informin.publishing.card import CARD
 from informin.publishing.origin import TOKENIZER_CONFIG, raise_if_local_path
 from informin.records import FITTED, TRAINING

@@ -17,7 +17,8 @@ from transformers import AutoModel
 from informin.errors import UsageError
 from informin.models import opening
 from informin.models.checksums import model_sha256, weights_sha256
-from informin.models.opening import limit_length, load_model, name_of, raise_if_code_in_adapter, source_of
+from informin.models.model_files import raise_if_code_in_adapter
+from informin.models.opening import limit_length, load_model, name_of, source_of
 from tests.conftest import (
     make_sentences,
     raises_usage,
