@@ -113,6 +113,11 @@ def test_rows_along_one_direction_keep_their_sign():
         np.testing.assert_allclose(adapted @ adapted.T, unit(X) @ unit(X).T, atol=1e-6)
 
 
+def test_one_row_is_counted_as_one():
+    with raises_usage(found="Found 1 row (n_samples=1)"):
+        LinearAdapter().fit(np.ones((1, 4)))
+
+
 def test_is_a_scikit_learn_transformer():
     check_estimator(LinearAdapter())
 
