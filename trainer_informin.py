@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.state import AcceleratorState, is_initialized
+from accelerate.utils import TorchDynamoPlugin
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -497,6 +498,7 @@ class InforMinTrainer(Trainer):
 
         Raises:
             UsageError: See `informin.training.resuming.find_checkpoint`.
+            UsageError: The model could not be compiled (`torch_compile`), such as without a C++ compiler.
             NonFiniteLossError: A loss was NaN or infinite.
         """
         wanted = self.args.resume_from_checkpoint if resume_from_checkpoint is None else resume_from_checkpoint
@@ -517,6 +519,7 @@ class InforMinTrainer(Trainer):
     def _train_from(self, checkpoint: Path | None, *args, **kwargs) -> TrainOutput:
         state = self.accelerator.state  # of all trainers in this process, set by the last one that was built
         state._mixed_precision = self.args.mixed_precision
+        state.dynamo_plugin = TorchDynamoPlugin(self.args.torch_compile_backend, self.args.torch_compile_mode)
         if self.is_fsdp_enabled and self._bones is None:
             self._bones = skeleton(self.model)
         self._whole = None
@@ -524,6 +527,11 @@ class InforMinTrainer(Trainer):
             result = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
         except EvaluationLeft:
             result = self._stop_in_evaluation()
+        except RuntimeError as error:
+            if not self.args.torch_compile or not isinstance(error, torch._dynamo.exc.TorchDynamoException):
+                raise
+            found = f"cannot be used here: {str(error).splitlines()[0]}"
+            raise UsageError(found, option="torch_compile", fix="Leave it out.") from error
         finally:
             self.finishing.wait()
         self.loss_watch.check()

@@ -15,17 +15,6 @@ from informin.errors import InforMinError, PushError, SaveError, UndefinedScoreE
 from tests.conftest import ROOT
 
 
-@pytest.fixture(autouse=True)
-def logging_as_before():
-    """Restore the logging settings that commands change for the whole process."""
-    log, logger = transformers.utils.logging, logging.getLogger("informin")
-    verbosity, level = log.get_verbosity(), logger.level
-    yield
-    log.set_verbosity(verbosity)
-    log.enable_progress_bar()
-    logger.setLevel(level)
-
-
 @pytest.fixture
 def handlers_as_before():
     previous = {number: signal.getsignal(number) for number in program.SIGNALS}

@@ -92,7 +92,8 @@ def load_labels(
     labels = []
     skipped = 0
     columns = [name.strip() for name in text_column.split(",")]
-    for row in read_rows(path, [*columns, label_column], option):
+    fix = "Choose the columns with `text_column` and `label_column`." if option == "labels" else None
+    for row in read_rows(path, [*columns, label_column], option, fix=fix):
         text = _text_of(row, columns)
         if not text or row[label_column] is None:
             skipped += 1

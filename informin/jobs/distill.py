@@ -124,8 +124,8 @@ def distill(
     """Distill a model into a static model of your texts in closed form: an embedding is a mean of token vectors.
 
     The embeddings of the texts are adapted for the task by a `LinearAdapter`. For clustering, they are averaged with
-    their nearest neighbors. For search, words that two texts or more contain are tokens: anyone with the model can read
-    them. A ridge regression finds the token vectors whose means come nearest. See `informin.adapters.table`.
+    their nearest neighbors. For search, words that two texts or more contain are tokens: anyone with the model can
+    read them. A ridge regression finds the token vectors whose means come nearest. See `informin.adapters.table`.
 
     Args:
         model: Hub id, folder, or SentenceTransformer. The options about loading concern a name or folder.

@@ -23,7 +23,7 @@ def file_of(name: str, file: str, revision: str | None = None) -> str | None:
 
 def json_of(name: str, file: str, revision: str | None) -> Any:
     """Return the content of a JSON file of a model; None if there is no such file."""
-    path = file_of(name, file.lstrip("/"), revision)
+    path = file_of(name, file, revision)
     return json.loads(Path(path).read_text(encoding="utf-8")) if path else None
 
 
@@ -42,15 +42,15 @@ def modules_of(name: str, revision: str | None = None) -> list[tuple[str, str]]:
 
 def _routes_of(name: str, path: str, revision: str | None) -> list[tuple[str, str]]:
     """Return the folder and the type of each module of a Router; an empty list for another module."""
-    types = [(json_of(name, f"{path}/{file}", revision) or {}).get("types") for file in ROUTES]
+    types = [(json_of(name, posixpath.join(path, file), revision) or {}).get("types") for file in ROUTES]
     routes = [route for each in types if isinstance(each, dict) for route in each.items()]
-    return [(posixpath.normpath(f"{path}/{route}"), str(kind)) for route, kind in routes]
+    return [(posixpath.normpath(posixpath.join(path, route)), str(kind)) for route, kind in routes]
 
 
 def raise_if_code_in_adapter(name: str, revision: str | None = None) -> None:
     """Raise UsageError if peft would import a module that adapter_config.json names, in any folder of a model."""
     for folder in {"", *(path for path, _ in modules_of(name, revision))}:
-        config = json_of(name, f"{folder}/{ADAPTER_CONFIG}", revision) or {}
+        config = json_of(name, posixpath.join(folder, ADAPTER_CONFIG), revision) or {}
         imported = [str((config.get("auto_mapping") or {}).get("parent_library", "transformers"))]
         if config.get("megatron_config"):
             imported.append(str(config.get("megatron_core", "megatron.core")))

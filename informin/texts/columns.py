@@ -31,12 +31,20 @@ def text_columns(path: Path, columns: list[str], text_column: str | None) -> lis
     return named
 
 
-def check_columns(path: Path, columns: list[str], needed: Iterable[str], option: str) -> None:
-    """Raise UsageError unless a file has each needed column once. `option` asks for them."""
+def check_columns(path: Path, columns: list[str], needed: Iterable[str], option: str, fix: str | None = None) -> None:
+    """Raise UsageError unless a file has each needed column once.
+
+    Args:
+        path: The file.
+        columns: Names of its columns.
+        needed: Names of the columns that it must have.
+        option: Name of the option that asks for them.
+        fix: How to choose other columns.
+    """
     for name in needed:
         if columns.count(name) != 1:
             found = f"needs one column {name!r}, and {path} {_columns_in_words(columns)}"
-            raise UsageError(found, option=option, fix=_separator_fix(path, columns))
+            raise UsageError(found, option=option, fix=_separator_fix(path, columns) or fix)
 
 
 def _separator_fix(path: Path, columns: list[str]) -> str | None:

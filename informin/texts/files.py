@@ -74,7 +74,9 @@ class Row(dict[str, Any]):
         self.place = place
 
 
-def read_rows(path: str | Path, columns: Sequence[str], option: str, optional: Sequence[str] = ()) -> Iterator[Row]:
+def read_rows(
+    path: str | Path, columns: Sequence[str], option: str, optional: Sequence[str] = (), fix: str | None = None
+) -> Iterator[Row]:
     """Yield the rows of a CSV, TSV or JSONL file by column name. The first line of a CSV or TSV file has the names.
 
     Args:
@@ -82,6 +84,7 @@ def read_rows(path: str | Path, columns: Sequence[str], option: str, optional: S
         columns: Columns that the file must have. A row has all columns of the file.
         option: Name of the option that names the file, for errors.
         optional: Columns that are None in every row if the file lacks them.
+        fix: How to choose other columns, for errors.
 
     Returns:
         Texts, or also other values from JSONL; None for an empty or blank cell.
@@ -96,7 +99,7 @@ def read_rows(path: str | Path, columns: Sequence[str], option: str, optional: S
         raise UsageError(f"{path} has an unsupported suffix", option=option, needed=", ".join(TABLES))
     header, read = open_table(path)
     present = [name for name in optional if name in header]
-    check_columns(path, header, [*columns, *present], option)
+    check_columns(path, header, [*columns, *present], option, fix)
     names = list(dict.fromkeys([*header, *optional]))
     for number, row in read(names):
         cells = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row)

@@ -93,7 +93,7 @@ def training_rows(
 
 
 def check_rows(rows: Any, longest: int, vocabulary: int | None) -> None:
-    """Raise UsageError for tokenized rows without a mask, or with more or other tokens than the encoder accepts.
+    """Raise UsageError for tokenized rows without a mask, with too many tokens, or with tokens the encoder lacks.
 
     A transform may change rows when they are read, so its rows are not checked.
     """

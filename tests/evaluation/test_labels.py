@@ -57,6 +57,16 @@ def test_unusable_files_are_rejected(tmp_path, content, option):
         load_labels(tmp_path / "a.tsv", "labels")
 
 
+def test_the_options_that_choose_columns_are_named(tmp_path):
+    """Training has no such options for this file."""
+    path = write(tmp_path / "a.tsv", "text\ttag\na\tx\n")
+    with raises_usage(option="labels", fix="`text_column` and `label_column`"):
+        load_labels(path)
+    with raises_usage(option="eval_labels") as info:
+        load_labels(path, "eval_labels")
+    assert info.value.fix is None
+
+
 def test_texts_must_be_text(tmp_path):
     with raises_usage(found="line 1: the column text contains 3"):
         load_labels(write(tmp_path / "a.jsonl", '{"text": 3, "label": "x"}'), "labels")
