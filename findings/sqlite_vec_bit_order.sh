@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# sqlite-vec packs bits in the other order than NumPy and sentence-transformers: the same signs have the largest distance.
+# sqlite-vec and NumPy pack bits in opposite orders: embeddings with the same signs have the largest distance.
 #
 # Versions: sqlite-vec 0.1.9, apsw 3.54.1.0, NumPy 2.4.6, Python 3.11.
 # Behavior: vec_quantize_binary puts the first dimension into the lowest bit of a byte. np.packbits, and so the
 #   precision "ubinary" of sentence-transformers, puts it into the highest bit. A table that sqlite-vec quantized, and a
-#   query that Python packed, have the same size and type, so vec_distance_hamming compares them without an error, and
-#   the hits mean nothing. np.packbits(bits, bitorder="little") has the order of sqlite-vec.
+#   query that Python packed, have the same size and type, so a search compares them without an error, and the hits mean
+#   nothing. np.packbits(bits, bitorder="little") has the order of sqlite-vec.
 # Output seen (documents: the vector [1, 1, 1, 1, -1, -1, -1, -1], which is also the query, and its opposite):
 #   query quantized by sqlite-vec: [('same', 0.0), ('opposite', 8.0)]
 #   query packed by NumPy: [('opposite', 0.0), ('same', 8.0)]
