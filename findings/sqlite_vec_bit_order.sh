@@ -39,8 +39,9 @@ def search(query):
     return db.execute(sql, (query,)).fetchall()
 
 
+quantized = db.execute("SELECT vec_quantize_binary(?)", (signs.tobytes(),)).fetchall()[0][0]
 hits = {
-    "quantized by sqlite-vec": search(db.execute("SELECT vec_quantize_binary(?)", (signs.tobytes(),)).fetchall()[0][0]),
+    "quantized by sqlite-vec": search(quantized),
     "packed by NumPy": search(np.packbits(signs > 0).tobytes()),
     'packed by NumPy, bitorder="little"': search(np.packbits(signs > 0, bitorder="little").tobytes()),
 }

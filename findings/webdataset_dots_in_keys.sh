@@ -4,9 +4,9 @@
 # Version: webdataset 1.0.2, Python 3.11.
 # Behavior: TarWriter accepts any key and writes one file per field, named by key, dot and field. The reader ends the
 #   key at the first dot, and joins neighboring files with one key. So keys that agree up to their first dot become one
-#   sample with fields such as "00001.txt", and their own keys and fields are gone. There is no error, and a data set of
-#   papers has one sample for each month. The reader does this on purpose (webdataset issue 237), so dots in keys must be
-#   replaced before they are written.
+#   sample with fields such as "00001.txt", and their own keys and fields are gone. There is no error, and a data set
+#   of papers has one sample for each month. The reader does this on purpose (webdataset issue 237), so dots in keys
+#   must be replaced before they are written.
 # Output seen (three papers; the first two are of one month):
 #   keys with dots: [('2101', ['00001.txt', '00002.txt']), ('2102', ['00001.txt'])]
 #   keys without dots: [('2101-00001', ['txt']), ('2101-00002', ['txt']), ('2102-00001', ['txt'])]

@@ -4,9 +4,9 @@
 # Versions: zarr 3.1.6, NumPy 2.4.6, Python 3.11.
 # Behavior: Zarr writes one file per chunk, and leaves out chunks that hold only the fill value, which is 0 unless it is
 #   set. A chunk without a file is therefore read as zeros, also if a copy or a download left it out, or if the program
-#   that wrote the array stopped halfway (zarr-python issue 486). A number
-#   nchunks_initialized below nchunks tells it, unless a written chunk is all zeros. With fill_value=nan, missing
-#   vectors are NaN.
+#   that wrote the array stopped halfway (zarr-python issue 486). If
+#   nchunks_initialized is below nchunks, chunks are missing, or were all zeros. With fill_value=nan, missing vectors
+#   are NaN.
 # Output seen (four vectors in two chunks; the file of the second chunk is removed):
 #   fill_value 0: [[1.0, 2.0], [3.0, 4.0], [0.0, 0.0], [0.0, 0.0]], 1 of 2 chunks
 #   fill_value NaN: [[1.0, 2.0], [3.0, 4.0], [nan, nan], [nan, nan]], 1 of 2 chunks
