@@ -82,7 +82,7 @@ def _plot(history: Sequence[Mapping], name: str, best_step: int | None) -> Plot 
         return None
     short = name.removeprefix(TERM).removeprefix(SCORE)
     measure = ALL.get(short)
-    shown = measure.shown if measure else "{:.3g}".format
+    shown = measure.shown if measure else "{:.4g}".format
     steps = [step for step, _ in points]
     values = [value for _, value in points]
     low, high = min(values), max(values)

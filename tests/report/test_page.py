@@ -110,6 +110,12 @@ def test_page_has_all_parts(html):
     assert "45.00 at the best step" in page.texts
 
 
+def test_one_value_has_one_label(html):
+    """`mine` was logged once, as 0.25 at step 2."""
+    drawing = html.partition('aria-label="mine over')[2].partition("</svg>")[0]
+    assert re.findall("<text.*?>(.*?)</text>", drawing) == ["0.25", "step 2"]
+
+
 def test_only_a_resumed_run_says_so():
     assert "resumed" not in str(facts(RECORD, 0))
     assert "resumed from step 2" in str(facts(RECORD, 2))
