@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # it imports scikit-learn and datasets, and a wrong option is
     from informin.evaluation.development import Development
 
 BAR = "{desc} |{bar}| {remaining} left{postfix}, {rate_fmt}"  # a narrow terminal cuts the end
+OF_DROPOUT = 1  # last part of a seed that no step has: zeros at the end of the parts change nothing
 
 
 class AfterStep(TrainerCallback):
@@ -52,7 +53,7 @@ class SeedProcesses(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         if world_size() > 1:
-            torch.manual_seed(step_seed(args.seed, rank()))
+            torch.manual_seed(step_seed(args.seed, rank(), 0, 0, OF_DROPOUT))
 
 
 class EpochStart(TrainerCallback, ExportableState):

@@ -102,7 +102,10 @@ class TokenMasker:
 
 
 def step_seed(*parts: int) -> int:
-    """Return one seed from several non-negative numbers: run seed, optimizer step, accumulation step, process."""
+    """Return one seed from several non-negative numbers: run seed, optimizer step, accumulation step, process.
+
+    Zeros at the end of the parts change nothing, so lists of other lengths must end with another number.
+    """
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])
 
 

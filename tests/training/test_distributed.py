@@ -22,12 +22,13 @@ from informin.distributed import gather_with_gradient
 from informin.guide.replay import GeneralSentences
 from informin.objectives import Contrast
 from informin.objectives.terms import Masking
+from informin.training import callbacks
 from informin.training.checkpoints import complete_checkpoints, step_of
 from informin.training.inputs import DataArguments
 from informin.training.sentences import load_sentences
 from informin.training.signals import StopOnSignal
 from informin.views.attention import ViewDropout
-from informin.views.stacking import StackedViews
+from informin.views.stacking import StackedViews, step_seed
 from tests import forked
 from tests.conftest import how_to_train, make_sentences, save_pairs
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -364,6 +365,14 @@ def two_trainings(bert, tmp_path_factory):
 def test_each_process_has_its_own_dropout_seed(two_trainings):
     states = [state for each in two_trainings for run in ("whole", "other") for state in each[run]["states"]]
     assert len({state.numpy().tobytes() for state in states}) == len(states) == 2 * 2 * 6
+
+
+def test_the_dropout_seed_of_a_process_is_that_of_no_step(monkeypatch):
+    """Not of the masks in step 3 of the first process, for example."""
+    monkeypatch.setattr(callbacks, "world_size", lambda: 4)
+    monkeypatch.setattr(callbacks, "rank", lambda: 3)
+    callbacks.SeedProcesses().on_train_begin(InforMinTrainingArguments(seed=42), None, None)
+    assert torch.initial_seed() not in {step_seed(42, *parts) for parts in itertools.product(range(5), repeat=3)}
 
 
 @pytest.mark.parametrize("name", WITHOUT_HEAD)
