@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.state import AcceleratorState, is_initialized
+from accelerate.utils import TorchDynamoPlugin
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -34,6 +35,7 @@ from informin.errors import UsageError, counted, error_line
 from informin.evaluation.development import Development, as_development
 from informin.files import damage
 from informin.models.embedding import count_truncated, encode, note_truncated
+from informin.models.vocabulary import embeddings_of_tokens
 from informin.objectives.objective import Objective, as_preset
 from informin.objectives.presets import Encoder
 from informin.objectives.terms import Term, fill_heads, losses_of
@@ -219,7 +221,14 @@ class InforMinTrainer(Trainer):
         wanted = preset.max_seq_length if args.max_seq_length is None else args.max_seq_length
         with first_of_machine_first(args):
             rows, self.sentences, self.max_seq_length = training_rows(
-                train_dataset, trained.tokenizer, args, trained.prompt, trained.length, wanted, text_column
+                train_dataset,
+                trained.tokenizer,
+                args,
+                trained.prompt,
+                longest=trained.length,
+                vocabulary=embeddings_of_tokens(trained.st[0]),
+                length=wanted,
+                text_column=text_column,
             )
         trained.module.config.informin["max_seq_length"] = self.max_seq_length  # may depend on the sentences
         check_sentences(rows, args, self.terms)
@@ -489,6 +498,7 @@ class InforMinTrainer(Trainer):
 
         Raises:
             UsageError: See `informin.training.resuming.find_checkpoint`.
+            UsageError: The model could not be compiled (`torch_compile`), such as without a C++ compiler.
             NonFiniteLossError: A loss was NaN or infinite.
         """
         wanted = self.args.resume_from_checkpoint if resume_from_checkpoint is None else resume_from_checkpoint
@@ -509,6 +519,7 @@ class InforMinTrainer(Trainer):
     def _train_from(self, checkpoint: Path | None, *args, **kwargs) -> TrainOutput:
         state = self.accelerator.state  # of all trainers in this process, set by the last one that was built
         state._mixed_precision = self.args.mixed_precision
+        state.dynamo_plugin = TorchDynamoPlugin(self.args.torch_compile_backend, self.args.torch_compile_mode)
         if self.is_fsdp_enabled and self._bones is None:
             self._bones = skeleton(self.model)
         self._whole = None
@@ -516,6 +527,11 @@ class InforMinTrainer(Trainer):
             result = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
         except EvaluationLeft:
             result = self._stop_in_evaluation()
+        except RuntimeError as error:
+            if not self.args.torch_compile or not isinstance(error, torch._dynamo.exc.TorchDynamoException):
+                raise
+            found = f"cannot be used here: {str(error).splitlines()[0]}"
+            raise UsageError(found, option="torch_compile", fix="Leave it out.") from error
         finally:
             self.finishing.wait()
         self.loss_watch.check()

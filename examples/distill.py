@@ -1,4 +1,4 @@
-"""Distill an embedding model into a static model of your texts, which embeds hundreds of times faster.
+"""Distill an embedding model into a static model of your texts, which embeds much faster.
 
 python examples/distill.py sentence-transformers/all-MiniLM-L6-v2 texts.txt outputs/static
 """

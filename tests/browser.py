@@ -2,13 +2,13 @@
 
 import base64
 import json
+import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ FLAGS = (
     "--disable-sync",
 )
 BROWSERS = ("chrome", "chromium", "chromium-browser", "google-chrome")
-SECONDS = 30
+SECONDS = 120  # that a busy machine may need
 # The elements that end right of the screen. What an element clips or scrolls by itself is not wider than the screen.
 WIDER = """
     const edge = document.documentElement.clientWidth + 1;
@@ -33,6 +33,14 @@ WIDER = """
         .filter(one => one.getClientRects().length && one.getBoundingClientRect().right > edge)
         .map(one => one.outerHTML.slice(0, 100));
 """
+
+
+def chosen_port(lines: Iterable[str]) -> int:
+    """Return the port that chromedriver prints that it listens on."""
+    for line in lines:
+        if found := re.search(r"started successfully on port (\d+)", line):
+            return int(found[1])
+    raise RuntimeError("chromedriver did not start")
 
 
 class Browser:
@@ -47,11 +55,8 @@ class Browser:
         driver = shutil.which("chromedriver")
         if browser is None or driver is None:
             pytest.skip("needs Chromium and chromedriver: apt-get install chromium chromium-driver")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self._url = f"http://127.0.0.1:{port}"
-        self._process = subprocess.Popen([driver, f"--port={port}"], stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, text=True)
+        self._url = f"http://127.0.0.1:{chosen_port(self._process.stdout)}"
         self.wait_for(lambda: self._request("GET", "/status")["ready"])
         options = {"binary": browser, "args": [*FLAGS, f"--user-data-dir={folder}"]}
         session = self._request("POST", "/session", capabilities={"alwaysMatch": {"goog:chromeOptions": options}})
@@ -109,7 +114,7 @@ class Browser:
             try:
                 if value := condition():
                     return value
-            except urllib.error.URLError:  # chromedriver starts
+            except urllib.error.URLError:  # the page has just replaced an element
                 pass
             time.sleep(0.1)
         raise TimeoutError(f"the condition was false for {SECONDS} seconds")

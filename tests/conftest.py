@@ -11,6 +11,7 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # transformers would start threads for each tiny model that it loads
+os.environ.pop("SENTEVAL_DATA", None)  # tests read no data of this machine
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny: threads would only wait for each other
 
 import shutil
@@ -46,6 +47,7 @@ from tests.hub_server import HubServer
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
+LOGGERS = ("informin", "transformers", "huggingface_hub", "datasets", "bm25s")  # whose levels commands change
 WORDS = (
     "the a dog cat bird man woman child house street river runs sleeps eats sees sings old young big small red blue "
     "in on under and not quickly today".split()
@@ -134,6 +136,14 @@ def pytest_collectstart():
 def pytest_collection_modifyitems(items):
     """Run tests that fork first, one after the other: their server imports everything once for each worker of xdist."""
     items.sort(key=lambda item: not hasattr(getattr(item, "module", None), "forked"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """Let a test draw the same random numbers, whichever tests ran before it."""
+    import torch
+
+    torch.manual_seed(0)
 
 
 def pytest_collection_finish():
@@ -317,22 +327,25 @@ def hub():
 def logged_in(hub, monkeypatch, tmp_path) -> Iterator[HubServer]:
     """What the client read from its environment when it was imported: this Hub, alice's token, an empty cache.
 
-    It does not wait before it tries again.
+    It does not wait before it tries again, and a busy machine has as long as it needs to answer.
     """
     import huggingface_hub
 
+    from informin import hub_access
     from informin.hub_access import hub_is_reachable
 
     constants = {
         "ENDPOINT": hub.url,
         "HUGGINGFACE_CO_URL_TEMPLATE": hub.url + "/{repo_id}/resolve/{revision}/{filename}",
-        "HF_HUB_CACHE": str(tmp_path / "hub-cache"),
         "HF_TOKEN_PATH": str(tmp_path / "token"),
         "HF_HUB_OFFLINE": False,
         "HF_HUB_DISABLE_XET": True,
+        "HF_HUB_ETAG_TIMEOUT": 120,
+        "HF_HUB_DOWNLOAD_TIMEOUT": 120,
     }
     for name, value in constants.items():
         monkeypatch.setattr(huggingface_hub.constants, name, value)
+    monkeypatch.setattr(hub_access, "SECONDS", 120)
     for module in ("huggingface_hub.utils._http", "huggingface_hub.file_download"):
         monkeypatch.setattr(f"{module}.time", SimpleNamespace(sleep=lambda seconds: None))
     hub.add_user("alice", token="hf_alice", orgs={"team": "write", "readers": "read"})
@@ -343,27 +356,44 @@ def logged_in(hub, monkeypatch, tmp_path) -> Iterator[HubServer]:
     hub_is_reachable.cache_clear()
 
 
-@pytest.fixture(autouse=True)
-def private_cache(tmp_path, monkeypatch):
-    """Cache data sets in the temporary folder of the test."""
-    import datasets
+@pytest.fixture(scope="session")
+def modules_cache(tmp_path_factory) -> Path:
+    """A folder for code of models, which processes would overwrite for each other in that of this user."""
+    return tmp_path_factory.mktemp("modules-cache")
 
+
+@pytest.fixture(autouse=True)
+def private_caches(tmp_path, modules_cache, monkeypatch):
+    """Use no models, data sets and code that this machine has cached, and cache none there."""
+    import datasets
+    import huggingface_hub
+    import transformers
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HOME", str(tmp_path / "hub-home"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(modules_cache))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
     # Streams end after 0.2 seconds instead of 5; datasets 4.0 ends them at once.
     monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0.2, raising=False)
 
 
-@pytest.fixture
-def logging_as_before():
-    """Restore the logging settings that commands change for the whole process."""
+@pytest.fixture(autouse=True)
+def process_as_before():
+    """Restore what commands and libraries change for the whole process: the next test may be any other."""
     from transformers.utils import logging as log
 
-    own = logging.getLogger("informin")
-    verbosity, level = log.get_verbosity(), own.level
+    variables, has_bars = dict(os.environ), log.is_progress_bar_enabled()
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    levels = [(logger.level, logger.propagate) for logger in loggers]
     yield
-    log.set_verbosity(verbosity)
-    log.enable_progress_bar()
-    own.setLevel(level)
+    for name in {*os.environ} - {*variables}:
+        del os.environ[name]
+    os.environ.update(variables)
+    for logger, (level, propagates) in zip(loggers, levels):
+        logger.setLevel(level)
+        logger.propagate = propagates
+    if log.is_progress_bar_enabled() != has_bars:
+        (log.enable_progress_bar if has_bars else log.disable_progress_bar)()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,10 +21,12 @@ from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 
 import torch
+from torch.distributed import TCPStore
 from transformers import AttentionInterface
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ("informin", "modeling_informin", "trainer_informin")
+LIMIT = 500  # seconds: a process that runs longer hangs, however busy the machine is
 _execute = subprocess.Popen._execute_child
 FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(["tests.preloaded"])
@@ -81,7 +82,7 @@ class Forked:
         self._process.join()
         return self.returncode
 
-    def communicate(self, timeout: float = 120) -> tuple[str, str]:
+    def communicate(self, timeout: float = LIMIT) -> tuple[str, str]:
         """Wait for the end and return the rest of stdout and of stderr."""
         with ThreadPoolExecutor(2) as readers:
             texts = [readers.submit(stream.read) for stream in (self.stdout, self.stderr)]
@@ -227,19 +228,25 @@ def forget_this_package() -> None:
 
 
 def group(code: str, arguments_of: Sequence[list[str]], env: Mapping[str, str] = os.environ) -> list[Forked]:
-    """Start code once per rank, with the variables that torchrun sets."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    """Start code once per rank, with the variables that torchrun sets.
+
+    As under torchrun, the processes meet in a store of this process. It listens on a port that the system chooses: one
+    that is looked up first can be taken by another program before rank 0 listens on it.
+    """
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     count = str(len(arguments_of))
-    common = dict(env) | dict(WORLD_SIZE=count, LOCAL_WORLD_SIZE=count, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    return [
+    common = dict(env) | dict(WORLD_SIZE=count, LOCAL_WORLD_SIZE=count)
+    common |= dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(store.port), TORCHELASTIC_USE_AGENT_STORE="True")
+    started = [
         python(code, arguments, env=common | dict(RANK=str(rank), LOCAL_RANK=str(rank)))
         for rank, arguments in enumerate(arguments_of)
     ]
+    for process in started:
+        process.store = store  # it closes when nothing refers to it
+    return started
 
 
-def run(started: Forked, timeout: float = 120) -> subprocess.CompletedProcess:
+def run(started: Forked, timeout: float = LIMIT) -> subprocess.CompletedProcess:
     """Wait for a process and return its exit code and output, as `subprocess.run` does."""
     out, err = started.communicate(timeout)
     return subprocess.CompletedProcess(started.pid, started.returncode, out, err)

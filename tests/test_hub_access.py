@@ -23,7 +23,6 @@ from tests.conftest import raises_usage
 @pytest.fixture
 def no_hub(monkeypatch):
     """An address that nothing answers at, and the requests to it."""
-    monkeypatch.delenv("SENTEVAL_DATA", raising=False)
     library = logging.getLogger("huggingface_hub")
     level = library.level
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)

@@ -93,14 +93,16 @@ def test_used_folders(tmp_path):
 
 def start(code: str, folder: Path) -> subprocess.Popen:
     """Start a program, and wait for its first line."""
-    code = f"import sys, time; sys.path.insert(0, {str(ROOT)!r}); from informin.outputs import *\n{code}"
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, stdout=subprocess.PIPE, text=True)
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from informin.outputs import *\n{code}"
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, **pipes)
     assert process.stdout.readline() == "ready\n"
     return process
 
 
-HOLD = "with only_writer('x.npy'):\n print('ready', flush=True); time.sleep(60)"
-FILL = "with new_folder('out') as new:\n (new / 'a').touch(); print('ready', flush=True); time.sleep(60)"
+# Both wait until their input ends.
+HOLD = "with only_writer('x.npy'):\n print('ready', flush=True); sys.stdin.read()"
+FILL = "with new_folder('out') as new:\n (new / 'a').touch(); print('ready', flush=True); sys.stdin.read()"
 
 
 def test_one_process_writes_at_a_time(tmp_path):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import transformers
@@ -12,17 +13,6 @@ import transformers
 from informin import errors, program
 from informin.errors import InforMinError, PushError, SaveError, UndefinedScoreError, UsageError
 from tests.conftest import ROOT
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before():
-    """Restore the logging settings that commands change for the whole process."""
-    log, logger = transformers.utils.logging, logging.getLogger("informin")
-    verbosity, level = log.get_verbosity(), logger.level
-    yield
-    log.set_verbosity(verbosity)
-    log.enable_progress_bar()
-    logger.setLevel(level)
 
 
 @pytest.fixture
@@ -95,16 +85,22 @@ def test_informin_logs_and_transformers_is_quiet():
         (signal.SIGHUP, "Interrupted by SIGHUP."),
     ],
 )
-def test_a_signal_raises_an_exception(capsys, number, line):
-    """`with` blocks clean up, and the same signal does not interrupt them again."""
+def test_a_signal_raises_an_exception(capsys, monkeypatch, number, line):
+    """`with` blocks clean up, and the same signal does not interrupt them again within a second."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=lambda: clock.now))
     cleaned = []
 
     def main():
         try:
             signal.raise_signal(number)
         finally:
+            clock.now = program.SAME
             signal.raise_signal(number)  # handed on by a launcher
             cleaned.append(number)
+            clock.now += 0.1
+            with pytest.raises(program.Interrupted):
+                signal.raise_signal(number)
 
     with pytest.raises(SystemExit) as ended:
         program.run(main)

@@ -2,8 +2,8 @@
 
     python -m tools.notebooks FOLDER [NOTEBOOK ...]
 
-FOLDER is the working folder. It contains what the notebooks read: the model sentence-transformers/all-MiniLM-L6-v2,
-titles.txt, abstracts/ and cisi/.
+FOLDER is the working folder. It contains what the notebook reads: titles.txt, for its outputs the first 5,000 titles of
+StackOverflow. The model comes from the cache of the Hub, or from a folder sentence-transformers/all-MiniLM-L6-v2.
 """
 
 import argparse

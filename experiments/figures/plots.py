@@ -180,12 +180,13 @@ def drift(kept: Mapping[str, np.ndarray], cosines: Mapping[str, np.ndarray], ste
     """
     figure = Figure(figsize=(8, 3.8))
     left, right = figure.subplots(1, 2)
+    bins = np.histogram_bin_edges(np.concatenate(list(cosines.values())), COSINE_BINS)  # the same for all checkpoints
     for i, name in enumerate(kept):
         counts = np.bincount(kept[name], minlength=11)
         left.plot(range(11), 100 * counts / len(kept[name]), **appearance(i), label=name)
-        right.hist(cosines[name], COSINE_BINS, histtype="step", color=COLORS[i % 10])
-    left.set(xlabel="number of 10 nearest neighbors kept", ylabel="sentences (%)")
-    right.set(xlabel="cosine to the old embedding after the best rotation", ylabel="sentences")
+        right.hist(cosines[name], bins, histtype="step", color=COLORS[i % 10])
+    left.set(xlabel="nearest neighbors kept, of 10", ylabel="sentences (%)")
+    right.set(xlabel="cosine to the old embedding, rotated", ylabel="sentences")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     rows = ((name, *row) for name in kept for row in zip(kept[name], cosines[name], strict=True))
     return save(figure, stem, ["checkpoint", "neighbors_kept", "cosine"], rows)

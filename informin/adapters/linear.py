@@ -24,7 +24,7 @@ from informin.adapters.matrices import (
     without_direction,
 )
 from informin.adapters.scores import FEWEST_TEXTS, UnrelatedScores, draw_rows, unrelated_scores
-from informin.errors import UsageError
+from informin.errors import UsageError, counted
 from informin.neighbors import nonzero, smooth_rows, unit_tensor
 from informin.option_types import check_arguments, checks_options
 from informin.rows import CHUNK, native, rows_of
@@ -163,11 +163,9 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         x = self._sample(X, distinct)
         k = min(self.n_neighbors, len(x) - 1)
         if k < 1 or bool((x == x[:1]).all()):
-            raise UsageError(
-                f"Found {len(X)} rows (n_samples={len(X)}) of {X.shape[1]} feature(s), fewer than two of them distinct "
-                "and not zero",
-                needed="the embeddings of two different texts or more, better 300",
-            )
+            found = f"Found {counted(len(X), 'row')} (n_samples={len(X)}) of {X.shape[1]} feature(s)"
+            needed = "the embeddings of two different texts or more, better 300"
+            raise UsageError(f"{found}, fewer than two of them distinct and not zero", needed=needed)
         width = x.shape[1]
         self.n_samples_ = count
         self.strength_ = 1 / (1 + (width / (1.5 * count)) ** 4)

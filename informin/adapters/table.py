@@ -12,6 +12,8 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import AddedToken, Tokenizer
 
 from informin.adapters.linear import TASKS, LinearAdapter
+from informin.errors import UsageError
+from informin.models.opening import name_of
 from informin.rows import rows_of, unit_rows
 
 SHRINKAGE = {"clustering": 32, "search": 8}  # k by task
@@ -24,11 +26,33 @@ VOCABULARY = 2**16  # tokens: of a larger vocabulary, only those in the texts ge
 
 
 def tokenizer_of(model: SentenceTransformer) -> Tokenizer:
-    """Return a copy of a model's tokenizer without truncation and padding."""
-    tokenizer = Tokenizer.from_str(getattr(model.tokenizer, "backend_tokenizer", model.tokenizer).to_str())
+    """Return a copy of a model's tokenizer without truncation and padding.
+
+    Raises:
+        UsageError: It is not one of the package tokenizers.
+    """
+    backend = fast_tokenizer(model)
+    if backend is None:
+        found = f"is {name_of(model)}, whose {type(model.tokenizer).__name__} is not of the package tokenizers"
+        raise UsageError(found, option="model_name", needed="a model with a fast tokenizer, for a table of its tokens")
+    tokenizer = Tokenizer.from_str(backend.to_str())
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def fast_tokenizer(model: SentenceTransformer) -> Tokenizer | None:
+    """Return the tokenizer of the package tokenizers that a model uses; None if its tokenizer is in Python."""
+    backend = getattr(model.tokenizer, "backend_tokenizer", model.tokenizer)
+    return backend if isinstance(backend, Tokenizer) else None
+
+
+def size_of(tokenizer: Tokenizer) -> int:
+    """Return the number of rows of a table for a tokenizer: its largest token number, plus 1.
+
+    `get_vocab_size` counts tokens. The numbers of some vocabularies have gaps, as where vocab.txt had a line twice.
+    """
+    return 1 + max(tokenizer.get_vocab().values())
 
 
 def unknown_token(tokenizer: Tokenizer) -> int | None:
@@ -43,9 +67,12 @@ def add_words(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokenizer:
     """Return a copy of a tokenizer in which words that are in two texts or more are one token each.
 
     A table for search needs them: a technical term differs from the mean of its pieces. Whoever has the tokenizer can
-    read them, so words with digits, such as customer numbers, are left out.
+    read them, so words with digits, such as customer numbers, are left out. A vocabulary whose numbers have gaps gets
+    no words, because tokenizers would give them numbers of other tokens.
     """
     tokenizer = Tokenizer.from_str(tokenizer.to_str())
+    if size_of(tokenizer) > tokenizer.get_vocab_size():
+        return tokenizer
     texts_of = Counter[str]()
     normalize = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
     for text in texts:
@@ -75,7 +102,7 @@ def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> csr_array:
         columns.append(np.concatenate([np.asarray(encoding.ids, np.int32) for encoding in encodings]))
     ids = np.concatenate(columns)
     known = (ids != unknown_token(tokenizer)).astype(np.float32)
-    counts = csr_array((known, ids, np.cumsum(lengths)), shape=(len(texts), tokenizer.get_vocab_size()))
+    counts = csr_array((known, ids, np.cumsum(lengths)), shape=(len(texts), size_of(tokenizer)))
     counts.sum_duplicates()
     counts.eliminate_zeros()
     return counts

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 from safetensors import SafetensorError, safe_open
 
-from informin.errors import UsageError
+from informin.errors import UsageError, counted
 from informin.rows import CHUNK, native, raise_if_not_finite, rows_of, unit_rows
 
 EMBEDDING_SUFFIXES = (".npy", ".parquet", ".safetensors")
@@ -93,7 +93,8 @@ def check_vectors(
 def check_rows(vectors: np.ndarray, texts: Sequence[str]) -> None:
     """Raise UsageError if there is not one row per text."""
     if len(vectors) != len(texts):
-        raise UsageError(f"has {len(vectors):,} rows, and there are {len(texts):,} texts", option="embeddings")
+        found = f"has {counted(len(vectors), 'row')} for {counted(len(texts), 'text')}"
+        raise UsageError(found, option="embeddings")
 
 
 def _validated(array: np.ndarray, name: str) -> np.ndarray:

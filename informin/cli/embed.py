@@ -14,7 +14,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--model_name", required=True, metavar="MODEL", help="Hub id or local folder.")
     add_text_options(parser)
     add("--output", required=True, metavar="FILE.npy", help="File to write: (texts, dimensions) float32.")
-    add_overwrite(parser, "a file of other embeddings of embed")
+    add_overwrite(parser, "an output of embed with other texts or another model")
     add(
         "--side",
         choices=["query", "document"],

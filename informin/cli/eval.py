@@ -80,7 +80,12 @@ def add_tasks(parser: program.Parser) -> None:
         metavar="FOLDER",
         help="SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.",
     )
-    add("--split", choices=["test", "dev"], default="test", help="dev: STS-B, SICK-R, transfer validation accuracy.")
+    add(
+        "--split",
+        choices=["test", "dev"],
+        default="test",
+        help="dev: STS-B, SICK-R, transfer validation accuracy. Default: %(default)s.",
+    )
     add(
         "--labels",
         nargs="+",
@@ -143,7 +148,8 @@ def add_embeddings(parser: program.Parser) -> None:
         nargs="+",
         default=["auto"],
         metavar="POOLER",
-        help="auto (as the model specifies), cls, mean, last, first_last, embeddings_last, last2 or mlp; one row each.",
+        help="auto (as the model specifies), cls, mean, last, first_last, embeddings_last, last2 or mlp; one row each. "
+        "Default: auto.",
     )
     add_model_options(parser)
 
@@ -156,7 +162,12 @@ def add_results(parser: program.Parser) -> None:
         metavar="PATH",
         help="Save results here and resume from them: FILE.json for one row, a folder for several.",
     )
-    add("--format", choices=["text", "markdown", "latex", "json"], default="text", help="Format of the printed tables.")
+    add(
+        "--format",
+        choices=["text", "markdown", "latex", "json"],
+        default="text",
+        help="Format of the printed tables. Default: %(default)s.",
+    )
     add(
         "--compare",
         nargs="+",

@@ -18,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
         default="float32",
         help="Data type of the weights. Default: %(default)s.",
     )
-    add("--onnx", action="store_true", help="Also write onnx/model.onnx, in float32.")
+    add("--onnx", action="store_true", help="Also write onnx/model.onnx, in float32. Needs the extra onnx.")
     add("--int8", action="store_true", help="With --onnx: also write onnx/model_quantized.onnx.")
     args = parser.parse_args(argv)
     parser.check_needs(args, {"int8": "onnx"})

@@ -45,7 +45,13 @@ def main(argv: list[str] | None = None) -> int:
         help="principal: the first numbers of a vector approximate it best, for vectors that are cut later. bits: for "
         "binary quantization, one bit per number. Default: %(default)s.",
     )
-    add("--seed", type=int, default=0, metavar="N", help="Seed of the sample of texts, if there are more than 50,000.")
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="Seed of the sample of texts, if there are more than 50,000. Default: 0.",
+    )
     add_pooler(parser)
     add_model_options(parser)
     args = parser.parse_args(argv)

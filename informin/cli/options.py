@@ -15,7 +15,7 @@ def add_text_options(parser: argparse.ArgumentParser, required: bool = True) -> 
         required=required,
         metavar="FILE",
         help="Files of texts, or folders of files: .txt (one text per line), .csv, .tsv, .jsonl (plain or .gz), "
-        ".parquet or .arrow. Blank texts are skipped, and in folders hidden files and those with other suffixes.",
+        ".parquet or .arrow. Blank texts are skipped, as are hidden files and unsupported suffixes in folders.",
     )
     add(
         "--text_column",

@@ -15,7 +15,7 @@ def main(argv: list[str] | None = None) -> int:
         "--model_name",
         required=True,
         metavar="FOLDER",
-        help="Exported folder: the output of train, fit or export.",
+        help="Exported folder: the output of train, fit, distill or export.",
     )
     add(
         "--hub_model_id",
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     add(
         "--space",
         metavar="USER/REPO",
-        help="Also publish a page as this Space, where visitors compare sentences with the model. Needs gradio.",
+        help="Also publish a page as this Space, where visitors compare sentences. Needs the extra demo.",
     )
     add("--dry_run", action="store_true", help="Write the model card and list the files, without uploading them.")
     add("--overwrite", action="store_true", help="Overwrite files that you did not upload with InforMin-CL.")

@@ -19,13 +19,17 @@ def main(argv: list[str] | None = None) -> int:
     """Search. Returns the exit code: 0, 1 (failure), 2 (usage), 130 (interrupted)."""
     parser = program.Parser(prog="informin search", description=__doc__)
     add = parser.add_argument
-    add("query", nargs="*", help="What to search for. Default: open the search page.")
+    add("query", nargs="*", help="What to search for. Default: open the search page, which needs the extra demo.")
     add("--index", required=True, metavar="FOLDER", help="Folder of the index.")
     add("--model_name", metavar="MODEL", help="Path of the index's model, if it was moved.")
     add("--trust_remote_code", action="store_true", help="Run code from the model's repository, if it needs any.")
     add("--k", type=int, default=10, metavar="N", help="Number of hits. Default: %(default)s.")
     add("--format", choices=["text", "json"], default="text", help="Format of the hits. Default: %(default)s.")
-    add("--host", default="127.0.0.1", help="Address of the page. 0.0.0.0 lets other machines reach it.")
+    add(
+        "--host",
+        default="127.0.0.1",
+        help="Address of the page. 0.0.0.0 lets other machines reach it. Default: %(default)s.",
+    )
     add("--port", type=int, help="Port of the page. Default: the first free one from 7860.")
     args = parser.parse_args(argv)
     if args.query:

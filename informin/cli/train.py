@@ -19,6 +19,7 @@ from informin.training.recipes import recipe_options
 
 if TYPE_CHECKING:
     from informin.cli.train_options import Given
+    from informin.training.options import InforMinTrainingArguments
     from trainer_informin import InforMinTrainer
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ def run(argv: list[str]) -> int:
     from informin.cli.train_options import parse
 
     given = parse(argv)
+    check_output(given.args)
     trainer = new_trainer(given)
     received = train(trainer)
     if received:
@@ -81,6 +83,18 @@ def run(argv: list[str]) -> int:
     if page:
         print(f"\nThe model is at {page}")
     return 0
+
+
+def check_output(args: "InforMinTrainingArguments") -> None:
+    """Raise UsageError if a new run would write to the folder of another one, before a guide embeds all sentences.
+
+    `train` checks again: it also knows the default folder, which depends on the encoder.
+    """
+    from informin.training.checkpoints import raise_if_output_used
+    from informin.training.signals import is_restarted
+
+    if args.output_dir and not args.resume_from_checkpoint and not is_restarted():
+        raise_if_output_used(args.output_dir)
 
 
 def new_trainer(given: "Given") -> "InforMinTrainer":

@@ -65,8 +65,17 @@ class Formatter(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=34, width=120)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
+        if action.dest == "help":
+            return ", ".join(action.option_strings)
         values = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else "X"
         return action.option_strings[0] + (f" {values}" if action.nargs != 0 else "")
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        if action.default in (None, argparse.SUPPRESS) or "Default: " in text:
+            return text
+        default = f"{action.default:g}" if isinstance(action.default, float) else str(action.default)
+        return f"{text} Default: {default.lower() if isinstance(action.default, bool) else default}."
 
 
 class Parser(program.Parser, HfArgumentParser):

@@ -276,6 +276,9 @@ def make_collection(
         logger.info(f"{name}: {without:,} of {len(queries):,} queries have no relevant document and are left out.")
     kept = [query for query in queries if query in grades]
     same = np.array([index.get(query, -1) if shared_ids else -1 for query in kept])
+    if shared := int((same >= 0).sum()):
+        found = f"{counted(shared, 'document')} with the id of a query"
+        logger.info(f"{name}: {found}, not searched for this query, as in BEIR.")
     if itself := sum(document in grades[query] for query, document in zip(kept, same)):
         logger.warning(f"{name}: {counted(itself, 'relevant document')} with the id of the query, never found.")
     texts = [documents[document] for document in order]

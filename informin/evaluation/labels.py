@@ -18,6 +18,7 @@ from sklearn.metrics import v_measure_score
 from threadpoolctl import threadpool_limits
 
 from informin.errors import UndefinedScoreError, UsageError, counted
+from informin.evaluation.collection_files import name_in
 from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.geometry import unit
 from informin.evaluation.measures import LABELS, Measure
@@ -92,13 +93,14 @@ def load_labels(
     labels = []
     skipped = 0
     columns = [name.strip() for name in text_column.split(",")]
-    for row in read_rows(path, [*columns, label_column], option):
+    fix = "Choose the columns with `text_column` and `label_column`." if option == "labels" else None
+    for row in read_rows(path, [*columns, label_column], option, fix=fix):
         text = _text_of(row, columns)
         if not text or row[label_column] is None:
             skipped += 1
             continue
         texts.append(text)
-        labels.append(str(row[label_column]).strip())
+        labels.append(name_in(row[label_column]).strip())
     if skipped:
         logger.warning(f"{path}: {counted(skipped, 'row')} without a text or a label skipped.")
     labeled = LabeledSentences(path.name, texts, labels)

@@ -123,9 +123,9 @@ def distill(
 ) -> DistillResult:
     """Distill a model into a static model of your texts in closed form: an embedding is a mean of token vectors.
 
-    The texts are embedded, and adapted by the map of the task (`LinearAdapter`). For clustering, they are averaged with
-    their nearest neighbors. For search, words that two texts or more contain are tokens: anyone with the model can read
-    them. A ridge regression finds the token vectors whose means come nearest. See `informin.adapters.table`.
+    The embeddings of the texts are adapted for the task by a `LinearAdapter`. For clustering, they are averaged with
+    their nearest neighbors. For search, words that two texts or more contain are tokens: anyone with the model can
+    read them. A ridge regression finds the token vectors whose means come nearest. See `informin.adapters.table`.
 
     Args:
         model: Hub id, folder, or SentenceTransformer. The options about loading concern a name or folder.
@@ -151,10 +151,10 @@ def distill(
     if len(texts) < FEW:
         logger.warning(f"Found {counted(len(texts), 'text')}. With fewer than {FEW:,}, the model itself is better.")
     st = open_with_prompt(model, prompt, pooler, loading)
+    tokenizer = tokenizer_of(st)
     given = None if embeddings is None else given_vectors(embeddings, texts)
     side = side_of(task)
     vectors = vectors_of(st, texts, given, side, batch_size)
-    tokenizer = tokenizer_of(st)
     if task == "search":
         tokenizer = add_words(tokenizer, texts)
     counts = count_tokens(tokenizer, texts)

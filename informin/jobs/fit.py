@@ -21,6 +21,7 @@ from informin.files import last_name
 from informin.jobs.embed_file import raise_if_other_texts
 from informin.models.embedding import encode_in_shares, width_of
 from informin.models.opening import Loading, load_model, name_of
+from informin.models.pooling import MODES, LayerPooling, Projection
 from informin.option_types import checks_options
 from informin.outputs import new_folder, only_writer
 from informin.publishing.adapted import save_adapted
@@ -33,7 +34,7 @@ from informin.texts import as_texts
 logger = logging.getLogger(__name__)
 
 DOCUMENTS = "documents.npy"
-FEW = {"search": 300, "clustering": 500}  # texts: with fewer, the shrinkage leaves little of the map
+FEW = {"search": 300, "clustering": 500}  # texts: with fewer, the shrinkage leaves little of the adapter
 SEARCH_HINT = (
     "helps where queries resemble the texts (titles, abstracts, similar documents), can hurt where they are questions; "
     "`informin eval --retrieval` with 50 judged queries decides"
@@ -194,6 +195,7 @@ def fit(
         raise UsageError("is missing or empty", option="train_file", fix="A model needs the texts.")
     else:
         st = open_with_prompt(model, prompt, pooler, loading)
+        raise_if_not_savable(st)
         check_dimension(dimension, width_of(st))
         vectors = vectors_of(st, texts, vectors, side_of(task), batch_size)
     check_dimension(dimension, vectors.shape[1])
@@ -212,6 +214,17 @@ def check_dimension(dimension: int | None, width: int) -> None:
     """Raise UsageError if vectors of a width cannot have so many dimensions."""
     if dimension is not None and not 1 <= dimension <= width:
         raise UsageError(f"is {dimension}", option="dimension", needed=f"1 to {width}")
+
+
+def raise_if_not_savable(model: SentenceTransformer) -> None:
+    """Raise UsageError for a pooling that sentence-transformers lacks: no folder can hold a model with it."""
+    if any(isinstance(module, LayerPooling | Projection) for module in model):
+        raise UsageError(
+            "names a pooling with which no model can be saved",
+            option="pooler",
+            needed=f"one of: auto, {', '.join(MODES)}",
+            fix="Or embed the texts with this pooling, and fit to the embeddings without the model.",
+        )
 
 
 def side_of(task: str) -> str | None:

@@ -1,7 +1,6 @@
 """Open finished models as SentenceTransformers, such that no code in a model's files runs unless it is trusted."""
 
 import copy
-import json
 import logging
 import math
 import re
@@ -12,17 +11,23 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
-from safetensors import SafetensorError, safe_open
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
 from transformers import MODEL_FOR_MASKED_LM_MAPPING
-from transformers.utils import cached_file
 
 from informin.errors import UsageError, counted, error_line
 from informin.hub_access import MODEL_FILES, names_of_model, raise_if_not_found
+from informin.models.model_files import (
+    MODULES,
+    file_of,
+    raise_if_code_in_adapter,
+    raise_if_no_embeddings,
+    raise_if_quantized_table,
+)
 from informin.models.pooling import MODES, POOLERS, layer_pooling
 from informin.models.positions import has_position_table, padding_index_of
 from informin.models.speed import speed_up
+from informin.models.vocabulary import check_tokenizers
 from informin.option_types import checks_options
 
 # First in priority, before the arguments in a model's own files. The last three choose code from the Hub.
@@ -33,7 +38,6 @@ SAFE: dict[str, Any] = {
     "use_kernels": False,
     "allow_all_kernels": False,
 }
-MODULES = "modules.json"
 FEWEST_TOKENS = 3  # of a text: one, between two special ones
 
 
@@ -100,11 +104,15 @@ def load_model(
         bf16: Embed under bfloat16 autocast.
 
     Raises:
-        UsageError: The model cannot be loaded, its weights are incomplete, it stores no pooling for `pooler` auto,
-            `max_seq_length` leaves no token of a text between two special ones, or torch cannot use the device.
+        UsageError: The model cannot be loaded, its weights are incomplete, its tokenizer has more tokens than it has
+            embeddings, it stores no pooling for `pooler` auto, `max_seq_length` leaves no token of a text between two
+            special ones, or torch cannot use the device.
     """
     if isinstance(model, SentenceTransformer):
-        return model if "informin_source" in vars(model) else speed_up(copy.copy(model))
+        if "informin_source" in vars(model):
+            return model
+        check_tokenizers(model, name_of(model))
+        return speed_up(copy.copy(model))
     if max_seq_length is not None and max_seq_length < FEWEST_TOKENS:
         raise UsageError(f"is {max_seq_length}", option="max_seq_length", needed=f"{FEWEST_TOKENS} or more")
     raise_if_no_device(device)
@@ -132,6 +140,7 @@ def load_model(
         if isinstance(module, Transformer):  # sdpa gives no maps, and transformers would not save such a configuration
             module.config.output_attentions = False
     fit_to_positions(opened)
+    check_tokenizers(opened, name)
     if pooler != "auto":
         opened = with_pooling(opened, pooler, name, revision)
     if max_seq_length is not None:
@@ -198,44 +207,6 @@ def raise_if_no_device(device: str | torch.device | None) -> None:
         raise UsageError(found, option="device", needed="cpu, cuda, cuda:1 or mps") from error
 
 
-def raise_if_no_embeddings(name: str, revision: str | None = None) -> None:
-    """Raise UsageError for a cross-encoder, which sentence-transformers would convert with a pooling of its choice."""
-    path = file_of(name, "config_sentence_transformers.json", revision)
-    kind = json.loads(Path(path).read_text(encoding="utf-8")).get("model_type") if path else None
-    if kind == "CrossEncoder":
-        found = f"is {name}, which is a cross-encoder: it scores pairs and has no embeddings"
-        raise UsageError(found, option="model_name", needed="a SentenceTransformer")
-
-
-def raise_if_quantized_table(name: str, revision: str | None = None) -> None:
-    """Raise UsageError if a model is a table of model2vec with whole numbers, which nothing else can open."""
-    try:
-        path = file_of(name, "model.safetensors", revision)
-    except OSError:  # neither a folder nor a name on the Hub
-        return
-    if path is None:
-        return
-    try:
-        with safe_open(path, "pt") as file:
-            kind = file.get_slice("embeddings").get_dtype() if "embeddings" in file.keys() else ""
-    except SafetensorError:  # damaged
-        return
-    if kind.startswith(("I", "U")):
-        raise UsageError(
-            f"{name} is a model2vec model with vectors in {kind}, which sentence-transformers cannot open",
-            option="model_name",
-            needed="vectors in float32 or float16",
-            fix='Convert it with model2vec: StaticModel.from_pretrained(FOLDER, quantize_to="float32").save_pretrained('
-            "NEW_FOLDER).",
-        )
-
-
-def file_of(name: str, file: str, revision: str | None = None) -> str | None:
-    """Return the path of a file of a model, downloaded if needed; None if there is none."""
-    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    return cached_file(name, file, revision=revision, _raise_exceptions_for_gated_repo=False, **quiet)
-
-
 def with_pooling(
     model: SentenceTransformer, pooler: str, name: str = "", revision: str | None = None
 ) -> SentenceTransformer:
@@ -284,18 +255,6 @@ def fit_to_positions(model: SentenceTransformer) -> None:
             index = padding_index_of(module.auto_model)
             positions = most if index is None else most - index - 1
             tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
-
-
-def raise_if_code_in_adapter(name: str, revision: str | None = None) -> None:
-    """Raise UsageError if peft would import a module that adapter_config.json names, in any folder of a model."""
-    path = file_of(name, MODULES, revision)
-    listed = json.loads(Path(path).read_text(encoding="utf-8")) if path else []
-    for folder in {"", *(str(module.get("path", "")) for module in listed)}:
-        path = file_of(name, f"{folder}/adapter_config.json".lstrip("/"), revision)
-        mapping = json.loads(Path(path).read_text(encoding="utf-8")).get("auto_mapping") if path else None
-        library = str((mapping or {}).get("parent_library", "transformers")).partition(".")[0]
-        if library not in ("transformers", "sentence_transformers"):
-            raise UsageError(f"{name} would import {library}, named in adapter_config.json", option="model_name")
 
 
 @contextmanager

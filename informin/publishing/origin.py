@@ -13,9 +13,9 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
 from informin.errors import UsageError
+from informin.models.model_files import ADAPTER_CONFIG
 from informin.models.opening import Source
 
-LORA_CONFIG = "adapter_config.json"
 BASE = "base_model_name_or_path"  # the model that low-rank matrices belong to
 TOKENIZER_CONFIG = "tokenizer_config.json"
 # What libraries write about the place that a model was loaded from.
@@ -60,7 +60,7 @@ def remove_origins(folder: Path, hub_id: str | None = None) -> None:
             continue
         traces = ORIGIN_FIELDS + CALLS if path.name == TOKENIZER_CONFIG else ORIGIN_FIELDS
         kept = {name: value for name, value in values.items() if name not in traces}
-        if path.name == LORA_CONFIG and hub_id:
+        if path.name == ADAPTER_CONFIG and hub_id:
             kept[BASE] = hub_id
         if kept != values:
             path.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -69,7 +69,7 @@ def remove_origins(folder: Path, hub_id: str | None = None) -> None:
 def raise_if_local_path(folder: Path, names: Iterable[Path]) -> None:
     """Raise UsageError if a file with settings, by its name in the folder, contains a path of this machine."""
     for path, values in _settings(folder, names):
-        base = values.get(BASE) if path.name == LORA_CONFIG else None
+        base = values.get(BASE) if path.name == ADAPTER_CONFIG else None
         local = [f"{BASE} is {base!r}"] if base and not is_hub_id(base) else []
         texts = map(json.loads, QUOTED.findall(path.read_text(encoding="utf-8")))
         local += [text for text in texts if _exists_here(text)]
@@ -77,7 +77,8 @@ def raise_if_local_path(folder: Path, names: Iterable[Path]) -> None:
             raise UsageError(
                 f"{path} names a path of this machine: {local[0]:.200}",
                 needed="a Hub id",
-                fix="Merge low-rank matrices (`lora_merge`), or set `base_model` to the Hub id of the source model.",
+                fix="After training, merge low-rank matrices (`lora_merge`), or set `base_model` to the Hub id of the "
+                f"source model. After a fit, write that id as {BASE} into {ADAPTER_CONFIG}.",
             )
 
 

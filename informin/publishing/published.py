@@ -20,12 +20,13 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from informin.errors import UsageError
 from informin.files import read_json
+from informin.models.model_files import ADAPTER_CONFIG, modules_of
 from informin.publishing.card import CARD
-from informin.publishing.origin import LORA_CONFIG, TOKENIZER_CONFIG, raise_if_local_path
+from informin.publishing.origin import TOKENIZER_CONFIG, raise_if_local_path
 from informin.records import FITTED, TRAINING
 from modeling_informin import HEAD_FILE
 
-ADAPTER_WEIGHTS = (LORA_CONFIG, "adapter_model.safetensors")
+ADAPTER_WEIGHTS = (ADAPTER_CONFIG, "adapter_model.safetensors")
 # Files that belong to one version of the weights.
 MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx")
 RESULTS = ("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json")
@@ -78,7 +79,7 @@ def result_files(folder: str | Path) -> list[PurePath]:
 
 def module_folders(folder: Path) -> list[str]:
     """Return the folders of all modules, relative to the model's folder, with those in a Router."""
-    return list(dict.fromkeys(path for path, _ in _modules(folder)))
+    return list(dict.fromkeys(path for path, _ in modules_of(str(folder))))
 
 
 def check_export(folder: str | Path) -> None:
@@ -122,19 +123,9 @@ def raise_if_linked(folder: str | Path) -> None:
         raise UsageError(f"{links[0]} is a link", needed="regular files", fix=fix)
 
 
-def _modules(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the folder and the type of each module. A Router lists its modules in a separate file."""
-    waiting = [(str(one["path"]), str(one["type"])) for one in _json(folder / "modules.json", [])]
-    while waiting:
-        path, kind = waiting.pop(0)
-        yield path, kind
-        types = _json(folder / path / "router_config.json", {}).get("types", {})
-        waiting += [(str(PurePath(path, name)), str(one)) for name, one in types.items()]
-
-
 def _code(folder: Path, path: str) -> Iterator[PurePath]:
     """Yield the files with a module's own code: those of its classes, and what they import from the same folder."""
-    classes = [kind for where, kind in _modules(folder) if where == path]
+    classes = [kind for where, kind in modules_of(str(folder)) if where == path]
     for name in ("config.json", TOKENIZER_CONFIG):
         named = _json(folder / path / name, {}).get("auto_map", {})
         for value in named.values() if isinstance(named, dict) else [named]:

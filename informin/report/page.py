@@ -38,7 +38,8 @@ def write_training_report(
         examples: Sentences with the neighbors that they lost and gained.
         resumed_from: Step of the checkpoint that the run was resumed from; 0 for a run that was not resumed.
     """
-    name = (record.base_model or {}).get("name", "a model")
+    base = record.base_model or {}
+    name = base.get("hub_id") or base.get("name", "a model")
     content = {
         "title": f"{capitalized(record.objective['title'])}, {name}",
         "facts": facts(record, resumed_from),

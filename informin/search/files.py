@@ -1,7 +1,8 @@
 """The files of an index.
 
 index.json    the record, with the name of the folder of the data; replaced last, so that an index is old or new
-index-data-*/ texts, row numbers, vectors, words, the table for queries, and token vectors
+index-data-*/ texts, row numbers, vectors, words, the table for queries, and token vectors; until all of them are
+              written, the name starts with .informin-
 """
 
 import hashlib
@@ -25,6 +26,7 @@ from informin.search.table import QueryTable
 
 logger = logging.getLogger(__name__)
 DATA = "index-data-"
+TEXTS = "texts.jsonl"
 # Of each file, one MiB is compared when an index is opened. To read all of many vectors would take seconds.
 BLOCK = 4_096  # bytes
 BLOCKS = 256
@@ -37,7 +39,7 @@ def raise_if_not_index(folder: str | Path, overwrite: bool) -> None:
         return
     if not folder.is_dir():
         raise UsageError(f"{folder} is a file", option="output_dir", needed="a new folder, or an index")
-    others = {path.name for path in folder.iterdir() if not path.name.startswith((PREFIX, DATA))}
+    others = {path.name for path in folder.iterdir() if not path.name.startswith(PREFIX)}
     if others and RECORD not in others:
         raise UsageError(f"{folder} is in use", option="output_dir", needed="a new folder, or an index")
     if RECORD in others and not overwrite:
@@ -45,33 +47,52 @@ def raise_if_not_index(folder: str | Path, overwrite: bool) -> None:
         raise UsageError(f"{folder} already holds an index", option="output_dir", needed="a new folder", fix=fix)
 
 
-def write_state(state: State, folder: str | Path) -> None:
+def write_state(state: State, folder: str | Path, known: str | None = None) -> str:
     """Write an index to a folder, or replace the index in it. After a crash, it has the old one or the new one.
 
+    Args:
+        state: The index.
+        folder: The folder.
+        known: Data in the folder that the index was loaded from, or written to before. None to replace any index.
+
+    Returns:
+        The name of the folder of the data.
+
     Raises:
-        UsageError: The folder holds something else, or another process writes it.
+        UsageError: The folder holds something else or data that are not `known`, or another process writes it.
         SaveError: A file could not be written.
     """
     folder = Path(folder)
     with only_writer(folder), named_in_errors(folder):
         raise_if_not_index(folder, overwrite=True)
+        if known:
+            raise_if_other_data(folder, known)
         folder.mkdir(parents=True, exist_ok=True)
-        data = Path(tempfile.mkdtemp(prefix=DATA, dir=folder))
-        data.chmod(folder.stat().st_mode)
+        partial = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{DATA}", dir=folder))
+        partial.chmod(folder.stat().st_mode)
         try:
-            record = _write_data(state, data)
+            record = replace(_write_data(state, partial), data=partial.name.removeprefix(PREFIX))
+            partial.rename(folder / record.data)
             write_json(folder / RECORD, asdict(record))
         finally:
             _remove_unused(folder)
+    return record.data
+
+
+def raise_if_other_data(folder: Path, known: str) -> None:
+    """Raise UsageError if an index in a folder has other data, such as texts that another process added."""
+    if (folder / RECORD).is_file() and read_record(folder).data != known:
+        found = f"{folder} has changed since this index was loaded from it, and saving would undo the changes"
+        raise UsageError(found, option="output_dir", fix="Load it and change it again, or save to a new folder.")
 
 
 def _remove_unused(folder: Path) -> None:
     """Remove the data of older indexes, and of an index that could not be written as a whole."""
     record = folder / RECORD
     used = read_json(record).get("data") if record.is_file() else None
-    for data in folder.glob(f"{DATA}*"):
-        if data.name != used:
-            shutil.rmtree(data)  # not ignoring errors: it may hold texts that were removed
+    unused = [path.parent for path in folder.glob(f"{DATA}*/{TEXTS}") if path.parent.name != used]
+    for data in [*unused, *folder.glob(f"{PREFIX}{DATA}*")]:
+        shutil.rmtree(data)  # not ignoring errors: it may hold texts that were removed
 
 
 def read_state(folder: str | Path) -> State:
@@ -110,7 +131,7 @@ def read_record(folder: Path) -> IndexRecord:
 def _write_data(state: State, data: Path) -> IndexRecord:
     """Write the files of the data, and return the record with their sizes."""
     lines = state.entries.lines()
-    (data / "texts.jsonl").write_text(lines, encoding="utf-8")
+    (data / TEXTS).write_text(lines, encoding="utf-8")
     np.save(data / "rows.npy", state.entries.rows)
     np.save(data / "vectors.npy", state.vectors)
     if state.record.smooth:
@@ -123,7 +144,6 @@ def _write_data(state: State, data: Path) -> IndexRecord:
     files = {path.relative_to(data).as_posix(): path for path in sorted(data.rglob("*")) if path.is_file()}
     return replace(
         state.record,
-        data=data.name,
         sizes={name: path.stat().st_size for name, path in files.items()},
         samples={name: sample_checksum(path) for name, path in files.items()},
         texts_sha256=hashlib.sha256(lines.encode()).hexdigest(),
@@ -139,9 +159,9 @@ def _read_data(record: IndexRecord, data: Path) -> State:
     """
     check_sizes(record, data)
     check_samples(record, data)
-    lines = (data / "texts.jsonl").read_bytes()
+    lines = (data / TEXTS).read_bytes()
     if record.texts_sha256 and hashlib.sha256(lines).hexdigest() != record.texts_sha256:
-        raise ValueError("texts.jsonl has changed")
+        raise ValueError(f"{TEXTS} has changed")
     entries = parse_entries(lines.decode(), np.load(data / "rows.npy"))
     vectors = np.load(data / "vectors.npy", mmap_mode="r")
     documents = np.load(data / "smoothed.npy", mmap_mode="r") if record.smooth else vectors

@@ -8,6 +8,7 @@ for hit in Index.load("index").search("how are journals cited?"):
 The score of a text is its cosine to the query plus `word_weight` times its BM25 score, both as z-scores over all texts.
 """
 
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -25,6 +26,14 @@ from informin.option_types import checks_options
 from informin.search.entries import Entries, new_entries
 from informin.search.files import read_state, write_state
 from informin.search.matches import Span, matched_spans
+from informin.search.model import (
+    check_model,
+    embed_entries,
+    fits_projection_again,
+    open_model,
+    projected_texts,
+    similarity_of,
+)
 from informin.search.record import Hit, IndexRecord
 from informin.search.rows import places_of, places_to_remove
 from informin.search.state import Queries, State
@@ -62,6 +71,7 @@ class Index:
         self._state = state
         self._trust_remote_code = trust_remote_code
         self._changes = threading.RLock()  # one change after the other
+        self._data: dict[str, str] = {}  # by folder, what this index was loaded from or saved as
 
     def __len__(self) -> int:
         return len(self._state.entries)
@@ -118,11 +128,11 @@ class Index:
         return self._model
 
     @cached_property
-    def _tokenizer(self) -> "Tokenizer":
-        """The tokenizer of the model, without truncation and padding."""
-        from informin.adapters.table import tokenizer_of
+    def _tokenizer(self) -> "Tokenizer | None":
+        """The tokenizer of the model, without truncation and padding; None if it is in Python."""
+        from informin.adapters.table import fast_tokenizer, tokenizer_of
 
-        return tokenizer_of(self.model)
+        return tokenizer_of(self.model) if fast_tokenizer(self.model) else None
 
     @classmethod
     @checks_options
@@ -164,9 +174,9 @@ class Index:
 
         Raises:
             UsageError: The model cannot be loaded, all texts are blank, there are fewer or more ids or fields than
-                texts, the language is unknown, `word_weight` is not finite, a number of a vector is too large for
-                float16, `smooth` or `queries` is set for a model that is compared by dot product, or `second_look` for
-                a model without token vectors.
+                texts, the language is unknown, `word_weight` is not finite, the numbers of the vectors are too large or
+                too small for float16, `smooth` or `queries` is set for a model that is compared by dot product, or
+                `second_look` for a model without token vectors.
         """
         from informin.models.checksums import model_sha256
         from informin.models.opening import load_model, name_of
@@ -186,6 +196,7 @@ class Index:
             model=str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st),
             model_sha256=model_sha256(st),
             loading={option: loading[option] for option in KEPT_LOADING if option in loading},
+            similarity=similarity_of(st),
             language=language,
             smooth=smooth or by_table,
             word_weight=word_weight,
@@ -193,6 +204,7 @@ class Index:
             query_prompt=query_prompt,
             queries=queries,
             second_look=second_look,
+            projected=projected_texts(second_look, len(entries)),
             next_row=len(texts),
             words=versions(),
         )
@@ -223,7 +235,9 @@ class Index:
         state = read_state(folder)
         needs_model = model is not None or not state.record.by_table
         opened = open_model(state.record, model, trust_remote_code) if needs_model else None
-        return cls(opened, state, trust_remote_code)
+        index = cls(opened, state, trust_remote_code)
+        index._data[os.path.realpath(folder)] = state.record.data
+        return index
 
     @checks_options
     def save(self, folder: str | Path) -> None:
@@ -232,9 +246,12 @@ class Index:
         Nothing of texts that were removed remains in the folder.
 
         Raises:
-            UsageError: The folder holds something else, or another process writes it.
+            UsageError: The folder holds something else, another process writes it, or it has changed since this index
+                was loaded from it.
         """
-        write_state(self._state, folder)
+        place = os.path.realpath(folder)
+        with self._changes:
+            self._data[place] = write_state(self._state, folder, self._data.get(place))
 
     @checks_options
     def add(
@@ -247,7 +264,7 @@ class Index:
         """Add texts, and return their row numbers. Words, smoothed vectors and the table are computed again.
 
         Args:
-            texts, ids, fields: See `build`. Blank texts are left out.
+            texts, ids, fields: See `build`. Blank texts are left out, but counted.
             batch_size: Texts per forward pass.
 
         Raises:
@@ -258,12 +275,18 @@ class Index:
             record = state.record
             texts = as_texts(texts)
             added = new_entries(texts, ids, fields, record.next_row)
-            if not len(added):
-                return added.rows
-            vectors, tokens = embed_entries(self.model, record, added, batch_size, state.tokens)
-            both = np.concatenate([state.vectors, vectors])
             grown = state.with_record(next_row=record.next_row + len(texts))
-            self._replace(grown, state.entries + added, both, tokens)
+            if not len(added):
+                self._state = grown
+                return added.rows
+            entries = state.entries + added
+            if fits_projection_again(record, len(entries)):
+                vectors, tokens = embed_entries(self.model, record, entries, batch_size)
+                grown = grown.with_record(projected=projected_texts(record.second_look, len(entries)))
+            else:
+                new, tokens = embed_entries(self.model, record, added, batch_size, state.tokens)
+                vectors = np.concatenate([state.vectors, new])
+            self._replace(grown, entries, vectors, tokens)
             return added.rows
 
     @checks_options
@@ -351,6 +374,8 @@ class Index:
     def matched_spans(self, query: str, rows: Sequence[int]) -> list[list[Span]]:
         """Return for each of P texts the spans (start, end) of tokens that make up most of its token score.
 
+        They are empty if the tokenizer of the model is in Python, because it does not say where its tokens stand.
+
         Args:
             query: The query.
             rows: P row numbers.
@@ -363,6 +388,8 @@ class Index:
         asked = self._embedded(state, as_texts([query], "queries")).tokens[0]
         tokenizer = state.table.model_tokenizer if state.table else self._tokenizer
         places = places_of(rows, state.entries.rows)
+        if tokenizer is None:
+            return [[] for _ in places]
         return [matched_spans(tokens, asked, place, state.entries.texts[place], tokenizer) for place in places]
 
     def _embedded(self, state: State, queries: list[str]) -> Queries:
@@ -385,30 +412,12 @@ class Index:
         self._state = derive(state.record, entries, vectors, words, lambda: self.model, state, tokens)
 
 
-def check_model(model: "SentenceTransformer", smooth: bool, by_table: bool, second_look: bool) -> None:
-    """Raise UsageError for a model that cannot do what an index asks of it."""
-    from informin.evaluation.token_vectors import check_token_vectors
-
-    if smooth or by_table:
-        check_cosines(model, "queries" if by_table else "smooth")
-    if second_look:
-        check_token_vectors(model)
-
-
 def check_options(queries: str, word_weight: float) -> None:
     """Raise UsageError if an option of `Index.build` is invalid for every model."""
     if queries not in ("model", "table"):
         raise UsageError(f"is {queries}", option="queries", needed="model or table")
     if not np.isfinite(word_weight):
         raise UsageError(f"is {word_weight}", option="word_weight", needed="a finite number")
-
-
-def check_cosines(st: "SentenceTransformer", option: str) -> None:
-    """Raise UsageError if a model is compared by dot product."""
-    from informin.models.opening import name_of
-
-    if st.similarity_fn_name == "dot":
-        raise UsageError(f"needs cosines, and {name_of(st)} is compared by dot product", option=option)
 
 
 def _tokens_of(state: State) -> TokenVectors:
@@ -420,74 +429,3 @@ def _tokens_of(state: State) -> TokenVectors:
     if not state.tokens:
         raise UsageError("is not set in this index", option="second_look", fix="Build the index again with it.")
     return state.tokens
-
-
-def embed_entries(
-    model: "SentenceTransformer",
-    record: IndexRecord,
-    entries: Entries,
-    batch_size: int,
-    before: TokenVectors | None = None,
-) -> tuple[np.ndarray, TokenVectors | None]:
-    """Return the vectors (N, d) float16 of N texts; and in an index with a second look, their token vectors.
-
-    Args:
-        model: The model.
-        record: Settings of the index.
-        entries: The texts.
-        batch_size: Texts per forward pass.
-        before: Token vectors of earlier texts of the index, which come before theirs.
-    """
-    from informin.search.derived import embed_unit, embed_with_tokens
-
-    if not record.second_look:
-        vectors = embed_unit(model, entries.texts, "document", record.prompt, batch_size=batch_size)
-        return as_stored(vectors), None
-    projection = before.projection if before else None
-    vectors, tokens = embed_with_tokens(model, entries.texts, record.prompt, batch_size, projection)
-    return as_stored(vectors), TokenVectors.join([before, tokens]) if before else tokens
-
-
-def as_stored(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors as float16, or raise UsageError if a number is too large for it."""
-    with np.errstate(over="ignore"):
-        stored = vectors.astype(np.float16)
-    if not np.isfinite(stored).all():
-        raise UsageError(
-            f"embeds a text with the number {np.abs(vectors).max():.3g}",
-            option="model_name",
-            needed="numbers up to 65,504, because the index stores float16",
-            fix="Use a model that is compared by cosine.",
-        )
-    return stored
-
-
-def open_model(
-    record: IndexRecord, model: "str | Path | SentenceTransformer | None", trust_remote_code: bool
-) -> "SentenceTransformer":
-    """Open the model of an index with the options of the index.
-
-    Args:
-        record: The record of the index.
-        model: Where the model is; None for where it was.
-        trust_remote_code: Allow code from the model's repository to run.
-
-    Raises:
-        UsageError: It is another model.
-    """
-    from informin.models.checksums import model_sha256
-    from informin.models.opening import load_finished, name_of
-
-    where = record.model if model is None else model
-    how = record.loading | {"trust_remote_code": trust_remote_code}
-    try:
-        st = load_finished(where, "model_name", f"the model of the index, {record.model}", **how)
-    except UsageError as error:
-        if model is not None or error.option != "model_name":
-            raise
-        fix = "If the model has moved, give its new folder; if it was in memory, pass it to `Index.load` as `model`."
-        raise UsageError(f"{error.found} (the model of the index)", option="model_name", fix=fix) from error
-    if model_sha256(st) != record.model_sha256:
-        found = f"The index was built with {record.model}, and {name_of(st)} is another model"
-        raise UsageError(found, fix="Use the model of the index, or build the index again.")
-    return st

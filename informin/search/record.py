@@ -5,6 +5,7 @@ from typing import Any
 
 from informin.errors import UsageError
 from informin.evaluation.words import WORD_WEIGHT, versions
+from informin.option_types import described, fits
 
 RECORD = "index.json"
 
@@ -51,7 +52,9 @@ class IndexRecord:
         model: Name or folder of the model.
         model_sha256: Checksum of the model.
         loading: Options of `load_model`.
+        similarity: `dot` for a model that is compared by dot product, and `cosine` for others; empty until version 0.3.
         language, smooth, word_weight, prompt, query_prompt, queries, second_look: See `Index.build`.
+        projected: Number of texts that the projection of the token vectors was fitted to; 0 without a second look.
         next_row: Number of the next text that is added.
         scores: `UnrelatedScores` of the texts; None for fewer than 100 texts, or if they form no topics.
         threshold: Cosine that at most about one unrelated text per query exceeds; None without `scores`.
@@ -65,6 +68,7 @@ class IndexRecord:
     model: str
     model_sha256: str
     loading: dict[str, Any] = field(default_factory=dict)
+    similarity: str = ""
     language: str = "english"
     smooth: bool = False
     word_weight: float = WORD_WEIGHT
@@ -72,6 +76,7 @@ class IndexRecord:
     query_prompt: str | None = None
     queries: str = "model"
     second_look: bool = False
+    projected: int = 0
     next_row: int = 0
     scores: dict[str, Any] | None = None
     threshold: float | None = None
@@ -99,11 +104,8 @@ def parse_record(values: dict[str, Any], name: str) -> IndexRecord:
         name: Name of the file, for errors.
 
     Raises:
-        UsageError: A value is missing, or unknown to this version.
+        UsageError: A value is missing, unknown to this version, or of another type.
     """
-    loading = values.get("loading", {})
-    if "max_length" in loading:  # its name until version 0.3
-        loading["max_seq_length"] = loading.pop("max_length")
     known = fields(IndexRecord)
     required = {each.name for each in known if each.default is MISSING and each.default_factory is MISSING}
     missing = required - set(values)
@@ -111,4 +113,11 @@ def parse_record(values: dict[str, Any], name: str) -> IndexRecord:
     if missing or unknown:
         found = f"{name} has the unknown entry {min(unknown)!r}" if unknown else f"{name} lacks {min(missing)!r}"
         raise UsageError(found, fix="Build the index again, or use the version of informin that wrote it.")
-    return IndexRecord(**values)
+    for each in known:
+        if each.name in values and not fits(values[each.name], each.type):
+            found = f"{name} has {values[each.name]!r:.60} as {each.name!r}"
+            raise UsageError(found, needed=described(each.type), fix="Correct it, or build the index again.")
+    record = IndexRecord(**values)
+    if "max_length" in record.loading:  # its name until version 0.3
+        record.loading["max_seq_length"] = record.loading.pop("max_length")
+    return record

@@ -16,6 +16,7 @@ from informin.models.embedding import width_of
 from informin.models.forward import Forward, with_encoder
 from informin.models.opening import load_model, source_of
 from informin.models.speed import speed_up
+from informin.models.vocabulary import raise_if_tokens_lack_embeddings
 from informin.training.active_objective import ActiveObjective
 from informin.training.computing import how_to_compute
 from informin.training.lora import without_lora
@@ -75,6 +76,7 @@ class TrainedModel:
         self.st, self.source = st, source_of(st)
         self.name = self.source.name
         self.is_native, self.given = is_native, given
+        raise_if_tokens_lack_embeddings(st[0], tokenizer, self.name)
         self.has_lora, self.trusts_code = args.lora_r is not None, args.trust_remote_code
         self.tokenizer: Any = tokenizer or (st.tokenizer if is_native else training_tokenizer(st))
         self.module: Any = None

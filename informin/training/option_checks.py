@@ -3,12 +3,14 @@
 import copy
 import json
 import math
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accelerate.utils import DynamoBackend
+from accelerate.utils import DynamoBackend, get_int_from_env
 from transformers import SchedulerType
+from transformers.integrations.deepspeed import is_deepspeed_available
 from transformers.training_args import ParallelMode
 
 from informin.errors import UsageError, counted
@@ -48,6 +50,7 @@ WITHOUT_EFFECT = {  # options of TrainingArguments that this trainer does not re
     "include_for_metrics": "Pass a function from `encode` to scores as `eval_dataset`.",
     "batch_eval_metrics": "Pass a function from `encode` to scores as `eval_dataset`.",
 }
+WORLD_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "WORLD_SIZE")  # as accelerate reads them
 READS_FILES = ("accelerator_config", "fsdp_config")  # dictionaries that may also be the path of a file
 BY_METRIC = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)  # schedulers that follow the scores
 
@@ -135,6 +138,23 @@ def check_checkpoints(args: Any) -> None:
         )
 
 
+def check_launch(args: Any) -> None:
+    """Raise UsageError for options of several processes that cannot be used here. Transformers' errors name none."""
+    is_launched = int(os.environ.get("LOCAL_RANK", -1)) != -1 or get_int_from_env(WORLD_SIZES, 1) > 1
+    if args.ddp_backend is not None and not is_launched:
+        raise UsageError(
+            "connects several processes, and there is only one",
+            option="ddp_backend",
+            fix="Start several processes with accelerate launch or torchrun, or leave it out.",
+        )
+    if args.deepspeed and not is_deepspeed_available():
+        raise UsageError(
+            "needs the package deepspeed, which is not installed",
+            option="deepspeed",
+            fix="Run pip install deepspeed, or leave it out.",
+        )
+
+
 def check_processes(args: Any) -> None:
     """Raise UsageError for what would change the negatives of a batch."""
     if args.n_gpu > 1:
@@ -183,12 +203,18 @@ def check_compiler(args: Any) -> None:
 
 def check_precision(args: Any) -> None:
     """Raise UsageError if the precision of a run would differ from its record."""
-    if args.mixed_precision == "fp16" and args.device.type == "cpu":
+    if args.mixed_precision != "fp16" or args.device.type != "cpu":
+        return
+    if not args.fp16:
         raise UsageError(
-            "is true, and accelerate would compute in fp32: its fp16 needs a GPU",
-            option="fp16",
-            fix="Leave it out, or set `bf16`.",
+            "The launcher set mixed_precision to fp16, and accelerate would compute in fp32: its fp16 needs a GPU",
+            fix="Start accelerate launch with mixed_precision no or bf16.",
         )
+    raise UsageError(
+        "is true, and accelerate would compute in fp32: its fp16 needs a GPU",
+        option="fp16",
+        fix="Leave it out, or set `bf16`.",
+    )
 
 
 def check_terms(terms: Sequence[Term], view: View, args: Any) -> None:
@@ -221,7 +247,7 @@ def with_metric(args: Any, development: "Development | None") -> Any:
         return args
     if development is None:
         return _without_evaluation(args)
-    return _with_mode(_with_metric(args, development))
+    return _with_scheduler(_with_metric(args, development))
 
 
 def _with_metric(args: Any, development: "Development") -> Any:
@@ -238,13 +264,17 @@ def _with_metric(args: Any, development: "Development") -> Any:
     return args
 
 
-def _with_mode(args: Any) -> Any:
-    """Return the arguments with the direction of the metric for a scheduler that follows it; its default is min."""
-    given = args.lr_scheduler_kwargs or {}
-    if args.lr_scheduler_type not in BY_METRIC or "mode" in given:
+def _with_scheduler(args: Any) -> Any:
+    """Return the arguments with the direction of the metric for a scheduler that follows it; its default is min.
+
+    The greedy scheduler never lowers a learning rate that is below `min_lr`, by default 0.001, which is above the
+    learning rates of encoders. Here the default is 0, as for `reduce_lr_on_plateau`.
+    """
+    if args.lr_scheduler_type not in BY_METRIC:
         return args
+    defaults = {"mode": "max" if args.greater_is_better else "min", "min_lr": 0.0}
     chosen = copy.copy(args)
-    chosen.lr_scheduler_kwargs = {**given, "mode": "max" if args.greater_is_better else "min"}
+    chosen.lr_scheduler_kwargs = {**defaults, **(args.lr_scheduler_kwargs or {})}
     return chosen
 
 

@@ -65,7 +65,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     lora_r: Optional[int] = option(
         None,
         "Train low-rank matrices of this rank (LoRA), such as 16, in all linear layers, instead of the encoder's "
-        "weights. Needs peft.",
+        "weights. Needs the extra lora.",
     )
     lora_dropout: float = option(0.05, "With LoRA: dropout rate of the inputs of the adapted layers.")
     lora_merge: bool = option(
@@ -194,6 +194,9 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
             self.use_cpu = True  # otherwise bf16 is refused and pinned memory warns
         if self.bf16 is None:
             self.bf16 = prefers_bf16(self)
+        launched = os.environ.get("ACCELERATE_DYNAMO_BACKEND", "no").lower()
+        if launched != "no" and self.torch_compile_backend is None:
+            self.torch_compile_backend = launched  # accelerate compiles, and the record says so
         if self.save_strategy is None:
             self.save_strategy = "epoch" if self.eval_strategy == "epoch" and self.save_steps is None else "steps"
         if self.save_steps is None:
@@ -208,6 +211,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         self.eval_delay = self.eval_delay or 0  # `set_evaluate` sets None
         checks.check_metric(self)
         checks.check_checkpoints(self)
+        checks.check_launch(self)
         self._check_with_transformers()
         checks.check_processes(self)
         checks.check_compiler(self)

@@ -12,7 +12,8 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from informin.errors import UsageError
-from informin.models.opening import Source, file_of, found_name, load_model, name_of, source_of, with_pooling
+from informin.models.model_files import file_of
+from informin.models.opening import Source, found_name, load_model, name_of, source_of, with_pooling
 from informin.models.pooling import MODES
 from modeling_informin import CLASSES
 

@@ -34,6 +34,7 @@ def training_rows(
     args: Any,
     prompt: str,
     longest: int,
+    vocabulary: int | None,
     length: int | None,
     text_column: str | None = None,
 ) -> tuple[Any, Sentences | None, int]:
@@ -47,6 +48,7 @@ def training_rows(
         args: Arguments of the run.
         prompt: Prompt prepended to each sentence.
         longest: Maximum number of tokens that the encoder accepts.
+        vocabulary: Number of tokens that the model has embeddings for; None if unknown.
         length: Maximum number of tokens in a row; None for a length that fits the sentences.
         text_column: See `as_data`.
     """
@@ -55,7 +57,7 @@ def training_rows(
         if isinstance(rows, datasets.IterableDataset):
             rows = stream_share(rows, args)
         else:
-            check_rows(rows, longest)
+            check_rows(rows, longest, vocabulary)
         return rows, None, length or min(longest, LEAST_LENGTH)
     is_stream = isinstance(sentences, datasets.IterableDataset)
     if is_stream and args.max_train_samples is not None and args.dataloader_num_workers > 1:
@@ -90,8 +92,8 @@ def training_rows(
     return rows, sentences, length
 
 
-def check_rows(rows: Any, longest: int) -> None:
-    """Raise UsageError for tokenized rows without a mask, or with more tokens than the encoder accepts.
+def check_rows(rows: Any, longest: int, vocabulary: int | None) -> None:
+    """Raise UsageError for tokenized rows without a mask, with too many tokens, or with tokens the encoder lacks.
 
     A transform may change rows when they are read, so its rows are not checked.
     """
@@ -101,13 +103,21 @@ def check_rows(rows: Any, longest: int) -> None:
     if "attention_mask" not in columns:
         raise UsageError("has input_ids and no attention_mask", option="train_dataset", needed="both columns, or text")
     if isinstance(rows, datasets.Dataset):
-        lengths = pc.list_value_length(rows.with_format("arrow")["input_ids"])
-        most = pc.max(lengths).as_py() or 0
+        column = rows.with_format("arrow")["input_ids"]
+        most = pc.max(pc.list_value_length(column)).as_py() or 0
+        highest = pc.max(pc.list_flatten(column)).as_py() or 0
     else:
         most = max(len(row["input_ids"]) for row in rows)
+        highest = max(max(row["input_ids"]) for row in rows)
     if most > longest:
         needed = f"at most {longest} tokens for this encoder"
         raise UsageError(f"has a row of {most} tokens", option="train_dataset", needed=needed)
+    if vocabulary is not None and highest >= vocabulary:
+        raise UsageError(
+            f"has token id {highest:,}, and the model has embeddings for {vocabulary:,} tokens",
+            option="train_dataset",
+            fix="Tokenize the sentences with the tokenizer of the model.",
+        )
 
 
 def tokenize(sentences: Any, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = "") -> Any:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import BoW
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram, WordPiece
 
@@ -19,7 +20,7 @@ from informin.adapters.table import (
     tokenizer_of,
 )
 from informin.neighbors import smooth_rows
-from tests.conftest import WORDS
+from tests.conftest import WORDS, raises_usage
 
 DRAW = np.random.default_rng(0)
 COUNTS = csr_array(DRAW.poisson(0.3, size=(60, 12)) * (np.arange(12) != 5)).astype(np.float32)  # token 5 never occurs
@@ -156,6 +157,25 @@ def test_words_become_tokens_where_the_normalizer_replaces_spaces():
     old.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     new = add_words(old, ["the ions", "ions"])
     assert new.encode("the ions, the ions").ids.count(new.token_to_id("ions")) == 2
+
+
+def test_a_vocabulary_whose_numbers_have_gaps():
+    """As where vocab.txt had lines twice. Added words would get the numbers of other tokens."""
+    gaps = Tokenizer(WordPiece({"[UNK]": 0, "a": 1, "b": 3, "##b": 4}, unk_token="[UNK]"))
+    gaps.pre_tokenizer = pre_tokenizers.Whitespace()
+    texts = ["ab", "ab b", "a"]
+    tokenizer = add_words(gaps, texts)
+    counts = count_tokens(tokenizer, texts)
+    assert counts.toarray().tolist() == [[0, 1, 0, 0, 1], [0, 1, 0, 1, 1], [0, 1, 0, 0, 0]]
+    alone = embed_tokens(lambda texts: np.ones((len(texts), 4), np.float32), tokenizer, counts)
+    rows = fit_table(counts, [(np.arange(3), TARGET[:3])], alone, "search")
+    assert rows.shape == (5, 4) and np.isfinite(rows).all()
+
+
+def test_a_tokenizer_in_python_has_no_table():
+    model = SentenceTransformer(modules=[BoW(WORDS)], device="cpu")
+    with raises_usage("model_name"):
+        tokenizer_of(model)
 
 
 def test_a_large_vocabulary_gets_vectors_for_the_tokens_of_the_texts_only(st_mean, monkeypatch):

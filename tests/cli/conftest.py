@@ -22,9 +22,3 @@ def texts(tmp_path) -> Path:
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(make_sentences(60)) + "\n")
     return path
-
-
-@pytest.fixture(autouse=True)
-def commands_end_clean(logging_as_before, monkeypatch):
-    """Restore what commands change, and read no data of this machine."""
-    monkeypatch.delenv("SENTEVAL_DATA", raising=False)

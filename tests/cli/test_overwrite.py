@@ -75,6 +75,15 @@ def test_a_folder_that_another_process_writes_is_found_before_the_work(command, 
     assert "--output_dir" in capsys.readouterr().err
 
 
+def test_a_run_in_the_folder_of_another_one_ends_before_the_data_are_read(model, texts, tmp_path, monkeypatch, capsys):
+    """A guide would embed all sentences first."""
+    (tmp_path / "modules.json").write_text("[]")
+    monkeypatch.setattr("informin.cli.train.new_trainer", None)
+    words = [f"--model_name={model}", f"--train_file={texts}", f"--output_dir={tmp_path}", "--eval_strategy=no"]
+    assert import_module("informin.cli.train").main(words) == 2
+    assert "--output_dir" in capsys.readouterr().err
+
+
 def test_embed_replaces_its_own_file_only(model, texts, tmp_path):
     main = import_module("informin.cli.embed").main
     words = [f"--model_name={model}", f"--train_file={texts}", f"--output={tmp_path / 'v.npy'}", "--device=cpu"]

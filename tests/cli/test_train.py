@@ -21,12 +21,27 @@ from tests.forked import Forked
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
 
 
-def start(arguments: list[str], log: Path) -> Forked:
-    return forked.script("run_unsup.py", arguments, env=ENVIRONMENT, log=log)
+# A run that waits for its end before step 25, however long the test takes to send it.
+PAUSE = """
+import signal
+from transformers import TrainerCallback
+from transformers.trainer import DEFAULT_CALLBACKS
+
+class Pause(TrainerCallback):
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == 25:
+            signal.pause()
+
+DEFAULT_CALLBACKS.append(Pause)
+"""
 
 
-def wait_for_file(path: Path, process: Forked, log: Path, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
+def start(arguments: list[str], log: Path, before: str | None = None) -> Forked:
+    return forked.script("run_unsup.py", arguments, before, env=ENVIRONMENT, log=log)
+
+
+def wait_for_file(path: Path, process: Forked, log: Path) -> None:
+    end = time.monotonic() + forked.LIMIT
     while not path.exists():
         assert process.poll() is None and time.monotonic() < end, log.read_text()
         time.sleep(0.005)
@@ -76,7 +91,7 @@ def test_killed_and_resumed_run_has_the_same_weights(command, tmp_path):
     options = dict(max_steps=None, num_train_epochs=5, eval_steps=5, mlm_weight=0.3, save_total_limit=None)
     killed, through, log = tmp_path / "killed", tmp_path / "through", tmp_path / "log.txt"
     arguments = command(output_dir=killed, **options)
-    process = start(arguments, log)
+    process = start(arguments, log, before=PAUSE)
     wait_for_file(killed / "checkpoint-10" / "manifest.json", process, log)
     process.kill()
     process.wait()
@@ -103,7 +118,7 @@ def test_signal_saves_a_checkpoint_and_prints_how_to_resume(command, tmp_path, n
     process = start(command(max_steps=4000, eval_steps=10), log)
     wait_for_file(tmp_path / "run" / "checkpoint-10" / "manifest.json", process, log)
     process.send_signal(number)
-    assert process.wait(60) == 128 + number
+    assert process.wait(forked.LIMIT) == 128 + number
     text = log.read_text()
     step = int(text.split("Interrupted at step ")[1].split(";")[0])
     assert (tmp_path / "run" / f"checkpoint-{step}" / "trainer_state.json").is_file()

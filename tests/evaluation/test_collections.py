@@ -46,10 +46,14 @@ def beir(tmp_path):
     return folder
 
 
-def test_a_query_does_not_find_itself():
+def test_a_query_does_not_find_itself(caplog):
+    caplog.set_level("INFO")
     texts = {f"t{i}": text for i, text in enumerate(DOCUMENTS)}
     queries, judged = {name: texts[name] for name in ("t1", "t5")}, {("t1", "t2"): 1, ("t5", "t2"): 1}
     one, other = (make_collection("own", texts, queries, judged, shared_ids=shared) for shared in (True, False))
+    assert [record.message.partition(",")[0] for record in caplog.records if "id of a query" in record.message] == [
+        "own: 2 documents with the id of a query"
+    ]
     found, with_itself = (collection.search(random_encode) for collection in (one, other))
     assert with_itself[:, 0].tolist() == [1, 5]
     assert [row[:-1].tolist() for row in found] == [row[1:].tolist() for row in with_itself]

@@ -186,7 +186,6 @@ def test_sample_contains_distinct_random_sentences():
 
 
 def test_stsb_dev_is_never_fetched(tmp_path, monkeypatch):
-    monkeypatch.delenv("SENTEVAL_DATA", raising=False)
     assert stsb_dev(None) is None
     small_counts(monkeypatch, 0.02)
     folder = write_senteval(tmp_path, 0.02)

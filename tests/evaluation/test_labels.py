@@ -29,6 +29,7 @@ def write(path, content: str):
     [
         ("a.tsv", "label\tid\ttext\n1\t7\tone, two\n\n1\t8\tthré\n2\t9\tc\n"),
         ("a.csv", 'text,label\n"one, two",1\nthré,1\nc,2\n'),
+        ("b.jsonl", '{"text": "one, two", "label": 1.0}\n{"label": 1, "text": "thré"}\n{"text": "c", "label": 2.0}'),
         ("a.jsonl", '{"text": "one, two", "label": 1}\n{"label": "1 ", "text": "thré"}\n{"text": "c", "label": 2}'),
     ],
 )
@@ -55,6 +56,16 @@ def test_unusable_files_are_rejected(tmp_path, content, option):
         write(tmp_path / "a.tsv", content)
     with raises_usage(option=option):
         load_labels(tmp_path / "a.tsv", "labels")
+
+
+def test_the_options_that_choose_columns_are_named(tmp_path):
+    """Training has no such options for this file."""
+    path = write(tmp_path / "a.tsv", "text\ttag\na\tx\n")
+    with raises_usage(option="labels", fix="`text_column` and `label_column`"):
+        load_labels(path)
+    with raises_usage(option="eval_labels") as info:
+        load_labels(path, "eval_labels")
+    assert info.value.fix is None
 
 
 def test_texts_must_be_text(tmp_path):

@@ -27,15 +27,7 @@ def make_tar(path: Path, members: dict[str, bytes | str], mode="w"):
 
 
 @pytest.fixture
-def no_hub(tmp_path, monkeypatch):
-    """An empty Hub cache (the tests are offline), and no SentEval folder in the environment."""
-    monkeypatch.setattr(senteval.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(senteval.constants, "HF_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("SENTEVAL_DATA", raising=False)
-
-
-@pytest.fixture
-def hub_archive(tmp_path, monkeypatch, no_hub):
+def hub_archive(tmp_path, monkeypatch):
     """A Hub with senteval.tar."""
     path = make_tar(tmp_path / "senteval.tar", {f"data/downstream/{STSB_DEV}": stsb_dev("hub")})
     monkeypatch.setattr(senteval, "hf_hub_download", lambda *args, **kwargs: str(path))
@@ -71,7 +63,7 @@ def test_archive_without_stsb_is_rejected(hub_archive):
         senteval_folder(None)
 
 
-def test_error_without_the_hub_says_what_to_give(no_hub):
+def test_error_without_the_hub_says_what_to_give():
     with raises_usage(found="senteval.tar cannot be downloaded", fix="`senteval_dir` FOLDER"):
         senteval_folder(None)
     with raises_usage(fix="Without the Hub, give up."):

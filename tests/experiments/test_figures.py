@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from matplotlib.axes import Axes
 
 from experiments.figures import plots
 from experiments.figures.information import conditional_entropy, infonce_bound, shrink
@@ -61,6 +62,15 @@ def test_other_figures_save_their_numbers(tmp_path):
     assert rows_of(tmp_path / "curves")[2] == ["2", "1.0", "", "70.0"]
     plots.drift({"m": np.array([3, 10])}, {"m": np.array([0.5, 1.0])}, tmp_path / "drift")
     assert rows_of(tmp_path / "drift")[1:] == [["m", "3", "0.5"], ["m", "10", "1.0"]]
+
+
+def test_histograms_of_drift_have_the_same_bins(tmp_path, monkeypatch):
+    """Otherwise, the heights of two models cannot be compared."""
+    seen = []
+    monkeypatch.setattr(Axes, "hist", lambda self, values, bins, **how: seen.append(bins))
+    kept = {"near": np.array([9, 10]), "far": np.array([1, 2])}
+    plots.drift(kept, {"near": np.array([0.98, 1.0]), "far": np.array([0.5, 0.7])}, tmp_path / "drift")
+    assert np.array_equal(*seen) and np.ptp(seen[0]) == pytest.approx(0.5)
 
 
 class TestRedundancy:

@@ -163,6 +163,7 @@ def test_mistakes_are_errors(st_mean):
         ("model_name", {}),
         ("train_file", {"model": st_mean}),
         ("train_file", {"model": st_mean, "texts": []}),
+        ("pooler", {"model": st_mean, "texts": ["the dog", "a cat"], "pooler": "first_last"}),
         ("dimension", {"embeddings": VECTORS, "dimension": 13}),
         ("rotation", {"embeddings": VECTORS, "rotation": "itq"}),
         ("embeddings", {"embeddings": "x.pkl"}),

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from transformers import AutoModel
 from informin.errors import UsageError
 from informin.models import opening
 from informin.models.checksums import model_sha256, weights_sha256
+from informin.models.model_files import raise_if_code_in_adapter
 from informin.models.opening import limit_length, load_model, name_of, source_of
+from informin.models.vocabulary import embeddings_of_tokens
 from tests.conftest import (
     make_sentences,
     raises_usage,
@@ -233,6 +236,29 @@ def test_code_in_a_folder_does_not_run(model, tmp_path, monkeypatch, case):
     assert not (tmp_path / "ran").exists()
 
 
+IMPORTING = {
+    "auto_mapping": {"auto_mapping": {"base_model_class": "M", "parent_library": "code"}},
+    "Megatron": {"megatron_config": {"layers": 1}, "megatron_core": "code"},  # of which peft has a list since 0.20
+    "Megatron by default": {"megatron_config": {"layers": 1}},
+}
+
+
+@pytest.mark.parametrize("names", IMPORTING)
+@pytest.mark.parametrize("routes", [None, "router_config.json", "config.json"])
+def test_modules_that_peft_would_import(model, names, routes):
+    folder = model
+    if routes:
+        (model / "modules.json").write_text('[{"path": "0_Router", "type": "sentence_transformers.models.Router"}]')
+        folder = model / "0_Router" / "query"
+        folder.mkdir(parents=True)
+        change(model / "0_Router", routes, types={"query": "x.Transformer", ".": "x.Router", "../0_Router": "x.Router"})
+    change(folder, "adapter_config.json", peft_type="LORA", auto_mapping=None)
+    raise_if_code_in_adapter(str(model))
+    change(folder, "adapter_config.json", **IMPORTING[names])
+    with raises_usage("model_name"):
+        raise_if_code_in_adapter(str(model))
+
+
 @pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
 @pytest.mark.parametrize("file", ["config.json", "sentence_bert_config.json"])
 def test_attention_from_the_hub_is_not_used(model, file, key):
@@ -299,6 +325,46 @@ def test_texts_without_tokens_are_not_embedded(tmp_path, save, length):
     """A static model would return zeros, and another one the vector of its special tokens."""
     with raises_usage(option="max_seq_length"):
         load_model(save(tmp_path / "model"), pooler="mean", max_seq_length=length)
+
+
+def with_token(folder: Path, token: str, special: bool) -> Path:
+    """Add a token to the tokenizer of a folder, and no embedding to the model."""
+    path = folder / "tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(path))
+    (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([token])
+    tokenizer.save(str(path))
+    return folder
+
+
+@pytest.mark.parametrize("save, pooler", [(save_letters, "auto"), (save_bert, "mean"), (save_roberta, "mean")])
+def test_a_tokenizer_with_more_tokens_than_embeddings_is_an_error(tmp_path, save, pooler):
+    """Torch has an error for the first text with such a token, and a GPU fails as a whole."""
+    folder = with_token(save(tmp_path / "model"), "[IMAGE]", special=True)
+    assert load_model(folder, pooler=pooler).encode("the dog").shape[0] > 1  # which no text has, as in EmbeddingGemma
+    with_token(folder, "zebra", special=False)
+    with raises_usage(option="model_name", found="tokens"):
+        load_model(folder, pooler=pooler)
+
+
+def test_an_encoder_without_a_table_of_tokens_is_not_compared(st_mean, monkeypatch):
+    """Such as one that ONNX Runtime runs, or an encoder of images."""
+    model = SentenceTransformer(str(st_mean), device="cpu")
+
+    def missing() -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(model[0].auto_model, "get_input_embeddings", missing)
+    runs_elsewhere = SimpleNamespace(auto_model=torch.nn.Embedding(2, 2))
+    assert [embeddings_of_tokens(part) for part in (*model, runs_elsewhere)] == [None] * (len(model) + 1)
+
+
+def test_tokens_added_to_a_model_in_memory_need_embeddings(st_mean):
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    model.tokenizer.add_tokens(["zebra"])
+    with raises_usage(option="model_name", found="tokens"):
+        load_model(model)
+    model[0].auto_model.resize_token_embeddings(len(model.tokenizer))
+    assert load_model(model).encode("zebra").shape == (32,)
 
 
 def test_texts_of_static_embeddings_are_truncated(tmp_path):

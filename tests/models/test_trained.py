@@ -19,6 +19,7 @@ from transformers import (
     Trainer,
 )
 
+from informin import fit, load_model
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 from tests.conftest import (
     FOUR_STEPS,
@@ -382,6 +383,37 @@ def test_lora_resumes_and_exports_matrices_alone(train, tmp_path, bert):
     again.export(str(tmp_path / "adapter"))
     assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
     assert not (tmp_path / "adapter" / "model.safetensors").exists()
+
+
+def with_adapter(st_mean) -> SentenceTransformer:
+    """Return a model in memory with an adapter of peft that changes its embeddings."""
+    peft = pytest.importorskip("peft", reason="the extra lora is not installed")
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    before = model.encode(TEXTS)
+    torch.manual_seed(0)
+    model.add_adapter(peft.LoraConfig(r=4, target_modules=["query", "value"], init_lora_weights=False))
+    assert np.abs(model.encode(TEXTS) - before).max() > 0.1
+    return model
+
+
+def test_a_model_in_memory_with_an_adapter_is_trained_and_exported(train, st_mean, tmp_path):
+    run = train(with_adapter(st_mean))
+    before = run.encode(TEXTS)
+    run.train()
+    run.export(str(tmp_path / "exported"))
+    assert (tmp_path / "exported" / "adapter_model.safetensors").is_file()
+    for exported in (SentenceTransformer(str(tmp_path / "exported"), device="cpu"), load_model(tmp_path / "exported")):
+        np.testing.assert_allclose(exported.encode(TEXTS), run.encode(TEXTS), atol=1e-6)
+    assert np.abs(run.encode(TEXTS) - before).max() > 1e-3
+
+
+def test_a_model_in_memory_with_an_adapter_is_fitted(st_mean, tmp_path):
+    model = with_adapter(st_mean)
+    fitted = fit(model, make_sentences(64), task="search")
+    fitted.save(tmp_path / "fitted")
+    expected = fitted.adapter.transform(model.encode(TEXTS))
+    saved = SentenceTransformer(str(tmp_path / "fitted"), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(saved, expected, atol=1e-6)
 
 
 def test_operations_are_those_that_trainer_counts(bert, tmp_path):

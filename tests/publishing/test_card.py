@@ -4,6 +4,7 @@ import shutil
 import pytest
 from huggingface_hub import ModelCard
 
+from informin.files import read_json
 from informin.publishing.card import is_edited, render_card, write_card
 from informin.records import RunRecord
 from tests.conftest import raises_usage
@@ -127,6 +128,13 @@ def test_the_examples_run(bert, tmp_path, pooling, normalize):
     exec(first, one)
     exec(second, other)
     assert abs(one["embeddings"][:2] - other["embeddings"].detach().numpy()).max() < 1e-6
+
+
+@pytest.mark.parametrize("head", ["mlp", "none"])
+def test_a_projection_head_is_named_only_if_there_is_one(folder, head):
+    settings = read_json(folder / "config.json")["informin"] | {"projection_head": head}
+    change_json(folder / "config.json", informin=settings)
+    assert ("keeps the projection head" in render_card(folder)) == (head == "mlp")
 
 
 def test_prompts_are_explained(bert, tmp_path):

@@ -22,7 +22,7 @@ def naming(tmp_path_factory):
     return files
 
 
-def test_a_training(command, st_mean, sentences_file, tmp_path, naming, logging_as_before):
+def test_a_training(command, st_mean, sentences_file, tmp_path, naming):
     guided = dict(objective="guided", guided_weight=1.0, replay_weight=1.0, replay_size=4)
     files = dict(guide_model=st_mean, replay_file=sentences_file)
     assert run_unsup.main(command(model_name=st_mean, max_seq_length=16, **guided, **files)) == 0

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 
@@ -44,15 +45,17 @@ def test_results_with_a_path_are_not_published(folder):
     assert published(folder) == PUBLISHED
 
 
-def test_files_of_modules_and_of_routes_are_published(folder):
-    modules = [{"path": "0_Router", "type": "sentence_transformers.models.Router"}]
-    (folder / "modules.json").write_text(f"{modules}".replace("'", '"'))
-    for name in ("0_Router/query_0_WordEmbeddings/tokenizer.json", "0_Router/query_0_WordEmbeddings/texts.json"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("{}")
-    (folder / "0_Router/router_config.json").write_text('{"types": {"query_0_WordEmbeddings": "x.WordEmbeddings"}}')
-    assert {name for name in published(folder) if name.startswith("0_Router")} == {
-        *("0_Router/router_config.json", "0_Router/query_0_WordEmbeddings/tokenizer.json"),
+@pytest.mark.parametrize("path", ["", "0_Router/"])
+def test_files_of_modules_and_of_routes_are_published(folder, path):
+    modules = [{"path": path.rstrip("/"), "type": "sentence_transformers.models.Router"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    before = published(folder)
+    for name in ("query_0_WordEmbeddings/tokenizer.json", "query_0_WordEmbeddings/texts.json"):
+        (folder / path / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path / name).write_text("{}")
+    (folder / path / "router_config.json").write_text('{"types": {"query_0_WordEmbeddings": "x.WordEmbeddings"}}')
+    assert published(folder) - before == {
+        *(f"{path}router_config.json", f"{path}query_0_WordEmbeddings/tokenizer.json"),
     }
 
 

@@ -110,6 +110,12 @@ def test_page_has_all_parts(html):
     assert "45.00 at the best step" in page.texts
 
 
+def test_one_value_has_one_label(html):
+    """`mine` was logged once, as 0.25 at step 2."""
+    drawing = html.partition('aria-label="mine over')[2].partition("</svg>")[0]
+    assert re.findall("<text.*?>(.*?)</text>", drawing) == ["0.25", "step 2"]
+
+
 def test_only_a_resumed_run_says_so():
     assert "resumed" not in str(facts(RECORD, 0))
     assert "resumed from step 2" in str(facts(RECORD, 2))
@@ -194,3 +200,10 @@ def test_page_fits_the_screen(tmp_path, browser, width, dark):
     assert browser.wider_than_screen() == []
     light = browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert light != dark
+
+
+def test_the_title_names_the_encoder_by_its_hub_id(tmp_path):
+    """Its folder may be called `model`."""
+    record = replace(RECORD, base_model={"name": "model", "hub_id": "me/tiny-bert"})
+    page = write_training_report(tmp_path, record, HISTORY).read_text(encoding="utf-8")
+    assert "SimCSE on <b>, me/tiny-bert" in Tags(page).texts

@@ -124,7 +124,7 @@ def test_blank_texts_are_left_out(st_mean):
     assert index.rows.tolist() == [0, 2] and index.texts == ["the dog", "a cat"]
     assert index.add(["", "a bird", "\n"]).tolist() == [5]
     assert index.add([" "]).tolist() == []
-    assert index.add(["a man"]).tolist() == [7]
+    assert index.add(["a man"]).tolist() == [8]
     assert index.texts == ["the dog", "a cat", "a bird", "a man"]
 
 

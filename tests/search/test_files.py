@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import informin
 from informin.cli import search as search_command
 from informin.errors import SaveError, UsageError
 from informin.evaluation import words as words_module
+from informin.outputs import PREFIX
 from informin.search import files as files_module
 from informin.search import record as record_module
 from informin.search.files import DATA, sample_checksum
@@ -76,6 +78,43 @@ def test_folder_with_other_files_is_not_touched(built, tmp_path):
         with raises_usage("output_dir"):
             built.save(folder)
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_other_data_with_such_a_name_stay(built, tmp_path, indexed):
+    if indexed:
+        built.save(tmp_path)
+    (tmp_path / f"{DATA}training").mkdir()
+    (tmp_path / f"{DATA}training" / "raw.txt").write_text("mine")
+    (tmp_path / f"{DATA}raw.csv").write_text("mine")
+    with nullcontext() if indexed else raises_usage("output_dir"):
+        built.save(tmp_path)
+    assert (tmp_path / f"{DATA}training" / "raw.txt").read_text() == (tmp_path / f"{DATA}raw.csv").read_text() == "mine"
+
+
+def test_data_that_a_killed_process_left_are_removed(built, tmp_path):
+    left = tmp_path / f"{PREFIX}{DATA}abc"
+    left.mkdir()
+    (left / "texts.jsonl").write_text("removed")
+    built.save(tmp_path)
+    assert not left.exists() and len(Index.load(tmp_path)) == 150
+
+
+def test_changes_of_another_process_are_not_undone(built, tmp_path):
+    built.save(tmp_path / "index")
+    here = Index.load(tmp_path / "index")
+    there = Index.load(tmp_path / "index")
+    there.remove([3])
+    there.save(tmp_path / "index")
+    (tmp_path / "link").symlink_to("index")
+    here.add(["a dog"])
+    for folder in ("index", "link"):
+        with raises_usage("output_dir"):
+            here.save(tmp_path / folder)
+    assert len(Index.load(tmp_path / "index")) == 149
+    there.save(tmp_path / "index")
+    here.save(tmp_path / "new")
+    assert len(Index.load(tmp_path / "new")) == 151
 
 
 def test_no_index(tmp_path):
@@ -180,6 +219,16 @@ def test_an_index_of_another_version(built, tmp_path):
     built.save(tmp_path)
     change_record(tmp_path, invented=1)
     with pytest.raises(UsageError, match="invented"):
+        Index.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"data": 5}, {"word_weight": "0.5"}, {"loading": None}, {"sizes": []}, {"prompt": 5}, {"scores": [1]}]
+)
+def test_values_of_another_type(built, tmp_path, changes):
+    built.save(tmp_path)
+    change_record(tmp_path, **changes)
+    with raises_usage(found=f"{tmp_path / RECORD}"):
         Index.load(tmp_path)
 
 

@@ -17,6 +17,7 @@ from informin.neighbors import smooth_rows
 from informin.rows import top
 from informin.search import vectors as vectors_module
 from informin.search.index import Index
+from informin.search.record import RECORD
 from tests.conftest import make_sentences, raises_usage, save_bert
 
 QUERIES = ["the old dog runs", "a small house", "not"]
@@ -143,12 +144,29 @@ def test_leading_directions_choose_few_candidates(built, monkeypatch):
         np.testing.assert_allclose(similarities, built.documents[rows].astype(np.float32) @ query, atol=1e-5)
 
 
+@pytest.mark.parametrize("power, candidates", [(0, 500), (1, 20)], ids=["flat", "steep"])
+def test_candidates_depend_on_what_the_leading_directions_leave(monkeypatch, power, candidates):
+    """In vectors whose directions are all alike, the leading ones say little about the others."""
+    for name, value in {"COMPARED": 0, "MOST_CANDIDATES": 20, "LEADING_DIRECTIONS": 16}.items():
+        monkeypatch.setattr(vectors_module, name, value)
+    source = np.random.default_rng(0)
+    scales = (1 + np.arange(128)) ** -(2.0 * power)
+    documents = (source.normal(size=(600, 128)) * scales + scales).astype(np.float16)  # with a mean
+    queries = (source.normal(size=(20, 128)) * scales).astype(np.float32)
+    compared = vectors_module.Vectors(documents, np.arange(len(documents)))
+    found = list(compared.candidates(queries, np.zeros((20, 600), np.float32), 2))
+    for (places, similarities), expected in zip(found, queries @ documents.astype(np.float32).T):
+        assert set(places[top(similarities, 2)]) == set(top(expected, 2))
+    mean = np.mean([len(places) for places, _ in found])
+    assert mean >= candidates if power == 0 else mean <= 2 * candidates
+
+
 def test_near_copies_do_not_fill_the_candidates(monkeypatch):
     """The last text is the best one. By the leading directions alone, hundreds of nearly equal texts are better."""
     for name, value in {"COMPARED": 0, "MOST_CANDIDATES": 20, "LEADING_DIRECTIONS": 2}.items():
         monkeypatch.setattr(vectors_module, name, value)
     source = np.random.default_rng(0)
-    others = source.normal(size=(300, 8)) * [3, 2, *[0.3] * 6]
+    others = source.normal(size=(300, 8)) * [1.5, 2, *[0.3] * 6]
     near_copies = np.eye(8)[0] * 5 + source.normal(size=(200, 8)) * 1e-3
     best = [4.9, 0, 0, 0, 0, 0, 0, 1]
     documents = np.vstack([others, near_copies, [best]]).astype(np.float16)
@@ -156,7 +174,8 @@ def test_near_copies_do_not_fill_the_candidates(monkeypatch):
     compared = vectors_module.Vectors(documents, np.arange(len(documents)))
     ((places, similarities),) = compared.candidates(query, np.zeros((1, len(documents)), np.float32), 5)
     expected = documents.astype(np.float32) @ query[0]
-    assert sorted(places[top(similarities, 5)]) == sorted(top(expected, 5)) and len(documents) - 1 in places
+    assert sorted(places[top(similarities, 5)]) == sorted(top(expected, 5))
+    assert top(expected, 1) == len(documents) - 1
 
 
 def test_mean_and_deviation_of_similarities(built):
@@ -187,6 +206,24 @@ def test_another_model(built, tmp_path):
     with pytest.raises(UsageError) as info:
         Index.load(tmp_path / "index", other)
     assert built.record.model in str(info.value) and str(tmp_path / "other") in str(info.value)
+
+
+@pytest.mark.parametrize("before, after", [("cosine", "dot"), ("dot", "cosine")])
+def test_the_model_with_another_similarity(st_mean, texts, tmp_path, before, after):
+    """Weights and checksums are equal, but scores would not be: some vectors have unit length, and others not."""
+    plain = SentenceTransformer(modules=list(SentenceTransformer(str(st_mean), device="cpu"))[:2], device="cpu")
+    plain.similarity_fn_name = before
+    Index.build(plain, texts).save(tmp_path)
+    plain.similarity_fn_name = "manhattan" if before == "cosine" else before  # compared by cosine, too
+    hits = Index.load(tmp_path, plain).search("dog")
+    plain.similarity_fn_name = after
+    with raises_usage():
+        Index.load(tmp_path, plain)
+    values = json.loads((tmp_path / RECORD).read_text())
+    del values["similarity"]
+    (tmp_path / RECORD).write_text(json.dumps(values))
+    plain.similarity_fn_name = before
+    assert Index.load(tmp_path, plain).search("dog") == hits, "an index of an earlier version"
 
 
 def test_model_in_memory(st_mean, texts, tmp_path):
@@ -285,9 +322,10 @@ def test_word_weight_that_is_not_finite(st_mean, texts, weight):
         Index.build(st_mean, texts, word_weight=weight)
 
 
-def test_vectors_too_large_for_float16(st_mean, texts, monkeypatch):
+@pytest.mark.parametrize("number", [1e5, 1e-5])
+def test_vectors_too_large_or_too_small_for_float16(st_mean, texts, monkeypatch, number):
     monkeypatch.setattr(
-        "informin.search.derived.embed_unit", lambda model, texts, *_, **__: np.full((len(texts), 32), 1e5)
+        "informin.search.derived.embed_unit", lambda model, texts, *_, **__: np.full((len(texts), 32), number)
     )
     with raises_usage(option="model_name"):
         Index.build(st_mean, texts)

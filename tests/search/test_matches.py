@@ -52,6 +52,12 @@ def test_a_truncated_text_has_spans_at_its_start(st_mean):
     assert words and set(words) <= {"the", "cat"}
 
 
+def test_a_tokenizer_in_python_tells_no_spans(looking, monkeypatch):
+    monkeypatch.setattr("informin.adapters.table.fast_tokenizer", lambda model: None)
+    index = Index(looking.model, looking._state)
+    assert index.matched_spans("dog", [0, 7]) == [[], []]
+
+
 def test_a_text_that_had_other_tokens_behind_a_prompt_has_no_spans(looking):
     tokens = looking._state.tokens
     ids = np.append(tokens.ids[:-1], tokens.ids[0])  # of the last text, "dog" is now another token

@@ -83,6 +83,22 @@ def test_added_and_removed(looking, st_mean, texts, tmp_path):
     assert len(index.search("river", 3)) == 3
 
 
+@pytest.mark.parametrize("queries", ["model", "table"])
+def test_an_index_that_began_with_few_texts(st_mean, texts, tmp_path, queries):
+    """The projection of three texts would stay."""
+    index = Index.build(st_mean, texts[:3], second_look=True, queries=queries)
+    index.add(texts[3:5])
+    index.save(tmp_path)
+    index = Index.load(tmp_path)
+    index.add(texts[5:])
+    fresh = Index.build(st_mean, texts, second_look=True, queries=queries)
+    np.testing.assert_allclose(index._state.tokens.rows, fresh._state.tokens.rows, atol=1)
+    hits, expected = index.search(QUERIES[0]), fresh.search(QUERIES[0])
+    assert [hit.row for hit in hits] == [hit.row for hit in expected]
+    index.add(texts[:20])
+    np.testing.assert_array_equal(index._state.tokens.projection.center, fresh._state.tokens.projection.center)
+
+
 def test_tokens_of_removed_texts_are_erased(looking, tmp_path):
     index = Index(looking.model, looking._state)
     rare = "quickly"

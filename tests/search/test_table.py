@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import BoW
 
 from informin.adapters import table as table_module
 from informin.adapters.table import count_tokens, distill_vectors, embed_tokens, tokenizer_of
@@ -14,7 +15,7 @@ from informin.errors import UsageError
 from informin.models.embedding import encode_in_shares
 from informin.search.derived import embed_unit
 from informin.search.index import Index
-from tests.conftest import ROOT, make_sentences, raises_usage, save_bert, save_letters
+from tests.conftest import ROOT, WORDS, make_sentences, raises_usage, save_bert, save_letters
 
 PROMPT = "the dog "  # of queries: a model that embeds queries and documents differently
 QUERIES = ["the old dog runs", "a small house", "not"]
@@ -127,6 +128,10 @@ def test_mistakes(st_mean, texts):
     model = SentenceTransformer(str(st_mean), device="cpu", similarity_fn_name="dot")
     with raises_usage("queries"):
         Index.build(model, texts, queries="table")
+    in_python = SentenceTransformer(modules=[BoW(WORDS)], device="cpu")
+    in_python.encode_document = None  # texts are not embedded first
+    with raises_usage("model_name"):
+        Index.build(in_python, texts, queries="table")
 
 
 @pytest.mark.parametrize("more", [[], ["--second_look"]], ids=["plain", "second look"])

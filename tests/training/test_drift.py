@@ -13,11 +13,6 @@ from informin.training.model import TrainedModel
 from tests.conftest import make_sentences
 
 
-@pytest.fixture(autouse=True)
-def as_before(logging_as_before, monkeypatch):
-    monkeypatch.delenv("SENTEVAL_DATA", raising=False)
-
-
 def test_drift_compares_with_the_original_encoder(command, bert, sentences_file, tmp_path, capsys):
     """Measuring it from the two folders gives the same numbers."""
     options = dict(load_best_model_at_end="false", measure_drift="true")

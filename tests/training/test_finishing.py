@@ -25,7 +25,7 @@ from informin.training.signals import EvaluationLeft
 from tests.training.helpers import assert_same, weights_of
 
 STEPS = dict(eval_strategy="no", save_strategy="steps", save_steps=1, save_total_limit=9)
-LONG = 20.0  # seconds, for what takes no time unless the code is wrong
+LONG = 120.0  # seconds, for what takes no time unless the code is wrong
 
 
 class At(TrainerCallback):
@@ -287,10 +287,11 @@ def test_python_waits_for_the_thread_of_any_thread():
     """A daemon's threads are daemons by default, and Python ends them when it exits."""
     background = Background()
     event = threading.Event()
+    before = threading.enumerate()
     starter = threading.Thread(target=background.start, args=(lambda: event.wait(LONG),), daemon=True)
     starter.start()
     starter.join()
-    started = [thread for thread in threading.enumerate() if thread.name == "checkpoint"]
+    started = [thread for thread in threading.enumerate() if thread not in before and thread.name == "checkpoint"]
     event.set()
     background.wait()
     assert [thread.daemon for thread in started] == [False]

@@ -156,6 +156,25 @@ def test_the_averages_of_an_optimizer_are_evaluated_saved_and_exported(bert, arg
     torch.testing.assert_close(trainer.model.state_dict()[name], before[name] + 1)
 
 
+def test_trainers_with_and_without_compiling_may_be_built_together(bert, arguments):
+    """Accelerate compiles as the last trainer asks for, and the record is that of each trainer."""
+    how = dict(max_steps=1, eval_strategy="no", save_strategy="no", objective="simcse")
+    all_args = [arguments(**how), arguments(**how, torch_compile_backend="eager"), arguments(**how)]
+    trainers = [InforMinTrainer(str(bert), args, SENTENCES) for args in all_args]
+    for trainer, compiles in zip(trainers, (False, True, False)):
+        trainer.train()
+        assert isinstance(trainer.model_wrapped, torch._dynamo.OptimizedModule) == compiles
+        assert trainer.args.torch_compile == compiles
+
+
+def test_what_a_launcher_compiles_is_recorded(bert, arguments, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "EAGER")
+    args = arguments(max_steps=1, eval_strategy="no", save_strategy="no", objective="simcse")
+    trainer = trained(str(bert), args, SENTENCES)
+    assert isinstance(trainer.model_wrapped, torch._dynamo.OptimizedModule)
+    assert trainer.record().options["torch_compile"] and "padding_free" not in trainer.record().options
+
+
 class Precisions(TrainerCallback):
     """Notes in which precision accelerate computes each step."""
 
@@ -277,6 +296,16 @@ def test_tokenized_rows_fit_the_encoder(bert, unscored, as_rows):
         InforMinTrainer(str(bert), unscored(), as_rows(long))
     with raises_usage(option="train_dataset", needed="both columns"):
         InforMinTrainer(str(bert), unscored(), as_rows([{"input_ids": [2, 5, 3]}] * 32))
+    other = [{"input_ids": [2, len(tokenizer), 3], "attention_mask": [1, 1, 1]}] * 32
+    with raises_usage(option="train_dataset", found=f"token id {len(tokenizer)}"):
+        InforMinTrainer(str(bert), unscored(), as_rows(other))
+
+
+def test_a_tokenizer_must_fit_the_encoder(bert, unscored):
+    tokenizer = tokenizer_of(bert)
+    tokenizer.add_tokens(["zebra"])
+    with raises_usage(option="model_name", found="tokens"):
+        InforMinTrainer(str(bert), unscored(), SENTENCES, processing_class=tokenizer)
 
 
 def test_a_frozen_model_is_refused(st_mean, unscored):

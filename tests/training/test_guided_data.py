@@ -124,7 +124,7 @@ def test_a_guide_without_pooling_is_an_error_about_the_guide(build, bert):
         build(**WAYS["similarity"], guide_model=str(bert))
 
 
-def test_adapt_recipe_on_the_command_line(command, tmp_path, logging_as_before):
+def test_adapt_recipe_on_the_command_line(command, tmp_path):
     """Drift is measured by default."""
     argv = command(eval_pairs=None, eval_steps=None, max_steps=2, per_device_train_batch_size=16, replay_size=5)
     assert run_unsup.main([*argv, "--recipe=adapt"]) == 0

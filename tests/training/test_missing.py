@@ -13,7 +13,6 @@ BERT = {"model_name": "bert-base-uncased"}
 
 @pytest.fixture(autouse=True)
 def without_the_hub(monkeypatch):
-    monkeypatch.delenv("SENTEVAL_DATA", raising=False)
     monkeypatch.setattr(missing, "hub_is_reachable", lambda: False)
 
 

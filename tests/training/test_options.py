@@ -135,6 +135,17 @@ def test_help_shows_our_options_and_the_often_used_ones(capsys):
     assert "0.4 for informin, else 0 (off)" in " ".join(text.split())
 
 
+def test_help_shows_every_default_once():
+    parser = Parser()
+    parser.set_defaults(num_train_epochs=3.0, lora_merge=False)
+    text = " ".join(parser.format_help().split())
+    assert "training sentences. Default: 3. --max_steps" in text
+    assert "low-rank matrices alone. Default: false. --objective" in text
+    assert "Temperature of the contrastive loss. Default: 0.05. --queue_size" in text
+    assert "low-rank matrices of this rank" in text and "Default: None" not in text and "Default: ==" not in text
+    assert "-h, --help" in text
+
+
 def test_the_bar_is_shown_although_transformers_is_quiet():
     quiet_transformers()
     assert parse(["--model_name=x"]).args.disable_tqdm is False
@@ -209,13 +220,18 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
         ("label_smoothing_factor", dict(label_smoothing_factor=0.1)),
         ("label_names", dict(label_names=["label"])),
         ("use_liger_kernel", dict(use_liger_kernel=True)),
+        ("liger_kernel_config", dict(liger_kernel_config={"rope": True})),
         ("bf16_full_eval", dict(bf16_full_eval=True)),
+        ("fp16_full_eval", dict(fp16_full_eval=True)),
+        ("prediction_loss_only", dict(prediction_loss_only=True)),
+        ("batch_eval_metrics", dict(batch_eval_metrics=True)),
         ("eval_accumulation_steps", dict(eval_accumulation_steps=4)),
         ("include_for_metrics", dict(include_for_metrics=["loss"])),
         ("train_sampling_strategy", dict(train_sampling_strategy="other")),
         ("train_sampling_strategy", dict(train_sampling_strategy="batch_rebalance")),
         ("fp16", dict(fp16=True)),
         ("fsdp", dict(fsdp="full_shard")),
+        ("ddp_backend", dict(ddp_backend="gloo")),
         ("torch_compile_backend", dict(torch_compile_backend="other")),
         ("lr_scheduler_kwargs", dict(lr_scheduler_kwargs="{x")),
         ("lr_scheduler_kwargs", dict(lr_scheduler_kwargs="num_cycles=2")),
@@ -241,6 +257,33 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
 def test_invalid_options_are_rejected(option, given):
     with raises_usage(option=option):
         how_to_train(use_cpu=True, **given)
+
+
+def test_deepspeed_needs_its_package(monkeypatch):
+    monkeypatch.setattr("informin.training.option_checks.is_deepspeed_available", lambda: False)
+    with raises_usage("deepspeed"):
+        how_to_train(use_cpu=True, deepspeed={"zero_optimization": {"stage": 2}})
+
+
+def test_the_precision_of_a_launcher_that_a_cpu_cannot_compute_in_is_an_error(monkeypatch):
+    """No option of the run asks for it."""
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    with raises_usage(found="mixed_precision"):
+        how_to_train(use_cpu=True)
+
+
+def test_a_model_that_cannot_be_compiled_names_the_option(bert, arguments, monkeypatch):
+    """As without a C++ compiler."""
+    args = arguments(torch_compile=True, torch_compile_backend="eager", eval_strategy="no", max_steps=1)
+    trainer = InforMinTrainer(str(bert), args, make_sentences(64))
+
+    def compile_nothing(*_, **__):
+        raise torch._dynamo.exc.TorchDynamoException("No working C++ compiler found\nSet TORCHDYNAMO_VERBOSE")
+
+    monkeypatch.setattr(trainer, "compute_loss", compile_nothing)
+    with raises_usage("torch_compile", found="C++") as info:
+        trainer.train()
+    assert "TORCHDYNAMO" not in str(info.value)
 
 
 @pytest.mark.parametrize("option", ["dataset_config", "dataset_split"])
@@ -327,6 +370,18 @@ def test_a_scheduler_follows_the_direction_of_the_metric(bert, arguments, pairs_
     assert args.lr_scheduler_kwargs == given
     with raises_usage(option="lr_scheduler_type" if metric is None else "metric_for_best_model"):
         InforMinTrainer(str(bert), args, make_sentences(64))
+
+
+@pytest.mark.parametrize("given, least", [(None, 0.0), ({"min_lr": 1e-6}, 1e-6)])
+def test_the_greedy_scheduler_lowers_learning_rates_of_encoders(bert, arguments, pairs_file, given, least):
+    """Its own least learning rate is 0.001, below which it lowers nothing."""
+    args = arguments(lr_scheduler_type="greedy", lr_scheduler_kwargs={"patience": 0} | (given or {}))
+    trainer = InforMinTrainer(str(bert), args, make_sentences(64), pairs_file)
+    optimizer = torch.optim.SGD(trainer.model.parameters(), lr=3e-5)
+    scheduler = trainer.create_scheduler(4, optimizer)
+    for score in (50.0, 40.0, 30.0):
+        scheduler.step(score)
+    assert scheduler.min_lrs == [least] and least < optimizer.param_groups[0]["lr"] < 3e-5
 
 
 def test_attention_maps_need_a_view_that_keeps_tokens():

@@ -21,11 +21,6 @@ RESUME = "--resume_from_checkpoint"
 STEPS = dict(eval_strategy="no", save_strategy="steps", save_steps=1, save_total_limit=9)
 
 
-@pytest.fixture(autouse=True)
-def as_before(logging_as_before):
-    pass
-
-
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 

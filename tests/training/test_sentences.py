@@ -171,8 +171,7 @@ def test_the_prompt_comes_before_every_sentence(bert, unscored):
     assert all(ids[1:3] == words for ids in rows["input_ids"])
 
 
-def test_precedence_of_evaluation_data(tmp_path, pairs_file, monkeypatch):
-    monkeypatch.delenv("SENTEVAL_DATA", raising=False)
+def test_precedence_of_evaluation_data(tmp_path, pairs_file):
     labels = write(tmp_path / "labels.tsv", ["text\tlabel", "a dog\tx", "a cat\tx", "a bird\ty"])
     both = load_development(DataArguments(eval_pairs=str(pairs_file), eval_labels=labels))
     assert [one.kind for one in both.sets] == ["pairs", "labels"] and "spearman" in both.measures
