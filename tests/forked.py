@@ -26,6 +26,7 @@ from transformers import AttentionInterface
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ("informin", "modeling_informin", "trainer_informin")
+LIMIT = 500  # seconds: a process that runs longer hangs, however busy the machine is
 _execute = subprocess.Popen._execute_child
 FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(["tests.preloaded"])
@@ -81,7 +82,7 @@ class Forked:
         self._process.join()
         return self.returncode
 
-    def communicate(self, timeout: float = 120) -> tuple[str, str]:
+    def communicate(self, timeout: float = LIMIT) -> tuple[str, str]:
         """Wait for the end and return the rest of stdout and of stderr."""
         with ThreadPoolExecutor(2) as readers:
             texts = [readers.submit(stream.read) for stream in (self.stdout, self.stderr)]
@@ -245,7 +246,7 @@ def group(code: str, arguments_of: Sequence[list[str]], env: Mapping[str, str] =
     return started
 
 
-def run(started: Forked, timeout: float = 120) -> subprocess.CompletedProcess:
+def run(started: Forked, timeout: float = LIMIT) -> subprocess.CompletedProcess:
     """Wait for a process and return its exit code and output, as `subprocess.run` does."""
     out, err = started.communicate(timeout)
     return subprocess.CompletedProcess(started.pid, started.returncode, out, err)

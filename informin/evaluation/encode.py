@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from informin.errors import UndefinedScoreError
+from informin.errors import UndefinedScoreError, counted
 
 Encode = Callable[[Sequence[str]], np.ndarray]  # from N texts to embeddings (N, d)
 
@@ -98,8 +98,6 @@ def whiten(x: np.ndarray, dimensions: int | None) -> np.ndarray:
     """
     kept = min(dimensions or x.shape[1], x.shape[1])
     if len(x) <= kept and np.isfinite(x).all():
-        raise UndefinedScoreError(
-            f"{len(x)} sentences cannot be whitened to {kept} dimensions, because all cosines would be equal. Set a "
-            "smaller `whitening`"
-        )
+        found = f"{counted(len(x), 'sentence')} cannot be whitened to {counted(kept, 'dimension')}"
+        raise UndefinedScoreError(f"{found}, because all cosines would be equal. Set a smaller `whitening`")
     return Whitening(x, dimensions)(x)

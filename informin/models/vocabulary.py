@@ -5,6 +5,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 from torch import nn
+from transformers import PreTrainedModel
 
 from informin.errors import UsageError
 
@@ -14,9 +15,11 @@ def embeddings_of_tokens(module: Any) -> int | None:
     if type(module).__name__ == "StaticEmbedding":
         return module.embedding.num_embeddings
     encoder = getattr(module, "auto_model", None)
+    if not isinstance(encoder, PreTrainedModel):  # such as one that ONNX Runtime runs
+        return None
     try:
-        table = encoder.get_input_embeddings() if encoder is not None else None
-    except NotImplementedError:  # an encoder of images, or one of several encoders
+        table = encoder.get_input_embeddings()
+    except NotImplementedError:  # of images, or several encoders
         return None
     return table.num_embeddings if isinstance(table, nn.Embedding) else None
 

@@ -19,13 +19,14 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from informin.errors import UsageError, counted
-from informin.evaluation.tokens import TEXTS_IN_MEMORY, TokenVectors
+from informin.evaluation.tokens import TokenVectors
 from informin.evaluation.words import WORD_WEIGHT, Words, language_name, versions
 from informin.files import last_name
 from informin.option_types import checks_options
 from informin.search.entries import Entries, new_entries
 from informin.search.files import read_state, write_state
 from informin.search.matches import Span, matched_spans
+from informin.search.model import check_model, embed_entries, fits_projection_again, open_model, projected_texts
 from informin.search.record import Hit, IndexRecord
 from informin.search.rows import places_of, places_to_remove
 from informin.search.state import Queries, State
@@ -403,33 +404,12 @@ class Index:
         self._state = derive(state.record, entries, vectors, words, lambda: self.model, state, tokens)
 
 
-def check_model(model: "SentenceTransformer", smooth: bool, by_table: bool, second_look: bool) -> None:
-    """Raise UsageError for a model that cannot do what an index asks of it."""
-    from informin.adapters.table import tokenizer_of
-    from informin.evaluation.token_vectors import check_token_vectors
-
-    if smooth or by_table:
-        check_cosines(model, "queries" if by_table else "smooth")
-    if by_table:
-        tokenizer_of(model)
-    if second_look:
-        check_token_vectors(model)
-
-
 def check_options(queries: str, word_weight: float) -> None:
     """Raise UsageError if an option of `Index.build` is invalid for every model."""
     if queries not in ("model", "table"):
         raise UsageError(f"is {queries}", option="queries", needed="model or table")
     if not np.isfinite(word_weight):
         raise UsageError(f"is {word_weight}", option="word_weight", needed="a finite number")
-
-
-def check_cosines(st: "SentenceTransformer", option: str) -> None:
-    """Raise UsageError if a model is compared by dot product."""
-    from informin.models.opening import name_of
-
-    if st.similarity_fn_name == "dot":
-        raise UsageError(f"needs cosines, and {name_of(st)} is compared by dot product", option=option)
 
 
 def _tokens_of(state: State) -> TokenVectors:
@@ -441,87 +421,3 @@ def _tokens_of(state: State) -> TokenVectors:
     if not state.tokens:
         raise UsageError("is not set in this index", option="second_look", fix="Build the index again with it.")
     return state.tokens
-
-
-def embed_entries(
-    model: "SentenceTransformer",
-    record: IndexRecord,
-    entries: Entries,
-    batch_size: int,
-    before: TokenVectors | None = None,
-) -> tuple[np.ndarray, TokenVectors | None]:
-    """Return the vectors (N, d) float16 of N texts; and in an index with a second look, their token vectors.
-
-    Args:
-        model: The model.
-        record: Settings of the index.
-        entries: The texts.
-        batch_size: Texts per forward pass.
-        before: Token vectors of earlier texts of the index, which come before theirs.
-    """
-    from informin.search.derived import embed_unit, embed_with_tokens
-
-    if not record.second_look:
-        vectors = embed_unit(model, entries.texts, "document", record.prompt, batch_size=batch_size)
-        return as_stored(vectors), None
-    projection = before.projection if before else None
-    vectors, tokens = embed_with_tokens(model, entries.texts, record.prompt, batch_size, projection)
-    return as_stored(vectors), TokenVectors.join([before, tokens]) if before else tokens
-
-
-def projected_texts(second_look: bool, texts: int) -> int:
-    """Return how many texts of an index the projection of its token vectors is fitted to."""
-    return min(texts, TEXTS_IN_MEMORY) if second_look else 0
-
-
-def fits_projection_again(record: IndexRecord, texts: int) -> bool:
-    """Return whether an index of few texts has grown so much that all its texts are embedded again.
-
-    The projection of a few texts suits the others less. It is fitted again when their number has doubled.
-    """
-    return 0 < record.projected < TEXTS_IN_MEMORY and texts > 2 * record.projected
-
-
-def as_stored(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors as float16, or raise UsageError if it cannot hold their largest number, or not precisely."""
-    largest = np.abs(vectors).max(initial=0)
-    limits = np.finfo(np.float16)
-    if largest > limits.max or 0 < largest < limits.tiny:
-        raise UsageError(
-            f"embeds texts with numbers up to {largest:.3g}",
-            option="model_name",
-            needed=f"a largest one between {limits.tiny:.1g} and {limits.max:,.0f}, because the index stores float16",
-            fix="Use a model that is compared by cosine.",
-        )
-    return vectors.astype(np.float16)
-
-
-def open_model(
-    record: IndexRecord, model: "str | Path | SentenceTransformer | None", trust_remote_code: bool
-) -> "SentenceTransformer":
-    """Open the model of an index with the options of the index.
-
-    Args:
-        record: The record of the index.
-        model: Where the model is; None for where it was.
-        trust_remote_code: Allow code from the model's repository to run.
-
-    Raises:
-        UsageError: It is another model.
-    """
-    from informin.models.checksums import model_sha256
-    from informin.models.opening import load_finished, name_of
-
-    where = record.model if model is None else model
-    how = record.loading | {"trust_remote_code": trust_remote_code}
-    try:
-        st = load_finished(where, "model_name", f"the model of the index, {record.model}", **how)
-    except UsageError as error:
-        if model is not None or error.option != "model_name":
-            raise
-        fix = "If the model has moved, give its new folder; if it was in memory, pass it to `Index.load` as `model`."
-        raise UsageError(f"{error.found} (the model of the index)", option="model_name", fix=fix) from error
-    if model_sha256(st) != record.model_sha256:
-        found = f"The index was built with {record.model}, and {name_of(st)} is another model"
-        raise UsageError(found, fix="Use the model of the index, or build the index again.")
-    return st

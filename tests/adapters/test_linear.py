@@ -1,5 +1,6 @@
 """LinearAdapter against an independent NumPy implementation, and its behavior at the edges."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,11 @@ def test_rows_along_one_direction_keep_their_sign():
     for X in (column, column * unit(np.arange(1.0, 8.0))):
         adapted = LinearAdapter().fit(X).transform(X)
         np.testing.assert_allclose(adapted @ adapted.T, unit(X) @ unit(X).T, atol=1e-6)
+
+
+def test_one_row_is_counted_as_one():
+    with raises_usage(found="Found 1 row (n_samples=1)"):
+        LinearAdapter().fit(np.ones((1, 4)))
 
 
 def test_is_a_scikit_learn_transformer():
@@ -357,7 +363,8 @@ def fit_as(rank: int, folder: str) -> None:
         LinearAdapter().fit(X)
     except UsageError as error:
         Path(folder, f"{rank}.txt").write_text(str(error))
-    dist.destroy_process_group()
+    dist.barrier()
+    os._exit(0)  # without teardown, which can deadlock: see tests/training/test_distributed.py
 
 
 def test_two_processes_fit_the_map_of_one(tmp_path):

@@ -117,9 +117,9 @@ def test_missing_options_are_named(argv, option, capsys):
 
 
 @contextmanager
-def opened_when_read(pipe: Path, process: forked.Forked, seconds: float = 120) -> Iterator[None]:
+def opened_when_read(pipe: Path, process: forked.Forked) -> Iterator[None]:
     """Wait until `process` opens a named pipe, and keep the pipe open, so that the process goes on reading."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + forked.LIMIT
     while True:
         assert process.poll() is None and time.monotonic() < deadline
         try:
@@ -142,7 +142,7 @@ def test_signal_leaves_no_files(vectors, tmp_path, number):
     process = forked.python(code, argv)
     with opened_when_read(tmp_path / "pipe.txt", process):
         process.send_signal(number)
-        assert process.wait(120) == 128 + number
+        assert process.wait(forked.LIMIT) == 128 + number
     error = process.stderr.read()
     assert error.startswith("Interrupted") and error.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe.txt", "x.npy"]

@@ -40,8 +40,8 @@ def start(arguments: list[str], log: Path, before: str | None = None) -> Forked:
     return forked.script("run_unsup.py", arguments, before, env=ENVIRONMENT, log=log)
 
 
-def wait_for_file(path: Path, process: Forked, log: Path, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
+def wait_for_file(path: Path, process: Forked, log: Path) -> None:
+    end = time.monotonic() + forked.LIMIT
     while not path.exists():
         assert process.poll() is None and time.monotonic() < end, log.read_text()
         time.sleep(0.005)
@@ -118,7 +118,7 @@ def test_signal_saves_a_checkpoint_and_prints_how_to_resume(command, tmp_path, n
     process = start(command(max_steps=4000, eval_steps=10), log)
     wait_for_file(tmp_path / "run" / "checkpoint-10" / "manifest.json", process, log)
     process.send_signal(number)
-    assert process.wait(120) == 128 + number
+    assert process.wait(forked.LIMIT) == 128 + number
     text = log.read_text()
     step = int(text.split("Interrupted at step ")[1].split(";")[0])
     assert (tmp_path / "run" / f"checkpoint-{step}" / "trainer_state.json").is_file()

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from informin.models import opening
 from informin.models.checksums import model_sha256, weights_sha256
 from informin.models.model_files import raise_if_code_in_adapter
 from informin.models.opening import limit_length, load_model, name_of, source_of
+from informin.models.vocabulary import embeddings_of_tokens
 from tests.conftest import (
     make_sentences,
     raises_usage,
@@ -342,6 +344,18 @@ def test_a_tokenizer_with_more_tokens_than_embeddings_is_an_error(tmp_path, save
     with_token(folder, "zebra", special=False)
     with raises_usage(option="model_name", found="tokens"):
         load_model(folder, pooler=pooler)
+
+
+def test_an_encoder_without_a_table_of_tokens_is_not_compared(st_mean, monkeypatch):
+    """Such as one that ONNX Runtime runs, or an encoder of images."""
+    model = SentenceTransformer(str(st_mean), device="cpu")
+
+    def missing() -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(model[0].auto_model, "get_input_embeddings", missing)
+    runs_elsewhere = SimpleNamespace(auto_model=torch.nn.Embedding(2, 2))
+    assert [embeddings_of_tokens(part) for part in (*model, runs_elsewhere)] == [None] * (len(model) + 1)
 
 
 def test_tokens_added_to_a_model_in_memory_need_embeddings(st_mean):

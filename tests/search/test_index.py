@@ -143,12 +143,29 @@ def test_leading_directions_choose_few_candidates(built, monkeypatch):
         np.testing.assert_allclose(similarities, built.documents[rows].astype(np.float32) @ query, atol=1e-5)
 
 
+@pytest.mark.parametrize("power, candidates", [(0, 500), (1, 20)], ids=["flat", "steep"])
+def test_candidates_depend_on_what_the_leading_directions_leave(monkeypatch, power, candidates):
+    """In vectors whose directions are all alike, the leading ones say little about the others."""
+    for name, value in {"COMPARED": 0, "MOST_CANDIDATES": 20, "LEADING_DIRECTIONS": 16}.items():
+        monkeypatch.setattr(vectors_module, name, value)
+    source = np.random.default_rng(0)
+    scales = (1 + np.arange(128)) ** -(2.0 * power)
+    documents = (source.normal(size=(600, 128)) * scales + scales).astype(np.float16)  # with a mean
+    queries = (source.normal(size=(20, 128)) * scales).astype(np.float32)
+    compared = vectors_module.Vectors(documents, np.arange(len(documents)))
+    found = list(compared.candidates(queries, np.zeros((20, 600), np.float32), 2))
+    for (places, similarities), expected in zip(found, queries @ documents.astype(np.float32).T):
+        assert set(places[top(similarities, 2)]) == set(top(expected, 2))
+    mean = np.mean([len(places) for places, _ in found])
+    assert mean >= candidates if power == 0 else mean <= 2 * candidates
+
+
 def test_near_copies_do_not_fill_the_candidates(monkeypatch):
     """The last text is the best one. By the leading directions alone, hundreds of nearly equal texts are better."""
     for name, value in {"COMPARED": 0, "MOST_CANDIDATES": 20, "LEADING_DIRECTIONS": 2}.items():
         monkeypatch.setattr(vectors_module, name, value)
     source = np.random.default_rng(0)
-    others = source.normal(size=(300, 8)) * [3, 2, *[0.3] * 6]
+    others = source.normal(size=(300, 8)) * [1.5, 2, *[0.3] * 6]
     near_copies = np.eye(8)[0] * 5 + source.normal(size=(200, 8)) * 1e-3
     best = [4.9, 0, 0, 0, 0, 0, 0, 1]
     documents = np.vstack([others, near_copies, [best]]).astype(np.float16)
@@ -156,7 +173,8 @@ def test_near_copies_do_not_fill_the_candidates(monkeypatch):
     compared = vectors_module.Vectors(documents, np.arange(len(documents)))
     ((places, similarities),) = compared.candidates(query, np.zeros((1, len(documents)), np.float32), 5)
     expected = documents.astype(np.float32) @ query[0]
-    assert sorted(places[top(similarities, 5)]) == sorted(top(expected, 5)) and len(documents) - 1 in places
+    assert sorted(places[top(similarities, 5)]) == sorted(top(expected, 5))
+    assert top(expected, 1) == len(documents) - 1
 
 
 def test_mean_and_deviation_of_similarities(built):

@@ -287,10 +287,11 @@ def test_python_waits_for_the_thread_of_any_thread():
     """A daemon's threads are daemons by default, and Python ends them when it exits."""
     background = Background()
     event = threading.Event()
+    before = threading.enumerate()
     starter = threading.Thread(target=background.start, args=(lambda: event.wait(LONG),), daemon=True)
     starter.start()
     starter.join()
-    started = [thread for thread in threading.enumerate() if thread.name == "checkpoint"]
+    started = [thread for thread in threading.enumerate() if thread not in before and thread.name == "checkpoint"]
     event.set()
     background.wait()
     assert [thread.daemon for thread in started] == [False]
