@@ -13,7 +13,7 @@
 set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet torch==2.13.0 accelerate==1.15.0 || exit 2
+"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet --no-compile torch==2.13.0 accelerate==1.15.0 || exit 2
 "$folder/bin/python" - <<'EOF'
 import sys
 

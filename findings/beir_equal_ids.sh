@@ -16,8 +16,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 # Only its evaluation runs here, so beir is installed without the packages that load and train models.
 "${PYTHON:-python3}" -m venv "$folder" &&
-    "$folder/bin/pip" install --quiet pytrec-eval-terrier==0.5.11 numpy==2.4.6 tqdm==4.70.1 &&
-    "$folder/bin/pip" install --quiet --no-deps beir==2.2.0 || exit 2
+    "$folder/bin/pip" install --quiet --no-compile pytrec-eval-terrier==0.5.11 numpy==2.4.6 tqdm==4.70.1 &&
+    "$folder/bin/pip" install --quiet --no-compile --no-deps beir==2.2.0 || exit 2
 "$folder/bin/python" - <<'EOF'
 import sys
 

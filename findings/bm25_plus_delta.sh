@@ -18,7 +18,7 @@ set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder" &&
-    "$folder/bin/pip" install --quiet rank-bm25==0.2.2 bm25s==0.3.16 numpy==2.4.6 || exit 2
+    "$folder/bin/pip" install --quiet --no-compile rank-bm25==0.2.2 bm25s==0.3.16 numpy==2.4.6 || exit 2
 "$folder/bin/python" -W ignore - <<'EOF'
 import math
 import sys

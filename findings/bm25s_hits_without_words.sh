@@ -13,7 +13,7 @@
 set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet bm25s==0.3.16 numpy==2.4.6 || exit 2
+"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet --no-compile bm25s==0.3.16 numpy==2.4.6 || exit 2
 "$folder/bin/python" -W ignore - <<'EOF'
 import sys
 from collections import defaultdict

@@ -15,7 +15,7 @@
 set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet datasets==5.2.0 || exit 2
+"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet --no-compile datasets==5.2.0 || exit 2
 "$folder/bin/python" - <<'EOF'
 import sys
 

@@ -12,7 +12,7 @@
 set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${PYTHON:-python3}" -m pip install --quiet --target "$folder" duckdb==2.0.1 || exit 2
+"${PYTHON:-python3}" -m pip install --quiet --no-compile --target "$folder" duckdb==2.0.1 || exit 2
 PYTHONPATH="$folder" "${PYTHON:-python3}" - <<'EOF'
 import math
 import sys

@@ -15,7 +15,7 @@
 set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet gensim==4.4.0 numpy==2.4.6 || exit 2
+"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet --no-compile gensim==4.4.0 numpy==2.4.6 || exit 2
 "$folder/bin/python" -W ignore - <<'EOF'
 import sys
 

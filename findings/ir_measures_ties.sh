@@ -16,7 +16,7 @@ set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder" &&
-    "$folder/bin/pip" install --quiet ir-measures==0.4.3 pytrec-eval-terrier==0.5.11 || exit 2
+    "$folder/bin/pip" install --quiet --no-compile ir-measures==0.4.3 pytrec-eval-terrier==0.5.11 || exit 2
 "$folder/bin/python" - <<'EOF'
 import sys
 

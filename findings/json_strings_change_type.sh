@@ -20,7 +20,7 @@ set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder" &&
-    "$folder/bin/pip" install --quiet pyarrow==26.0.1 datasets==5.2.0 duckdb==2.0.1 polars==2.1.0 || exit 2
+    "$folder/bin/pip" install --quiet --no-compile pyarrow==26.0.1 datasets==5.2.0 duckdb==2.0.1 polars==2.1.0 || exit 2
 HF_HUB_OFFLINE=1 HF_HOME="$folder/cache" "$folder/bin/python" - "$folder/rows.jsonl" <<'EOF'
 import json
 import sys

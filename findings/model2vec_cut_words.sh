@@ -17,7 +17,7 @@ set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder" &&
-    "$folder/bin/pip" install --quiet model2vec==0.10.0 tokenizers==0.23.3 numpy==2.4.6 || exit 2
+    "$folder/bin/pip" install --quiet --no-compile model2vec==0.10.0 tokenizers==0.23.3 numpy==2.4.6 || exit 2
 "$folder/bin/python" -W ignore - <<'EOF'
 import sys
 

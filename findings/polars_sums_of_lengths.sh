@@ -16,7 +16,7 @@
 set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet polars==2.1.0 pyarrow==26.0.1 || exit 2
+"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet --no-compile polars==2.1.0 pyarrow==26.0.1 || exit 2
 "$folder/bin/python" - <<'EOF'
 import sys
 

@@ -12,7 +12,7 @@ set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 for version in 2.2.0.3 3.1.0; do
-    "${PYTHON:-python3}" -m pip install --quiet --target "$folder/$version" "PyStemmer==$version" || exit 2
+    "${PYTHON:-python3}" -m pip install --quiet --no-compile --target "$folder/$version" "PyStemmer==$version" || exit 2
     PYTHONPATH="$folder/$version" "${PYTHON:-python3}" - "$version" > "$folder/$version.txt" <<'EOF' || exit 1
 import sys
 

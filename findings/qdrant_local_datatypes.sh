@@ -14,7 +14,7 @@
 set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet qdrant-client==1.20.0 numpy==2.4.6 || exit 2
+"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet --no-compile qdrant-client==1.20.0 numpy==2.4.6 || exit 2
 "$folder/bin/python" - <<'EOF'
 import sys
 

@@ -29,9 +29,9 @@ if sys.argv[1:] == ["contiguous"]:
 loaded = {name: load(save({"array": array}))["array"].tolist() for name, array in arrays.items()}
 print(f"transposed {loaded['transposed']}, columns {loaded['columns']}")
 EOF
-"$folder/bin/pip" install --quiet safetensors==0.7.0 numpy==2.4.6 || exit 2
+"$folder/bin/pip" install --quiet --no-compile safetensors==0.7.0 numpy==2.4.6 || exit 2
 old=$("$folder/bin/python" "$folder/read_back.py")
-"$folder/bin/pip" install --quiet safetensors==0.8.0 || exit 2
+"$folder/bin/pip" install --quiet --no-compile safetensors==0.8.0 || exit 2
 new=$("$folder/bin/python" "$folder/read_back.py")
 contiguous=$("$folder/bin/python" "$folder/read_back.py" contiguous)
 echo "0.7.0: $old"

@@ -18,7 +18,7 @@ set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder" &&
-    "$folder/bin/pip" install --quiet scipy==1.17.1 scikit-learn==1.9.1 numpy==2.4.6 || exit 2
+    "$folder/bin/pip" install --quiet --no-compile scipy==1.17.1 scikit-learn==1.9.1 numpy==2.4.6 || exit 2
 "$folder/bin/python" - <<'EOF'
 import sys
 

@@ -17,7 +17,7 @@
 set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet tantivy==0.27.0 || exit 2
+"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet --no-compile tantivy==0.27.0 || exit 2
 "$folder/bin/python" - <<'EOF'
 import sys
 

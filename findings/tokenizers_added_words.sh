@@ -14,7 +14,7 @@
 set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet tokenizers==0.23.3 || exit 2
+"${PYTHON:-python3}" -m venv "$folder" && "$folder/bin/pip" install --quiet --no-compile tokenizers==0.23.3 || exit 2
 "$folder/bin/python" - <<'EOF'
 import sys
 

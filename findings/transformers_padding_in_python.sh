@@ -13,7 +13,7 @@ set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder" &&
-    "$folder/bin/pip" install --quiet torch==2.13.0 transformers==5.23.0 tokenizers==0.23.3 || exit 2
+    "$folder/bin/pip" install --quiet --no-compile torch==2.13.0 transformers==5.23.0 tokenizers==0.23.3 || exit 2
 "$folder/bin/python" -W ignore - 2> /dev/null <<'EOF'
 import cProfile
 import pstats

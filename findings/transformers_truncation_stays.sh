@@ -15,7 +15,7 @@ set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder" &&
-    "$folder/bin/pip" install --quiet transformers==5.23.0 tokenizers==0.23.3 || exit 2
+    "$folder/bin/pip" install --quiet --no-compile transformers==5.23.0 tokenizers==0.23.3 || exit 2
 "$folder/bin/python" - 2> /dev/null <<'EOF'
 import sys
 

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from informin.errors import UsageError, counted
 from informin.texts import Row, as_number, is_blank, read_rows
@@ -66,10 +67,14 @@ def judge(judged: Judgments, pair: tuple[str, str], grade: int, place: str) -> N
 
 
 def identifier(row: Row, column: str) -> str:
-    """Return an id as text; the numbers 3 and 3.0 of JSON are "3". Raises UsageError if it is missing."""
-    cell = row[column]
-    if cell is None:
+    """Return an id as text. Raises UsageError if it is missing."""
+    if row[column] is None:
         raise UsageError(f"{row.place} has no id", needed="ids in every row")
+    return name_in(row[column])
+
+
+def name_in(cell: Any) -> str:
+    """Return an id or a label as text; the numbers 3 and 3.0 of JSON are "3"."""
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
 
 

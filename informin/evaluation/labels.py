@@ -18,6 +18,7 @@ from sklearn.metrics import v_measure_score
 from threadpoolctl import threadpool_limits
 
 from informin.errors import UndefinedScoreError, UsageError, counted
+from informin.evaluation.collection_files import name_in
 from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.geometry import unit
 from informin.evaluation.measures import LABELS, Measure
@@ -99,7 +100,7 @@ def load_labels(
             skipped += 1
             continue
         texts.append(text)
-        labels.append(str(row[label_column]).strip())
+        labels.append(name_in(row[label_column]).strip())
     if skipped:
         logger.warning(f"{path}: {counted(skipped, 'row')} without a text or a label skipped.")
     labeled = LabeledSentences(path.name, texts, labels)

@@ -77,7 +77,8 @@ def raise_if_local_path(folder: Path, names: Iterable[Path]) -> None:
             raise UsageError(
                 f"{path} names a path of this machine: {local[0]:.200}",
                 needed="a Hub id",
-                fix="Merge low-rank matrices (`lora_merge`), or set `base_model` to the Hub id of the source model.",
+                fix="After training, merge low-rank matrices (`lora_merge`), or set `base_model` to the Hub id of the "
+                f"source model. After a fit, write that id as {BASE} into {ADAPTER_CONFIG}.",
             )
 
 

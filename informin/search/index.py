@@ -26,7 +26,14 @@ from informin.option_types import checks_options
 from informin.search.entries import Entries, new_entries
 from informin.search.files import read_state, write_state
 from informin.search.matches import Span, matched_spans
-from informin.search.model import check_model, embed_entries, fits_projection_again, open_model, projected_texts
+from informin.search.model import (
+    check_model,
+    embed_entries,
+    fits_projection_again,
+    open_model,
+    projected_texts,
+    similarity_of,
+)
 from informin.search.record import Hit, IndexRecord
 from informin.search.rows import places_of, places_to_remove
 from informin.search.state import Queries, State
@@ -189,6 +196,7 @@ class Index:
             model=str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st),
             model_sha256=model_sha256(st),
             loading={option: loading[option] for option in KEPT_LOADING if option in loading},
+            similarity=similarity_of(st),
             language=language,
             smooth=smooth or by_table,
             word_weight=word_weight,

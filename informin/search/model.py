@@ -33,8 +33,13 @@ def check_cosines(st: "SentenceTransformer", option: str) -> None:
     """Raise UsageError if a model is compared by dot product."""
     from informin.models.opening import name_of
 
-    if st.similarity_fn_name == "dot":
+    if similarity_of(st) == "dot":
         raise UsageError(f"needs cosines, and {name_of(st)} is compared by dot product", option=option)
+
+
+def similarity_of(model: "SentenceTransformer") -> str:
+    """Return how an index compares the vectors of a model: `dot`, or `cosine` for every other similarity."""
+    return "dot" if model.similarity_fn_name == "dot" else "cosine"
 
 
 def open_model(
@@ -65,6 +70,9 @@ def open_model(
     if model_sha256(st) != record.model_sha256:
         found = f"The index was built with {record.model}, and {name_of(st)} is another model"
         raise UsageError(found, fix="Use the model of the index, or build the index again.")
+    if record.similarity not in ("", similarity_of(st)):
+        found = f"The index compares by {record.similarity}, and {name_of(st)} by {similarity_of(st)}"
+        raise UsageError(found, fix="Set `similarity_fn_name` of the model as before, or build the index again.")
     return st
 
 

@@ -52,6 +52,7 @@ class IndexRecord:
         model: Name or folder of the model.
         model_sha256: Checksum of the model.
         loading: Options of `load_model`.
+        similarity: `dot` for a model that is compared by dot product, and `cosine` for others; empty until version 0.3.
         language, smooth, word_weight, prompt, query_prompt, queries, second_look: See `Index.build`.
         projected: Number of texts that the projection of the token vectors was fitted to; 0 without a second look.
         next_row: Number of the next text that is added.
@@ -67,6 +68,7 @@ class IndexRecord:
     model: str
     model_sha256: str
     loading: dict[str, Any] = field(default_factory=dict)
+    similarity: str = ""
     language: str = "english"
     smooth: bool = False
     word_weight: float = WORD_WEIGHT

@@ -29,6 +29,7 @@ def write(path, content: str):
     [
         ("a.tsv", "label\tid\ttext\n1\t7\tone, two\n\n1\t8\tthré\n2\t9\tc\n"),
         ("a.csv", 'text,label\n"one, two",1\nthré,1\nc,2\n'),
+        ("b.jsonl", '{"text": "one, two", "label": 1.0}\n{"label": 1, "text": "thré"}\n{"text": "c", "label": 2.0}'),
         ("a.jsonl", '{"text": "one, two", "label": 1}\n{"label": "1 ", "text": "thré"}\n{"text": "c", "label": 2}'),
     ],
 )

@@ -17,6 +17,7 @@ from informin.neighbors import smooth_rows
 from informin.rows import top
 from informin.search import vectors as vectors_module
 from informin.search.index import Index
+from informin.search.record import RECORD
 from tests.conftest import make_sentences, raises_usage, save_bert
 
 QUERIES = ["the old dog runs", "a small house", "not"]
@@ -205,6 +206,24 @@ def test_another_model(built, tmp_path):
     with pytest.raises(UsageError) as info:
         Index.load(tmp_path / "index", other)
     assert built.record.model in str(info.value) and str(tmp_path / "other") in str(info.value)
+
+
+@pytest.mark.parametrize("before, after", [("cosine", "dot"), ("dot", "cosine")])
+def test_the_model_with_another_similarity(st_mean, texts, tmp_path, before, after):
+    """Weights and checksums are equal, but scores would not be: some vectors have unit length, and others not."""
+    plain = SentenceTransformer(modules=list(SentenceTransformer(str(st_mean), device="cpu"))[:2], device="cpu")
+    plain.similarity_fn_name = before
+    Index.build(plain, texts).save(tmp_path)
+    plain.similarity_fn_name = "manhattan" if before == "cosine" else before  # compared by cosine, too
+    hits = Index.load(tmp_path, plain).search("dog")
+    plain.similarity_fn_name = after
+    with raises_usage():
+        Index.load(tmp_path, plain)
+    values = json.loads((tmp_path / RECORD).read_text())
+    del values["similarity"]
+    (tmp_path / RECORD).write_text(json.dumps(values))
+    plain.similarity_fn_name = before
+    assert Index.load(tmp_path, plain).search("dog") == hits, "an index of an earlier version"
 
 
 def test_model_in_memory(st_mean, texts, tmp_path):
