@@ -158,7 +158,7 @@ def test_the_averages_of_an_optimizer_are_evaluated_saved_and_exported(bert, arg
 
 @pytest.fixture
 def compiled(monkeypatch) -> list[str]:
-    """Names of backends, one for each call of `torch.compile`, which compiles nothing here: its import takes seconds."""
+    """Names of backends, one for each call of `torch.compile`, which compiles nothing: its import takes seconds."""
     backends = []
 
     def keep(model, backend, **how):
