@@ -53,7 +53,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     pooler: str = option(
         "auto",
         "Pooling of the sentence embedding, in training and in the exported model. auto: the pooling that the model "
-        "stores, else cls.",
+        "stores, else cls. st: the same as auto, as some models record it.",
         choices=("auto", "cls", "mean", "last", "st"),
     )
     prompt: Optional[str] = option(
