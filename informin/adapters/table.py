@@ -50,7 +50,7 @@ def fast_tokenizer(model: SentenceTransformer) -> Tokenizer | None:
 def size_of(tokenizer: Tokenizer) -> int:
     """Return the number of rows of a table for a tokenizer: its largest token number, plus 1.
 
-    `get_vocab_size` counts tokens. The numbers of some vocabularies have gaps, as where vocab.txt had a line twice.
+    `get_vocab_size` counts tokens. Some vocabularies skip numbers, for example if vocab.txt had a duplicate line.
     """
     return 1 + max(tokenizer.get_vocab().values())
 

@@ -135,12 +135,7 @@ def load_model(
     except Exception as error:  # of any type, depending on what is wrong with the files
         raise_if_quantized_table(name, revision)
         raise UsageError(f"{name} cannot be loaded: {error_line(error)}", option="model_name") from error
-    opened = opened.float().eval()
-    for module in opened.modules():
-        if isinstance(module, Transformer):  # sdpa gives no maps, and transformers would not save such a configuration
-            module.config.output_attentions = False
-    fit_to_positions(opened)
-    check_tokenizers(opened, name)
+    prepare_to_embed(opened, name)
     if pooler != "auto":
         opened = with_pooling(opened, pooler, name, revision)
     if max_seq_length is not None:
@@ -236,6 +231,20 @@ def limit_length(model: SentenceTransformer, length: float | None) -> None:
         model[0].tokenizer.no_truncation()
     else:
         model[0].tokenizer.enable_truncation(int(length))
+
+
+def prepare_to_embed(model: SentenceTransformer, name: str) -> None:
+    """Set float32, evaluation mode, padding and truncation of a model that was opened from files.
+
+    Raises:
+        UsageError: Its tokenizer has more tokens than it has embeddings.
+    """
+    model.float().eval()
+    for module in model.modules():
+        if isinstance(module, Transformer):  # sdpa gives no maps, and transformers would not save such a configuration
+            module.config.output_attentions = False
+    fit_to_positions(model)
+    check_tokenizers(model, name)
 
 
 def fit_to_positions(model: SentenceTransformer) -> None:

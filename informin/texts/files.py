@@ -83,7 +83,7 @@ def read_rows(
         path: The file.
         columns: Columns that the file must have. A row has all columns of the file.
         option: Name of the option that names the file, for errors.
-        optional: Columns that are None in every row if the file lacks them.
+        optional: Columns that the file may lack. Their value is then None in every row.
         fix: How to choose other columns, for errors.
 
     Returns:

@@ -35,7 +35,7 @@ csv.field_size_limit(2**24)  # another column can hold a long page
 
 
 def open_table(path: Path) -> tuple[list[str], Read]:
-    """Return the names of the columns, and a function that reads some of them. A missing cell is None."""
+    """Return the names of the columns, and a function that reads some of them, with None for a missing cell."""
     kind = format_of(path)
     if kind in DIALECTS:
         return _open_csv(path, kind)
