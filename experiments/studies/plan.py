@@ -11,8 +11,9 @@ tasks      tasks of `informin eval`: sts, transfer or names. Without tasks, only
 labels     labeled files to score on, as for `informin eval`
 retrieval  files of retrieval pairs to score on, as for `informin eval`
 before     true: also score the encoders before training
-published  mapping from names of settings to the scores that a paper reports: sts, transfer or names of tasks. The table
-           shows them beside ours.
+published  mapping from names of settings to what a paper reports: sts, transfer or names of tasks, each with the
+           reference of a figure in experiments/published.yaml. The table shows the figures beside ours, and those of
+           other names, such as a paper's own baseline, in rows of their own.
 
 `recipes` and `seeds` are required. Precedence of options, highest first: grid, `--set`, recipe, base. A null value
 leaves an option out.
@@ -28,6 +29,7 @@ from pathlib import Path
 
 import yaml
 
+from experiments.published import figure
 from informin.errors import UsageError
 from informin.files import last_name
 
@@ -111,7 +113,8 @@ def read_study(
         files: Files to use instead of the samples with the same names.
 
     Raises:
-        UsageError: A key is unknown, a baseline does not exist, or two settings have the same options.
+        UsageError: A key is unknown, a baseline or a published figure does not exist, or two settings have the same
+            options.
     """
     content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     _raise_if_unknown(f"{path}: key", content, KEYS)
@@ -131,7 +134,10 @@ def read_study(
         grid=list(grid),
         samples=_samples(content, files),
         before=_before(settings) if content.get("before") else [],
-        published=content.get("published") or {},
+        published={
+            name: {measure: figure(str(reference)) for measure, reference in measures.items()}
+            for name, measures in (content.get("published") or {}).items()
+        },
     )
 
 

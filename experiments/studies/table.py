@@ -149,6 +149,8 @@ def tables(summary: dict) -> list[str]:
     for name, setting in summary["settings"].items():
         paper = published.get(name, {})
         rows.append([name, *(_mean(setting[column], column) for column in columns), *map(paper.get, beside)])
+    for name in [name for name in published if name not in summary["settings"]]:
+        rows.append([name, *(None for _ in columns), *map(published[name].get, beside)])
     titles = ["", *map(name_of, columns), *(f"{name_of(measure)}, published" for measure in beside)]
     parts = [markdown(f"{summary['title']}: mean ± sd over seeds (n)", titles, rows)]
     parts += [_differences(summary, measure) for measure in measures if summary["differences"]]
