@@ -1,7 +1,7 @@
 """Lets the pages of the docs site link to other files of the repository, as they do on GitHub.
 
 README.md becomes the home page. Pages and images outside docs/ that a page links to are added under repository/. A link
-to anything else, such as source code or the log, becomes plain text. A link to a missing file ends the build.
+to anything else, such as source code, becomes plain text. A link to a missing file ends the build.
 """
 
 import os
@@ -16,7 +16,6 @@ DOCS = ROOT / "docs"
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
 REFERENCE = re.compile(r"^(\[[^\]]+\]: )(?!https?:)([^\s#]+)(#\S*)?$", re.MULTILINE)
 SHOWN = (".md", ".png", ".svg")
-LOG = (ROOT / "experiments/LOG.md", ROOT / "experiments/log")  # not on the site
 
 
 def uri_of(path: Path) -> str:
@@ -38,7 +37,7 @@ def target_of(page: Path, link: str) -> Path:
 
 def is_shown(path: Path) -> bool:
     """Whether a file is on the site."""
-    return path.suffix in SHOWN and not any(path.is_relative_to(log) for log in LOG)
+    return path.suffix in SHOWN
 
 
 def links_in(page: Path) -> set[Path]:
