@@ -29,7 +29,7 @@ def cards_of(index: Index, query: str, k: int) -> list[Card]:
     With a second look, the tokens that match those of the query are marked, too.
     """
     hits = index.search(query, k)
-    marked = matching_spans([hit.text for hit in hits], query, index.words.split)
+    marked = matching_spans([hit.text for hit in hits], query, index.words.numbers)
     if index.record.second_look:
         matched = index.matched_spans(query, [hit.row for hit in hits])
         marked = [joined(words + tokens) for words, tokens in zip(marked, matched)]

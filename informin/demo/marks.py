@@ -1,15 +1,17 @@
 """Where the words of a query stand in a text, by the words and stems of an index."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import regex
 
-from informin.evaluation.words import CHARACTER, RUN, UNSPACED_START
+from informin.evaluation.accents import CHARACTER
+from informin.evaluation.words import RUN, UNSPACED_START
 
 NO_SPACES = regex.compile(r"[^\s\u200b]+")
 EDGE = regex.compile(r"^[\p{P}\p{S}--[#+]]+|[\p{P}\p{S}--[#+]]+$", regex.V1)  # but c# and c++ are words
 LETTERS = regex.compile(r"[\p{L}\p{M}\p{N}_\p{Cf}]+")
-Split = Callable[[Sequence[str]], list[list[str]]]
+Split = Callable[[Sequence[str]], list[list[Any]]]
 Span = tuple[int, int]
 
 
@@ -19,7 +21,7 @@ def matching_spans(texts: Sequence[str], query: str, split: Split) -> list[list[
     Args:
         texts: N texts.
         query: The query.
-        split: Function from texts to the words of each that are compared, such as `Words.split`.
+        split: Function from texts to the words of each that are compared, such as `Words.numbers`.
     """
     wanted = set(split([query])[0])
     return [joined(_matching(text, wanted, split)) for text in texts]

@@ -3,11 +3,11 @@
 import logging
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import Stemmer
 from scipy.sparse import csc_array, csr_array
 
 from informin.errors import UsageError
+from informin.evaluation.accents import CHARACTER, OWN_LETTERS, without_accents
 
 # With stop words in bm25s and stems in PyStemmer, by their codes in ISO 639-1.
 CODES = {
@@ -36,7 +37,7 @@ CODES = {
 LANGUAGES = tuple(CODES.values())
 OTHER = "other"  # a language without stop words and stems
 WORD_WEIGHT = 0.25  # of words relative to vectors; selected in experiments/search_system.py
-RULES = 3  # number of the rules below; another number makes an index build its words again
+RULES = 4  # number of the rules below; another number makes an index build its words again
 NEARLY_EQUAL = 1e-5  # of the largest score: a smaller standard deviation is rounding
 
 # Scripts that write no spaces between words, and Korean, which attaches particles to words.
@@ -53,7 +54,6 @@ FOUND = regex.compile("|".join((ELIDED, ITEM, INITIALS, PLAIN_WORD)))
 NOT_A_WORD = regex.compile(r"['\u2019()]|\d\.$")  # an elided letter or the number of an item
 RARE = re.compile(r"['#+]|\b\d[.)]|\.[a-z]\b")  # without it, an ASCII text has plain words only; re is faster here
 SPACED = "".join(sign if sign.isalnum() or sign == "_" else " " for sign in map(chr, range(128)))  # for str.translate
-CHARACTER = regex.compile(r"\P{M}\p{M}*|\p{M}+")  # with its combining marks
 INVISIBLE = regex.compile(r"[\p{Cf}\p{Variation_Selector}\u0640]")  # soft hyphens, joiners, Arabic stretching
 DOTLESS_I = "\N{LATIN SMALL LETTER DOTLESS I}"
 WORD_BREAK = "\u200b"  # zero-width space
@@ -95,11 +95,13 @@ def versions() -> dict[str, Any]:
 class Words:
     """BM25 weights of the words of N texts.
 
-    Words are compared in the compatible form of Unicode without case (NFKC), so that accents, full-width letters and
-    soft hyphens do not matter. In scripts without spaces, characters and pairs of characters are words.
+    Words are compared in the compatible form of Unicode without case (NFKC), so that full-width letters and soft hyphens
+    do not matter, and without accents and ligatures: cœur is coeur. In scripts without spaces, characters and pairs of
+    characters are words.
 
     Args:
-        bm25: The weights, by word and text.
+        bm25: The weights, by word and text. Its vocabulary has the number of each stem, also of those that a word has
+            when it is typed without accents.
         language: See `Words.build`.
     """
 
@@ -121,10 +123,13 @@ class Words:
         if not texts:
             raise UsageError("An index needs at least one text")
         words = cls(quiet_bm25s().BM25(), language_name(language))
-        number_of: defaultdict[str, int] = defaultdict()
-        number_of.default_factory = number_of.__len__  # a new word gets the next number
-        numbers = [list(map(number_of.__getitem__, found)) for found in words.split(texts)]
-        words.bm25.index((numbers, dict(number_of)), create_empty_token=False, show_progress=False)
+        stems = _Stems(words.language)
+        found = [stems.of(text) for text in texts]
+        vocabulary = _vocabulary(stems, Counter(chain.from_iterable(found)))
+        numbers = [list(map(vocabulary.__getitem__, each)) for each in found]
+        different = {number: number for number in vocabulary.values()}
+        words.bm25.index((numbers, different), create_empty_token=False, show_progress=False)
+        words.bm25.vocab_dict = vocabulary
         return words
 
     @classmethod
@@ -137,17 +142,21 @@ class Words:
         self.bm25.save(folder, show_progress=False)
 
     def split(self, texts: Sequence[str]) -> list[list[str]]:
-        """Return the words of each text that are compared."""
-        stem_of = _Stems(self.language).__getitem__
-        turkish = self.language == "turkish"
-        found = (_words_in(_folded(text, turkish)) for text in texts)
-        return [list(filter(None, map(stem_of, words))) for words in found]
+        """Return the stems of the words of each text, without stop words and accents."""
+        stems = _Stems(self.language)
+        return [stems.of(text) for text in texts]
+
+    def numbers(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the numbers of those words of each text that are also in the texts that `build` was given."""
+        stems = _Stems(self.language)
+        vocabulary = self.bm25.vocab_dict
+        return [[number for word in stems.words(text) for number in stems.numbers(word, vocabulary)] for text in texts]
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """Return the BM25 scores (Q, N) float32 of queries and texts."""
         scores = np.zeros((len(queries), self.bm25.scores["num_docs"]), np.float32)
-        for row, words in zip(scores, self.split(queries)):
-            if columns := self.bm25.get_tokens_ids(words):
+        for row, columns in zip(scores, self.numbers(queries)):
+            if columns:
                 row[:] = self.bm25.get_scores_from_ids(columns)
         return scores
 
@@ -159,7 +168,7 @@ class Words:
 
     def counts(self, queries: Sequence[str]) -> csr_array:
         """Return how often each word of the texts is in each query (Q, V). Times `weights`, they are the scores."""
-        counted = [Counter(self.bm25.get_tokens_ids(words)) for words in self.split(queries)]
+        counted = list(map(Counter, self.numbers(queries)))
         ends = np.cumsum([0, *map(len, counted)])
         columns = [column for count in counted for column in count]
         values = np.array([number for count in counted for number in count.values()], np.float32)
@@ -167,12 +176,42 @@ class Words:
 
 
 class _Stems(dict[str, str | None]):
-    """The stem of each match of `FOUND` that was asked for; None for a stop word and what is not a word."""
+    """The stem of each match of `FOUND` that was asked for, without accents; None for what is not compared.
+
+    A stemmer knows the suffixes of its language with their accents: of fermée it leaves ferm, and of fermee, ferme. So
+    a word has two stems: as it is, and as it is typed without accents.
+    """
 
     def __init__(self, language: str):
+        self.turkish = language == "turkish"
         self.stop = _stop_words(language)
+        self.kept = OWN_LETTERS.get(language, frozenset())
         # Not shared, because a stemmer must not be used by two threads at once. Its cache (0) is slower than no cache.
         self.stemmer = None if language == OTHER else Stemmer.Stemmer(language, 0)
+
+    def words(self, text: str) -> list[str]:
+        """Return the matches of `FOUND` in a text."""
+        return _words_in(_folded(text, self.turkish))
+
+    def of(self, text: str) -> list[str]:
+        """Return the stems of a text."""
+        return list(filter(None, map(self.__getitem__, self.words(text))))
+
+    def typed(self, found: str) -> str | None:
+        """Return the stem of a match that is typed without accents, but with the letters of its language."""
+        return self[without_accents(found, self.kept)]
+
+    def typed_abroad(self, found: str) -> str | None:
+        """Return the stem of a match that is typed without these letters, too, except for the dotless i."""
+        return self[without_accents(found, self.kept & {DOTLESS_I})]
+
+    def numbers(self, found: str, vocabulary: dict[str, int]) -> set[int]:
+        """Return the numbers of a match in a vocabulary: none, one, or two if its two stems are different words there."""
+        stem = self[found]
+        if stem is None:
+            return set()
+        known = {stem, self.typed(found)} & vocabulary.keys() or {self.typed_abroad(found)} & vocabulary.keys()
+        return {vocabulary[each] for each in known}
 
     def __missing__(self, found: str) -> str | None:
         self[found] = None if NOT_A_WORD.search(found) else self._stem(found.replace(".", ""))
@@ -181,7 +220,36 @@ class _Stems(dict[str, str | None]):
     def _stem(self, word: str) -> str | None:
         if word in self.stop:
             return None
-        return self.stemmer.stemWord(word) if self.stemmer else word
+        return without_accents(self.stemmer.stemWord(word) if self.stemmer else word, self.kept)
+
+
+def _vocabulary(stems: _Stems, counts: Counter[str]) -> dict[str, int]:
+    """Return the number of each stem of texts, from 0, and of each that one of their words has without accents.
+
+    The two stems of a word have one number. In languages with letters of their own, a word without such letters stands
+    for the most frequent word with them if no text contains it as it is.
+
+    Args:
+        stems: The stems of the words of the texts.
+        counts: How often each is in the texts.
+    """
+    accented = {word: stem for word, stem in stems.items() if stem and without_accents(word) != word}
+    joined: dict[str, str] = {}
+
+    def group(stem: str) -> str:
+        while stem in joined:
+            stem = joined[stem]
+        return stem
+
+    for word, stem in accented.items():
+        one, other = group(stem), group(stems.typed(word) or stem)
+        if one != other:
+            joined[other] = one
+    number_of = {one: number for number, one in enumerate(dict.fromkeys(map(group, counts)))}
+    vocabulary = {stem: number_of[group(stem)] for stem in chain(counts, joined)}
+    for word, stem in sorted(accented.items(), key=lambda item: -counts[item[1]]):
+        vocabulary.setdefault(stems.typed_abroad(word) or stem, vocabulary[stem])
+    return vocabulary
 
 
 @cache

@@ -206,5 +206,7 @@ def _read_words(record: IndexRecord, folder: Path, texts: list[str]) -> Words:
     """Open the words of the texts, or build them again if this environment splits texts in another way."""
     if record.has_current_words:
         return Words.load(folder, record.language)
-    logger.info("The index was written with other versions of bm25s, PyStemmer or regex. Its words are built again.")
+    logger.info(
+        "The index was written with other rules or versions of bm25s, PyStemmer or regex. Its words are built again."
+    )
     return Words.build(texts, record.language)

@@ -44,3 +44,8 @@ def test_scripts_of_other_languages_are_marked(text, query, words):
 def test_each_text_has_its_own_spans():
     split = Words(None, "english").split
     assert matching_spans(["a dog", "a cat", "dogs"], "dog", split) == [[(2, 5)], [], [(0, 4)]]
+
+
+def test_words_without_accents_are_marked():
+    words = Words.build(["Un cœur, une porte fermée", "une porte fermee"], "french")
+    assert matching_spans(["Un cœur, une porte fermée"], "coeur fermee", words.numbers) == [[(3, 7), (19, 25)]]
