@@ -12,7 +12,7 @@ MARKS = regex.compile(
 )
 # Letters that Unicode does not decompose, and the Russian yo, which is usually printed as ye.
 PLAIN = str.maketrans(
-    {"œ": "oe", "æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "þ": "th", "ı": "i", "ё": "е"}
+    {"œ": "oe", "æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "þ": "th", "\u0131": "i", "ё": "\u0435"}
 )
 # Letters of an alphabet of its own, without which a word is another word: the Spanish año is a year, ano is not.
 OWN_LETTERS = {

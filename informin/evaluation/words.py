@@ -95,9 +95,9 @@ def versions() -> dict[str, Any]:
 class Words:
     """BM25 weights of the words of N texts.
 
-    Words are compared in the compatible form of Unicode without case (NFKC), so that full-width letters and soft hyphens
-    do not matter, and without accents and ligatures: cœur is coeur. In scripts without spaces, characters and pairs of
-    characters are words.
+    Words are compared in the compatible form of Unicode without case (NFKC), so that full-width letters and soft
+    hyphens do not matter, and without accents and ligatures: cœur is coeur. In scripts without spaces, characters and
+    pairs of characters are words.
 
     Args:
         bm25: The weights, by word and text. Its vocabulary has the number of each stem, also of those that a word has
@@ -206,7 +206,7 @@ class _Stems(dict[str, str | None]):
         return self[without_accents(found, self.kept & {DOTLESS_I})]
 
     def numbers(self, found: str, vocabulary: dict[str, int]) -> set[int]:
-        """Return the numbers of a match in a vocabulary: none, one, or two if its two stems are different words there."""
+        """Return the numbers of a match in a vocabulary: none, one, or two if its stems are different words there."""
         stem = self[found]
         if stem is None:
             return set()
