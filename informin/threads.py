@@ -10,7 +10,9 @@ threads.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
+from threading import Lock, Thread
 from typing import Any, TypeVar
 
 import torch
@@ -24,6 +26,8 @@ Item = TypeVar("Item")
 BATCHES_PER_CORE = 4
 Result = TypeVar("Result")
 MOST_PARTS = 4
+_setting = Lock()  # of the default number of threads
+_retained = ContextVar("retained", default=False)  # the graphs of the parts, after a backward pass
 
 
 @contextmanager
@@ -54,20 +58,27 @@ def parallel_map(number: int) -> Iterator[Callable[..., Iterable[Any]]]:
         yield run_all
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(cores)  # workers changed the default for new threads
 
 
 def use_threads(number: int) -> None:
-    """Set how many threads an operation in this thread uses."""
-    torch.get_num_threads()  # the first call in a thread resets the thread's setting to the default
-    torch.set_num_threads(number)
+    """Set how many threads an operation in this thread uses.
+
+    PyTorch also makes it the default of threads that start later. Another thread, which sets nothing but its own number
+    and the default, therefore sets the default again.
+    """
+    with _setting:
+        default = torch.get_num_threads()  # the first call in a thread resets the thread's setting to the default
+        torch.set_num_threads(number)
+        other = Thread(target=torch.set_num_threads, args=(default,))
+        other.start()
+        other.join()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Let PyTorch compute small tensors on a CPU with one thread: waking the others takes up to a millisecond."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    use_threads(1)
     try:
         yield
     finally:
@@ -101,8 +112,6 @@ def number_of_parts(cores: int) -> int:
 class _Parts(torch.autograd.Function):
     """A function of each part, in a thread. Each part has its own graph, from detached inputs."""
 
-    retained = False  # the graphs, after a backward pass
-
     @staticmethod
     def forward(ctx: Any, call, number: int, recorded: bool, training: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
         dtype, autocast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
@@ -121,7 +130,7 @@ class _Parts(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        graphs, retained = ctx.graphs, _Parts.retained
+        graphs, retained = ctx.graphs, _retained.get()
         ctx.graphs = graphs if retained else None
         size = len(gradients) // len(graphs)
 
@@ -147,11 +156,11 @@ def _sum(gradients: Sequence[Tensor | None]) -> Tensor | None:
 @contextmanager
 def retained_graphs() -> Iterator[None]:
     """Let backward passes keep the graphs of the parts, which `retain_graph` does not reach."""
-    _Parts.retained = True
+    token = _retained.set(True)
     try:
         yield
     finally:
-        _Parts.retained = False
+        _retained.reset(token)
 
 
 @cache
@@ -168,8 +177,5 @@ def _in_threads(function: Callable[..., Result], *columns: Sequence) -> list[Res
     """Call a function for each row of columns, each in its own thread, and return the results in order."""
     cores = torch.get_num_threads()
     threads = cores // number_of_parts(cores)
-    try:
-        calls = [_worker(part, threads).submit(function, *row) for part, row in enumerate(zip(*columns, strict=True))]
-        return [call.result() for call in calls]
-    finally:
-        torch.set_num_threads(cores)  # threads that have just started changed the default for new ones
+    calls = [_worker(part, threads).submit(function, *row) for part, row in enumerate(zip(*columns, strict=True))]
+    return [call.result() for call in calls]

@@ -65,7 +65,7 @@ def embed_documents(
     note_truncated(model, texts, prompt)
     order = np.random.default_rng(0).permutation(len(texts))
     blocks, parts = [], []
-    with bar_of_texts(model, len(texts), title):
+    with bar_of_texts(model, len(texts), title) as model:
         for start in range(0, len(texts), TEXTS_IN_MEMORY):
             chunk = [texts[place] for place in order[start : start + TEXTS_IN_MEMORY]]
             vectors, tokens = encode_with_tokens(model, chunk, "document", prompt, batch_size)

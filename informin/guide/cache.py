@@ -112,9 +112,9 @@ def load_guide(folder: str | Path, model: SentenceTransformer, sentences: Sequen
 
     def blocks() -> Iterator[np.ndarray]:
         logger.info(f"Embedding {counted(len(sentences), 'sentence')} with the guide {name_of(model)} into {path}")
-        with bar_of_texts(model, len(sentences), "guide"):
+        with bar_of_texts(model, len(sentences), "guide") as watched:
             for start in range(0, len(sentences), EMBEDDED_AT_ONCE):
-                vectors = encode(model, list(sentences[start : start + EMBEDDED_AT_ONCE]))
+                vectors = encode(watched, list(sentences[start : start + EMBEDDED_AT_ONCE]))
                 yield normalize(torch.from_numpy(vectors), dim=-1).numpy()
 
     cache_array(path, (len(sentences), width_of(model)), blocks)

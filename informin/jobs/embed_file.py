@@ -75,7 +75,7 @@ def embed_file(
         chunks = range(0, len(texts), RECORDED_AT_ONCE)
         missing = [start for start in list(chunks)[rank() :: world_size()] if not _is_done(folder, start)]
         total = sum(len(texts[start : start + RECORDED_AT_ONCE]) for start in missing)
-        with bar_of_texts(model, total):
+        with bar_of_texts(model, total) as model:
             for start in missing:
                 block = encode(model, texts[start : start + RECORDED_AT_ONCE], side, prompt, batch_size)
                 with named_in_errors(path):

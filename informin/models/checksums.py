@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from informin.models.call_copy import copy_of_tokenizer
 from informin.models.dropouts import own_dropouts
 from informin.models.opening import source_of
 
@@ -39,7 +40,7 @@ def settings_sha256(model: SentenceTransformer) -> str:
             parts.append({name: value for name, value in settings.items() if name not in SILENT})
     tokenizer: Any = getattr(model, "tokenizer", None)
     if isinstance(tokenizer, PreTrainedTokenizerBase) and tokenizer.is_fast:
-        forget_truncation(tokenizer)  # not a setting
+        tokenizer = copy_of_tokenizer(tokenizer)  # without truncation and padding, which are not settings
         parts += [tokenizer.backend_tokenizer.to_str(), tokenizer.padding_side, tokenizer.truncation_side]
     elif hasattr(tokenizer, "to_str"):  # of static embeddings
         parts.append(tokenizer.to_str())

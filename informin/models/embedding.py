@@ -1,5 +1,6 @@
 """Embed texts with a SentenceTransformer: in chunks, with a progress bar, by all processes together."""
 
+import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -13,7 +14,9 @@ from transformers import PreTrainedTokenizerBase
 
 from informin.distributed import gather_shares, rank, world_size
 from informin.errors import UsageError, counted
+from informin.models.call_copy import copy_of_tokenizer
 from informin.models.opening import name_of, source_of
+from informin.models.speed import speed_up
 from informin.program import hidden
 from informin.texts import as_texts
 
@@ -52,7 +55,7 @@ def encode_in_shares(
     note_truncated(model, texts, prompt)
     local = texts[rank() :: world_size()]
     blocks: list[np.ndarray] = []
-    with bar_of_texts(model, len(local), title):
+    with bar_of_texts(model, len(local), title) as model:
         for start in range(0, max(1, len(local)), TEXTS_PER_CALL):
             blocks.append(encode(model, local[start : start + TEXTS_PER_CALL], side, prompt, batch_size))
             if progress:
@@ -61,8 +64,10 @@ def encode_in_shares(
 
 
 @contextmanager
-def bar_of_texts(model: SentenceTransformer, total: int, title: str | None = "embed") -> Iterator[None]:
+def bar_of_texts(model: SentenceTransformer, total: int, title: str | None = "embed") -> Iterator[SentenceTransformer]:
     """Show a progress bar of the texts that a model embeds in a `with` block, updated after each forward pass.
+
+    Yields a copy of the model, whose forward passes are counted. Other threads may use the model.
 
     Args:
         model: The model.
@@ -75,11 +80,16 @@ def bar_of_texts(model: SentenceTransformer, total: int, title: str | None = "em
             rows = len(features["sentence_embedding"])  # some of them may pad the batch
             bar.update(min(rows, total - bar.n))
 
-        hook = model[-1].register_forward_hook(count)
-        try:
-            yield
-        finally:
-            hook.remove()
+        yield model if bar.disable else _with_hook(model, count)
+
+
+def _with_hook(model: SentenceTransformer, hook: Callable[..., None]) -> SentenceTransformer:
+    """Return a copy of a model that shares its modules, except for the last one, which has a further hook."""
+    own, last = copy.copy(model), copy.copy(model[-1])
+    last._forward_hooks = last._forward_hooks.copy()
+    last.register_forward_hook(hook)
+    own._modules = own._modules | {next(reversed(own._modules)): last}
+    return speed_up(own) if "_inference" in vars(model) else own
 
 
 def encode(
@@ -140,7 +150,7 @@ def count_truncated(model: SentenceTransformer, texts: Sequence[str], prompt: st
         return 0
     # Only long texts need counting: a token has at least one byte, and two tokens are special.
     long = [text for text in ((prompt or "") + text for text in texts) if len(text.encode()) > length - 2]
-    tokens = tokenizer(long, verbose=False, truncation=False)["input_ids"] if long else []
+    tokens = copy_of_tokenizer(tokenizer)(long, verbose=False, truncation=False)["input_ids"] if long else []
     return sum(len(ids) > length for ids in tokens)
 
 

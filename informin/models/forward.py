@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from informin.gpu.graphs import TOKENS, GraphedEncoder
 from informin.masks import OwnDropout
 from informin.models.packable import can_pack
-from informin.models.packing import BF16_ROWS, Packed, pack, packed_attention_of
+from informin.models.packing import BF16_ROWS, Packed, pack, packed_copy
 from informin.models.positions import padding_index_of
 from informin.threads import run_in_threads
 from informin.views.attention import keep_maps, kept_maps
@@ -101,7 +101,7 @@ def reads_packed_rows(st: SentenceTransformer) -> bool:
         len(modules) > 1
         and type(modules[0]) is Transformer
         and modules[0].module_output_name == "token_embeddings"
-        and not getattr(modules[0].config, "output_hidden_states", False)
+        and not any(getattr(modules[0].config, name, False) for name in ("output_hidden_states", "output_attentions"))
         and type(modules[1]) is Pooling
         and {type(module).__name__ for module in modules[2:]} <= set(AFTER_POOLING)
         and can_pack(modules[0].auto_model)
@@ -262,8 +262,11 @@ class Forward:
             return [self._checkpointed(part, modules) for part in parts]
         if chunked or len(parts) == 1:
             return [self._compute(part, modules) for part in parts]
-        encoder: Any = modules[0].auto_model
-        table = encoder.get_input_embeddings()  # outside of the parts: its gradient is as large as the vocabulary
+        transformer: Any = packed_copy(modules[0])
+        modules = [transformer, *modules[1:]]
+        table = (
+            transformer.auto_model.get_input_embeddings()
+        )  # outside of the parts: its gradient is as large as the vocabulary
         sizes = [part.features["input_ids"].shape[1] for part in parts]
         vectors = table(torch.cat([part.features["input_ids"] for part in parts], dim=1)).split(sizes, dim=1)
 
@@ -272,8 +275,7 @@ class Forward:
             return self._through(features | {"inputs_embeds": x}, parts[number], modules)
 
         inner = nn.ModuleList(modules)
-        with packed_attention_of(encoder):
-            return run_in_threads(call, vectors, inner, without=table)
+        return run_in_threads(call, vectors, inner, without=table)
 
     def _checkpointed(self, part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
         """Do the same as `_compute`, without keeping activations; the backward pass computes them again.
@@ -291,8 +293,8 @@ class Forward:
             return self._through(dict(part.features), part, modules)
         # Not for padded rows, whose layers gradient checkpointing computes again outside of this context.
         drops = self.how.device.type == "cpu" and transformer.training
-        with packed_attention_of(transformer.auto_model), OwnDropout() if drops else nullcontext():
-            return self._through(dict(part.features), part, modules)
+        with OwnDropout() if drops else nullcontext():
+            return self._through(dict(part.features), part, [packed_copy(transformer), *modules[1:]])
 
     def _graphed(self, part: Part, fixed: dict[str, Tensor], encoder: nn.Module) -> dict[str, Any]:
         """Return the features of a part after an encoder, whose graphs are captured when they are first needed."""
@@ -303,8 +305,7 @@ class Forward:
             if packed is None:
                 states = encoder(**row).last_hidden_state
                 return (states, *kept_maps(encoder))
-            with packed_attention_of(encoder):
-                return (encoder(**replace(packed, **row, runs=[]).features()).last_hidden_state,)
+            return (packed_copy(encoder)(**replace(packed, **row, runs=[]).features()).last_hidden_state,)
 
         if encoder not in self._graphs:
             self._graphs[encoder] = GraphedEncoder(encoder, self.how.dtype)

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from informin.models.packing import HALF, pack, packed_attention_of
+from informin.models.call_copy import copy_for_call, has_other_forward
+from informin.models.packing import HALF, pack, packed_copy
 from informin.models.positions import padding_index_of
 from informin.views.attention import takes_attention_functions
 
@@ -28,6 +29,8 @@ def can_pack(encoder: nn.Module) -> bool:
     kinds = {one.kind for one in parameters}
     if inspect.Parameter.VAR_KEYWORD not in kinds or "position_ids" not in {one.name for one in parameters}:
         return False
+    if has_other_forward(encoder):
+        return False
     if encoder not in _packs:
         _packs[encoder] = _gives_equal_states(encoder)
     return _packs[encoder]
@@ -43,20 +46,16 @@ def _gives_equal_states(encoder: PreTrainedModel) -> bool:
     index = padding_index_of(encoder)
     ids = torch.where(words == index, words + 1, words) if index is not None else words
     device = table.weight.device
-    training = encoder.training
     packed = pack(ids, mask, index).to(device)
     row = packed.features()
     embeddings = table(row.pop("input_ids"))
-    encoder.eval()
     try:
         with torch.autocast(device.type, enabled=False):  # its rounding is larger than the tolerance
-            padded = encoder(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
-            with packed_attention_of(encoder):
-                states = encoder(inputs_embeds=embeddings, **row).last_hidden_state
+            usual, own = copy_for_call(encoder, training=False), packed_copy(encoder, training=False)
+            padded = usual(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
+            states = own(inputs_embeds=embeddings, **row).last_hidden_state
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
         return False  # whatever a stranger's code does with a row
-    finally:
-        encoder.train(training)
     expected = padded[packed.rows][mask[packed.rows.cpu()].bool()]
     tolerance = HALF_TOLERANCE if states.dtype in HALF else TOLERANCE
     return bool((states[0] - expected).abs().max() <= tolerance * expected.abs().max())

@@ -11,8 +11,6 @@ where a text ends: position ids that start again do not separate texts in bidire
 The layout is made on a CPU, so that nothing waits for a GPU. Results differ from padded ones by rounding only.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -21,10 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import AttentionInterface
 
 from informin.errors import UsageError
 from informin.gpu.short_texts import attention_of_short_texts
+from informin.models.call_copy import AnyModule, copy_for_call
 from informin.models.positions import position_ids
 from informin.views.stacking import to_device
 
@@ -137,19 +136,9 @@ def pack_tokens(
     )
 
 
-@contextmanager
-def packed_attention_of(encoder: nn.Module) -> Iterator[None]:
-    """Let an encoder use `packed_attention`. Inside, it must be called with packed rows only."""
-    models = [module for module in encoder.modules() if isinstance(module, PreTrainedModel)]
-    configs = {id(model.config): model.config for model in models}.values()
-    before = [config._attn_implementation for config in configs]
-    try:
-        for config in configs:
-            config._attn_implementation = PACKED_ATTENTION
-        yield
-    finally:
-        for config, implementation in zip(configs, before):
-            config._attn_implementation = implementation
+def packed_copy(module: AnyModule, training: bool | None = None) -> AnyModule:
+    """Return a copy of an encoder, or of a model around it, that computes packed rows only; see `copy_for_call`."""
+    return copy_for_call(module, PACKED_ATTENTION, training)
 
 
 def packed_attention(

@@ -6,6 +6,9 @@
 of `GPU_TOKENS` tokens, in fp16 and bf16 only, if it has FlashAttention. All modules run, with their hooks.
 `encode(output_value=None)`, which also returns the last hidden states, is packed, too. Models that cannot read packed
 texts, and calls with other outputs, are computed as before.
+
+A call computes with a copy of the modules that shares their weights (`informin.models.call_copy`), so that threads can
+share a model, also with calls that are computed as before, and with one that trains it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +26,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
+from informin.models.call_copy import copy_of_tokenizer
 from informin.models.forward import reads_packed_rows
-from informin.models.packing import BF16_ROWS, HALF, Packed, computes_at_once, pack_tokens, packed_attention_of
+from informin.models.packing import BF16_ROWS, HALF, Packed, computes_at_once, pack_tokens, packed_copy
 from informin.models.positions import has_position_table, padding_index_of
 from informin.option_types import checks_options
 from informin.threads import parallel_map
@@ -33,7 +37,7 @@ from informin.threads import parallel_map
 # 32 MiB. The C library (glibc) returns larger blocks to the system, so each layer would wait for new pages.
 CPU_TOKENS, GPU_TOKENS = 2_000, 32_768
 TOKENIZED_AT_ONCE = 8_192  # tokenized at once, while the texts before them are embedded
-UNPADDED = {"padding": False, "return_attention_mask": False, "return_token_type_ids": False}  # of the tokenizer
+UNPADDED = {"padding": False, "return_attention_mask": False}  # of the tokenizer
 KEPT_FEATURES = ("modality", "prompt_length")  # features that the modules read beside tokens
 Model = TypeVar("Model")
 Made = TypeVar("Made")
@@ -41,10 +45,12 @@ Made = TypeVar("Made")
 
 @checks_options
 def speed_up(model: SentenceTransformer) -> SentenceTransformer:
-    """Make `encode` of a model faster, with the same embeddings up to rounding (about 1e-7), and return the model.
+    """Make `encode` of a model faster, with the same embeddings up to rounding (about 1e-7).
 
-    The model must consist of a Transformer that takes attention functions (most encoders and decoders of transformers),
-    a Pooling, and any further modules that read only the sentence embedding. Others are computed as before.
+    It changes the model that it gets, and returns it. The model must consist of a Transformer that takes attention
+    functions (most encoders and decoders of transformers), a Pooling, and any further modules that read only the
+    sentence embedding. Others are computed as before. Threads may share the model. `encode(output_value=None)` returns
+    token embeddings without padding.
 
     Example:
         >>> model = informin.speed_up(SentenceTransformer("sentence-transformers/all-MiniLM-L6-v2"))
@@ -64,10 +70,16 @@ class PackedInference:
     def __call__(self, inputs: list, *, device: Any = None, **options: Any) -> Any:
         """Return what `_inference` returns; see `SentenceTransformer.encode` for the options."""
         if inputs and self._packs(inputs, device, options):
-            embeddings = self._embed(inputs, **options)
+            embeddings = self._for_one_call()._embed(inputs, **options)
             if embeddings is not None:
                 return embeddings
         return type(self.model)._inference(self.model, inputs, device=device, **options)
+
+    def _for_one_call(self) -> "PackedInference":
+        """Return the same with a copy of the model that other threads do not use."""
+        model = packed_copy(self.model, training=False)
+        model[0].processor = copy_of_tokenizer(model[0].processor)
+        return PackedInference(model)
 
     def _packs(self, inputs: list, device: Any, options: dict[str, Any]) -> bool:
         """Return whether these inputs can be embedded by packed batches, and are not slower."""
@@ -103,19 +115,19 @@ class PackedInference:
         **options: Any,
     ) -> Tensor | list[dict[str, Tensor]] | None:
         """Return what `encode` returns for N texts, in the data type of the model; None if a text has no token."""
-        model = self.model.eval()
+        model = self.model
         wanted = Wanted(
-            normalized=normalize_embeddings,
+            normalized=normalize_embeddings and output_value is not None,
             width=truncate_dim,
             with_tokens=output_value is None,
             padding_index=padding_index_of(model[0].auto_model),
             options=options,
         )
-        tokenize = partial(self._tokenized, prompt=prompt, options=options)
+        tokenize = partial(self._tokenized, prompt=prompt, with_types=wanted.with_tokens, options=options)
         blocks = [inputs[start : start + TOKENIZED_AT_ONCE] for start in range(0, len(inputs), TOKENIZED_AT_ONCE)]
         bar = tqdm(total=len(inputs), desc="Batches", disable=not show_progress_bar)
         done: list[Any] = []
-        with bar, packed_attention_of(model[0].auto_model):
+        with bar:
             for features in made_ahead(tokenize, blocks):
                 if not all(features["input_ids"]):
                     return None
@@ -123,12 +135,14 @@ class PackedInference:
                 done.append(block.cpu() if isinstance(block, Tensor) and save_to_cpu else block)
         return list(chain.from_iterable(done)) if wanted.with_tokens else torch.cat(done)
 
-    def _tokenized(self, texts: list[str], prompt: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    def _tokenized(
+        self, texts: list[str], prompt: str | None, with_types: bool, options: dict[str, Any]
+    ) -> dict[str, Any]:
         """Return the features of texts. `input_ids` are lists without padding, which take a third of the time."""
         given = options.get("processing_kwargs") or {}
         unpadded = given | {
             "common": given.get("common", {}) | {"return_tensors": None},
-            "text": given.get("text", {}) | UNPADDED,
+            "text": given.get("text", {}) | UNPADDED | ({} if with_types else {"return_token_type_ids": False}),
         }
         return self.model.preprocess(texts, prompt=prompt, **options | {"processing_kwargs": unpadded})
 
@@ -152,7 +166,10 @@ class PackedInference:
         back = np.argsort(np.concatenate(rows))
         if wanted.with_tokens:
             of_texts = list(chain.from_iterable(found))
-            return [of_texts[place] for place in back]
+            outputs = [of_texts[place] | kept for place in back]
+            for output, types in zip(outputs, features.get("token_type_ids", ())):
+                output["token_type_ids"] = torch.tensor(types, device=self.model.device)
+            return outputs
         return torch.cat(found)[torch.from_numpy(back).to(self.model.device)]
 
     def _forward(

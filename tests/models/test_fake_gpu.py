@@ -127,7 +127,7 @@ def test_a_step_stays_on_the_gpu(request, tmp_path, monkeypatch, model, objectiv
 
 def test_encode_packs_in_half_precision_only(st_mean, monkeypatch):
     model = load_model(st_mean, device="cpu")
-    rows = model._inference._tokenized(make_sentences(20), prompt=None, options={})
+    rows = model._inference._tokenized(make_sentences(20), prompt=None, with_types=False, options={})
     given = dict(device=None, options={"output_value": "sentence_embedding"})
     assert model._inference._packs(["a dog"], **given)
     move(model)
@@ -136,6 +136,5 @@ def test_encode_packs_in_half_precision_only(st_mean, monkeypatch):
     wanted = SimpleNamespace(padding_index=None, options={}, width=16, normalized=True, with_tokens=False)
     with FAKE, torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
         assert model._inference._packs(["a dog"], **given)
-        with packing.packed_attention_of(model[0].auto_model):
-            vectors = model._inference._forward(rows["input_ids"], kept, wanted)
+        vectors = model._inference._for_one_call()._forward(rows["input_ids"], kept, wanted)
     assert (vectors.shape, vectors.device) == ((20, 16), GPU)

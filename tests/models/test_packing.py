@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModel
 from informin.models import packing
 from informin.models.forward import padded_again
 from informin.models.packable import can_pack
-from informin.models.packing import pack, packed_attention_of
+from informin.models.packing import pack, packed_copy
 from informin.models.positions import has_position_table, padding_index_of
 from tests.conftest import FOUR_STEPS, WORDS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from trainer_informin import InforMinTrainer
@@ -86,8 +86,7 @@ def states(encoder, ids, mask, multiple=1, embedded=False):
     row = packed.features()
     if embedded:
         row["inputs_embeds"] = encoder.get_input_embeddings()(row.pop("input_ids"))
-    with packed_attention_of(encoder):
-        hidden = encoder(**row).last_hidden_state[0]
+    hidden = packed_copy(encoder)(**row).last_hidden_state[0]
     return packed, hidden[packed.places[mask.bool()]]
 
 
@@ -217,8 +216,7 @@ def test_texts_that_are_padded_again_have_the_same_embeddings(pooling):
     encoder = tiny("bert", SIZES)
     packed, _ = states(encoder, *batch_of(), multiple=64)
     features = packed.features()
-    with packed_attention_of(encoder):
-        features["token_embeddings"] = encoder(**features).last_hidden_state
+    features["token_embeddings"] = packed_copy(encoder)(**features).last_hidden_state
     pool = Pooling(SIZES["hidden_size"], pooling_mode=pooling)
     found = pool(padded_again(features))["sentence_embedding"]
     torch.testing.assert_close(found, pool(features)["sentence_embedding"][: len(LENGTHS)])

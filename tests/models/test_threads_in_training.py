@@ -11,7 +11,7 @@ from transformers import AutoModel
 from informin.masks import OwnDropout, keep_mask
 from informin.models.forward import Forward, How
 from informin.models.opening import load_model
-from informin.models.packing import pack, packed_attention_of
+from informin.models.packing import pack, packed_copy
 from informin.threads import number_of_parts
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from tests.models.test_cpu_threads import cores
@@ -178,8 +178,8 @@ def test_all_dropout_of_an_encoder_uses_the_generator(bert):
             other.p = 0.5 if other is module else 0.0
         found = []
         for seed in (1, 1, 2):
-            with OwnDropout(seed), packed_attention_of(encoder):
-                found.append(encoder(**row).last_hidden_state)
+            with OwnDropout(seed):
+                found.append(packed_copy(encoder)(**row).last_hidden_state)
         assert found[0].equal(found[1]) and not found[0].equal(found[2])
     assert torch.get_rng_state().equal(before)
 
