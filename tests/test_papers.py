@@ -24,7 +24,7 @@ def rows():
     for section in CLAIMS.split("\n### ")[1:]:
         title, lines = section.split("\n", 1)
         for line in re.findall(r"^\| (?!what|-)(.*) \|$", lines, re.MULTILINE):
-            subject, figures, command = line.split(" | ")[:3]
+            subject, figures, command = [cell.strip() for cell in line.split("|")][:3]
             yield subject.split()[0] if title == "Later papers" else title, subject, figures, command
 
 

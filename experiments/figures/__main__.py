@@ -3,7 +3,9 @@
 python -m experiments.figures alignment --model_name A B C             # alignment, uniformity, STS average
 python -m experiments.figures information --model_name A B --train_file FILE
 python -m experiments.figures tsne --model_name A B --train_file FILE
-python -m experiments.figures cosines --model_name A B
+python -m experiments.figures cosines --model_name A B                   # also K-means and scatter of similar pairs
+python -m experiments.figures attention --model_name A B --train_file FILE
+python -m experiments.figures geometry --study experiments/results/studies/main-small/summary.json
 python -m experiments.figures redundancy --model_name A B --train_file FILE --compare C
 python -m experiments.figures drift --model_name NEW --compare OLD --train_file FILE
 python -m experiments.figures curves --run outputs/quickstart
@@ -18,9 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from experiments.figures import plots
+from experiments.figures.attention import attention_by_layer
 from experiments.figures.information import information as information_of
 from experiments.figures.redundancy import probe
-from experiments.tables import markdown
+from experiments.figures.similar_pairs import measure_pairs
+from experiments.published import published
+from experiments.tables import markdown, read_summary
 from informin.evaluation.drift import draw, measure_drift, stsb_dev
 from informin.evaluation.labels import load_labels
 from informin.evaluation.pairs import cosine, score_pairs
@@ -31,6 +36,7 @@ from informin.models.opening import load_model
 from informin.texts import read_texts
 
 Files = list[Path]
+GEOMETRY = ("alignment", "uniformity")
 
 
 @dataclass
@@ -98,10 +104,41 @@ def tsne(args: argparse.Namespace) -> Files:
 def cosines(args: argparse.Namespace) -> Files:
     """Cosine of STS-B pairs against their gold score."""
     pairs = load_stsb(senteval_folder(args.senteval_dir), args.split)
-    panels = []
+    panels, rows = [], {}
     for encode in models(args, args.model_name):
-        panels.append((encode.name, cosine(encode(pairs.sentences1), encode(pairs.sentences2)), pairs.scores))
+        x, y = encode(pairs.sentences1), encode(pairs.sentences2)
+        panels.append((encode.name, cosine(x, y), pairs.scores))
+        rows[encode.name] = measure_pairs(x, y, cosine(x, y), pairs)
+        print(encode.name, json.dumps(rows[encode.name]), flush=True)
+    cells = [[name, *(f"{value:.3f}" for value in row.values())] for name, row in rows.items()]
+    print(markdown(f"Similar pairs of {pairs.name}", ("", *next(iter(rows.values()))), cells))
     return plots.cosine_against_gold(panels, args.output)
+
+
+def attention(args: argparse.Namespace) -> Files:
+    """Mutual information of the attention maps of two dropout views, and their distribution, by layer."""
+    texts, rows = sample(args), []
+    for encode in models(args, args.model_name):
+        rows += [{"name": encode.name} | row for row in attention_by_layer(encode.model, texts)]
+    columns = ("layer", "mutual_information", "probabilities", "logarithms")
+    cells = [[row["name"], str(row["layer"]), *(f"{row[name]:.3f}" for name in columns[1:])] for row in rows]
+    print(markdown("Nats; Kolmogorov-Smirnov distance to normal", ("", *columns), cells))
+    return plots.attention(rows, args.output)
+
+
+def geometry(args: argparse.Namespace) -> Files:
+    """Alignment and uniformity of a study's recipes, means over seeds, beside those that the papers print."""
+    numbers = read_summary(args.study)[0]
+    ours = [
+        {"name": name, "source": numbers["name"]} | {measure: row[measure]["mean"] for measure in GEOMETRY}
+        for name, row in numbers["settings"].items()
+    ]
+    theirs: dict[tuple[str, ...], dict] = {}
+    for (paper, table, *group, row), value in published().items():
+        if table.startswith("figure") and group[0] in GEOMETRY:
+            found = theirs.setdefault((paper, table, row), {"name": row, "source": f"{paper}, {table}"})
+            found[group[0]] = value
+    return plots.geometry(ours, list(theirs.values()), args.output)
 
 
 def redundancy(args: argparse.Namespace) -> Files:
@@ -147,13 +184,16 @@ def add_figure(parsers, function: Callable[[argparse.Namespace], Files]) -> None
     if name == "curves":
         add("--run", required=True, metavar="FOLDER", help="--output_dir of a run.")
         return
+    if name == "geometry":
+        add("--study", required=True, metavar="FILE", help="summary.json of a study.")
+        return
     add("--model_name", nargs="+", required=True, metavar="MODEL", help="Hub ids or folders.")
     add("--pooler", default="auto", help="Pooling. auto: stored in the model.")
     add("--device", help="cpu, cuda, ... Default: GPU if available.")
     if name in ("alignment", "cosines", "drift"):
         add("--senteval_dir", help="SentEval's data/downstream. Default: $SENTEVAL_DATA, or the Hub.")
         add("--split", choices=["dev", "test"], default="dev", help="Split of STS-B.")
-    if name in ("information", "tsne", "redundancy", "drift"):
+    if name in ("information", "attention", "tsne", "redundancy", "drift"):
         add("--train_file", required=True, metavar="FILE", help="Texts.")
         add("--max_sentences", type=int, default=2000, help="Size of the random sample.")
         add("--seed", type=int, default=42, help="Seed of the sample and of the analysis.")
@@ -163,11 +203,14 @@ def add_figure(parsers, function: Callable[[argparse.Namespace], Files]) -> None
         add("--label_column", help="Column of --train_file with the labels.")
 
 
+FIGURES = (alignment, geometry, information, attention, tsne, cosines, redundancy, drift, curves)
+
+
 def main() -> None:
     """Draw one figure, and print the paths of its files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parsers = parser.add_subparsers(required=True, dest="figure", metavar="FIGURE")
-    functions = {f.__name__: f for f in (alignment, information, tsne, cosines, redundancy, drift, curves)}
+    functions = {f.__name__: f for f in FIGURES}
     for function in functions.values():
         add_figure(parsers, function)
     args = parser.parse_args()

@@ -47,6 +47,60 @@ def plane(rows: Sequence[Mapping], x: str, y: str, labels: tuple[str, str], titl
     return save(figure, stem, header, ([row[name] for name in header] for row in rows))
 
 
+@matplotlib.rc_context(STYLE)
+def geometry(ours: Sequence[Mapping], theirs: Sequence[Mapping], stem: str | Path) -> list[Path]:
+    """Plot alignment and uniformity of our models beside published ones.
+
+    Args:
+        ours: Rows with `name`, `source`, `alignment` and `uniformity`.
+        theirs: The same of the papers. One without `uniformity` becomes a line.
+
+    Source:
+        Chen et al. (2022), figure 3; Klein and Nabi (2022), figure 2.
+    """
+    figure = Figure(figsize=(8, 5.2))
+    axes = figure.add_subplot(xlabel="uniformity, lower is better", ylabel="alignment, lower is better")
+    for side, rows, color, marker in (("here", ours, COLORS[0], "o"), ("published", theirs, COLORS[1], "D")):
+        for i, row in enumerate(rows):
+            if "uniformity" not in row:
+                axes.axhline(row["alignment"], color=color, linestyle="--", linewidth=1)
+                at, aligned = (0.01, row["alignment"]), dict(xycoords=("axes fraction", "data"), xytext=(0, 3))
+            else:
+                axes.scatter(row["uniformity"], row["alignment"], s=45, zorder=3, color=color, marker=marker)
+                at, offset = (row["uniformity"], row["alignment"]), (7, 4)
+                if side == "here":  # to the left, in turns above and below, so that no name covers a neighbor's
+                    offset = (-7, -13) if i % 2 else (-7, 6)
+                aligned = dict(xytext=offset, ha="right" if side == "here" else "left")
+            axes.annotate(row["name"], at, textcoords="offset points", **aligned)
+    axes.margins(0.15)
+    handles = [Line2D([], [], linestyle="", label="all-MiniLM-L6-v2 at [CLS], here", color=COLORS[0], marker="o")]
+    handles += [Line2D([], [], linestyle="", label="BERT-base, published", color=COLORS[1], marker="D")]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    header = ["name", "source", "alignment", "uniformity"]
+    return save(figure, stem, header, ([row.get(name) for name in header] for row in [*ours, *theirs]))
+
+
+@matplotlib.rc_context(STYLE)
+def attention(rows: Sequence[Mapping], stem: str | Path) -> list[Path]:
+    """Plot by layer what two dropout views' attention maps share, and how far the maps are from log-normal.
+
+    Args:
+        rows: One row per checkpoint and layer with `name` and the fields of `attention.attention_by_layer`.
+    """
+    figure = Figure(figsize=(9, 3.8))
+    left, right = figure.subplots(1, 2)
+    for i, name in enumerate(dict.fromkeys(row["name"] for row in rows)):
+        own = [row for row in rows if row["name"] == name]
+        left.plot(column(own, "layer"), column(own, "mutual_information"), label=name, **appearance(i))
+        right.plot(column(own, "layer"), column(own, "logarithms"), **appearance(i))
+        right.plot(column(own, "layer"), column(own, "probabilities"), linestyle=":", **appearance(i))
+    left.set(xlabel="layer", ylabel="mutual information of two views, nats")
+    right.set(xlabel="layer", ylabel="distance to normal: logarithms, dotted: probabilities")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    header = ["name", "layer", "mutual_information", "probabilities", "logarithms"]
+    return save(figure, stem, header, ([row[name] for name in header] for row in rows))
+
+
 def project(embeddings: np.ndarray, clusters: int = 10, seed: int = 42) -> tuple[np.ndarray, np.ndarray]:
     """Project unit vectors (N, d) to two dimensions with t-SNE, and cluster them in all dimensions with K-means.
 

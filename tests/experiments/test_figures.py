@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.axes import Axes
+from sentence_transformers import SentenceTransformer
 
+from experiments.figures import __main__ as figures
 from experiments.figures import plots
+from experiments.figures.attention import attention_by_layer, distance_to_normal
 from experiments.figures.information import conditional_entropy, infonce_bound, shrink
 from experiments.figures.redundancy import (
     CONTENT_CHANGED,
@@ -20,7 +23,10 @@ from experiments.figures.redundancy import (
     probe,
     stop_words_removed,
 )
-from tests.conftest import raises_usage
+from experiments.figures.similar_pairs import kept_together, measure_pairs, scatter
+from experiments.published import figure
+from informin.evaluation.pairs import GradedPairs
+from tests.conftest import ROOT, raises_usage
 
 PEOPLE = "painter doctor farmer sailor teacher driver gardener writer".split()
 SENTENCES = [f"The {person} of number {i} left because it rained." for i in range(5) for person in PEOPLE]
@@ -71,6 +77,61 @@ def test_histograms_of_drift_have_the_same_bins(tmp_path, monkeypatch):
     kept = {"near": np.array([9, 10]), "far": np.array([1, 2])}
     plots.drift(kept, {"near": np.array([0.98, 1.0]), "far": np.array([0.5, 0.7])}, tmp_path / "drift")
     assert np.array_equal(*seen) and np.ptp(seen[0]) == pytest.approx(0.5)
+
+
+def test_geometry_draws_what_the_papers_print_beside_a_study(tmp_path, monkeypatch):
+    study = ROOT / "experiments/results/studies/main-small/summary.json"
+    monkeypatch.setattr("sys.argv", ["figures", "geometry", "--study", str(study), "--output", f"{tmp_path}/geometry"])
+    figures.main()
+    rows = {(source, name): numbers for name, source, *numbers in rows_of(tmp_path / "geometry")[1:]}
+    assert len([name for source, name in rows if source == "main-small"]) == 4
+    scd = [figure(f"SCD, figure 2, {measure}, SCD") for measure in ("alignment", "uniformity")]
+    assert [float(number) for number in rows["SCD, figure 2", "SCD"]] == scd
+    assert rows["InforMin-CL, figure 3", "InforMin-CL"] == [
+        str(figure("InforMin-CL, figure 3, alignment, InforMin-CL")),
+        "",
+    ]
+
+
+class TestSimilarPairs:
+    def test_pairs_in_separate_groups_stay_together(self):
+        source = np.random.default_rng(0)
+        centers = np.eye(4)[source.integers(0, 4, 80)]
+        x, y = (centers + 0.01 * source.normal(size=centers.shape) for _ in range(2))
+        together, chance = kept_together(x, 7 * y, clusters=4)  # lengths do not matter
+        assert together == 100 and 25 <= chance < 35
+        assert kept_together(x, y[::-1], clusters=4)[0] < 60
+
+    def test_scatter_by_hand(self):
+        """Two grades of two pairs each, 0.1 from their mean, the means 0.4 apart: 0.01 of 0.05 is left."""
+        spread, left = scatter(np.array([0.1, 0.3, 0.5, 0.7]), np.array([0.0, 0.0, 5.0, 5.0]))
+        assert (spread, left) == (pytest.approx(0.1), pytest.approx(20))
+
+    def test_only_similar_pairs_are_clustered(self):
+        x = np.repeat(np.eye(12), 5, axis=0) + 1e-4 * np.random.default_rng(0).normal(size=(60, 12))
+        grades = np.repeat([5.0, 0.0], 30)
+        y = np.concatenate([x[:30], x[30:][::-1]])
+        pairs = GradedPairs("toy", ["a"] * 60, ["b"] * 60, grades)
+        measured = measure_pairs(x, y, (x * y).sum(-1), pairs)
+        assert measured["one cluster, %"] == 100
+
+
+class TestAttention:
+    def test_distance_to_normal(self):
+        normal = torch.randn(20_000, generator=torch.Generator().manual_seed(0))
+        assert distance_to_normal(normal) < 0.02 < 0.1 < distance_to_normal(normal.exp())
+
+    def test_views_without_dropout_share_all(self, st_mean):
+        """Then the mutual information has its upper bound, 6.9078 nats."""
+        model = SentenceTransformer(str(st_mean), device="cpu")
+        usual = attention_by_layer(model, SENTENCES[:8])
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        equal = attention_by_layer(model, SENTENCES[:8])
+        assert [row["layer"] for row in equal] == [1, 2]
+        assert [row["mutual_information"] for row in equal] == pytest.approx([6.9078] * 2, abs=1e-3)
+        assert all(0 < row["mutual_information"] < 6 for row in usual)
 
 
 class TestRedundancy:
