@@ -1,13 +1,15 @@
 """What all commands share: the parser, signals as exceptions, exit codes, progress bars, and distributed runs.
 
 Exit codes: 0, 1 for a failure, 2 for wrong options or files, and 128 + the signal's number (130 for Ctrl-C, 143 for
-SIGTERM). Imports neither torch nor transformers at module level.
+SIGTERM, 141 if whoever reads the output has gone). Imports neither torch nor transformers at module level.
 """
 
 import argparse
+import io
 import logging
 import os
 import re
+import select
 import shlex
 import signal
 import sys
@@ -20,6 +22,7 @@ from typing import NoReturn
 from informin.errors import InforMinError, PushError, error_line, one_line
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+READER_GONE = 128 + 13  # what a shell reports for SIGPIPE, as in `informin search ... | head -1`
 SAME = 1.0  # seconds: a launcher forwards a signal that the terminal has already sent to every process
 
 
@@ -62,13 +65,20 @@ class Parser(argparse.ArgumentParser):
 
 
 def run(main: Callable[[], int]) -> NoReturn:
-    """Run a program and exit with its code. Signals raise `Interrupted`, so that `with` blocks clean up."""
+    """Run a program and exit with its code. Signals raise `Interrupted`, so that `with` blocks clean up.
+
+    What the encoding of the output cannot express, such as an emoji on a console of Windows, is printed as `?`.
+    """
     raise_on_signals()
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
     try:
         code = main()
     except KeyboardInterrupt as error:
         code = _interrupted(error)
-    sys.exit(code)
+    except SystemExit as error:  # of --help
+        code = error.code
+    sys.exit(_flushed(code))
 
 
 def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str = "") -> int:
@@ -93,6 +103,8 @@ def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str 
         _print_error(f"error: {_with_flags(str(error), options)}{finish}")
         return error.exit_code
     except OSError as error:  # of the disk, or of transformers and huggingface_hub for a model that they cannot load
+        if isinstance(error, BrokenPipeError) and _reader_has_gone():
+            return READER_GONE
         _print_error(f"error: {one_line(error_line(error))}")
         return 1
     except KeyboardInterrupt as error:
@@ -139,6 +151,34 @@ def _interrupted(error: KeyboardInterrupt, kept: str = "") -> int:
         by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
         _print_error(f"Interrupted{by}. {kept}".rstrip())
     return 128 + number
+
+
+def _reader_has_gone() -> bool:
+    """Return whether the output is a pipe that nobody reads any more. Another pipe may have broken instead."""
+    if sys.stdout is None or not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+    except io.UnsupportedOperation:  # not a file
+        return False
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _flushed(code: int | str | None) -> int | str | None:
+    """Write the rest of the output, and return the exit code: another one if it cannot be written."""
+    if sys.stdout is None:
+        return code
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python tries again when it exits
+        if isinstance(error, BrokenPipeError):
+            return READER_GONE
+        if not code:
+            _print_error(f"error: The output could not be written ({error_line(error)}).")
+        return code or 1
+    return code
 
 
 def _print_error(text: str) -> None:

@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import transformers
@@ -43,6 +45,7 @@ PUSH = {"model_name": "my folder", "hub_model_id": "me/m", "revision": "v2", "ov
         (SaveError("No space."), 1, "error: No space."),
         (UndefinedScoreError("NaN."), 1, "error: NaN."),
         (OSError(28, "No space\nleft", "a.npy"), 1, "error: [Errno 28] No space left: 'a.npy'"),
+        (BrokenPipeError(32, "Broken pipe"), 1, "error: [Errno 32] Broken pipe"),  # not that of the output
         (
             PushError("The push failed.", PUSH),
             1,
@@ -65,6 +68,44 @@ def test_exit_codes():
         program.exit_code(fail(ZeroDivisionError()), [])
     classes = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, InforMinError)]
     assert [kind for kind in classes if kind.exit_code == 2] == [UsageError]
+
+
+def started(main: str, stdout: Any = subprocess.PIPE, **environment: str) -> subprocess.Popen:
+    """Start a program whose work is an expression."""
+    code = f"from informin import program; program.run(lambda: program.exit_code(lambda: {main}, []))"
+    names = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "", **environment}
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdout=stdout, stderr=subprocess.PIPE, cwd=ROOT, env=os.environ | names
+    )
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
+def test_what_the_console_cannot_show_is_replaced(encoding):
+    text = "a café \N{GRINNING FACE}"
+    process = started(f"print({text!a})", PYTHONIOENCODING=encoding)
+    out, err = process.communicate()
+    assert (out.rstrip(), err, process.returncode) == (text.encode(encoding, "replace"), b"", 0)
+
+
+@pytest.mark.parametrize(
+    ("main", "unbuffered"),
+    [("print('x' * 10**6)", ""), ("print('x')", ""), ("print('x')", "1"), ("program.Parser().parse_args(['-h'])", "")],
+    ids=["many", "few", "unbuffered", "help"],
+)
+def test_a_reader_that_has_gone_ends_the_program_quietly(main, unbuffered):
+    process = started(main, PYTHONUNBUFFERED=unbuffered)
+    process.stdout.close()
+    with process.stderr:
+        assert process.stderr.read() == b""
+    assert process.wait() == 128 + signal.SIGPIPE
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="of Linux")
+def test_an_output_that_cannot_be_written_is_an_error():
+    with open("/dev/full", "wb") as full:
+        process = started("print('x')", stdout=full)
+    _, err = process.communicate()
+    assert process.returncode == 1 and err.startswith(b"error: ") and err.count(b"\n") == 1
 
 
 def test_informin_logs_and_transformers_is_quiet():

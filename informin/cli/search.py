@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,8 @@ def work(args: argparse.Namespace) -> None:
         return
     hits = index.search(query, args.k)
     if args.format == "json":
-        print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False, indent=1))
+        is_unicode = getattr(sys.stdout, "encoding", "utf-8").lower().startswith("utf")
+        print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=not is_unicode, indent=1))
         return
     for rank, hit in enumerate(hits, start=1):
         print(shown(rank, hit))

@@ -282,7 +282,7 @@ def tables_text(
 ) -> str:
     """Return tables and notes as text, Markdown or LaTeX, or the results as JSON."""
     if form == "json":
-        return json.dumps([asdict(results) for results in rows], indent=1, ensure_ascii=False)
+        return json.dumps([asdict(results) for results in rows], indent=1)
     tables = [render(table, form) for table in score_tables(rows, others, seeds)]
     start = "% " if form == "latex" else ""
     notes = [start + one_line(note) for note in footnotes(rows, others)]
