@@ -62,7 +62,8 @@ def test_every_type_and_order_gives_the_same_rows(tmp_path, kind, order):
     assert adapted.dtype == expected.dtype
     given = X.astype(kind)  # not through a file
     assert LinearAdapter().fit(given).transform(given).dtype == expected.dtype
-    np.testing.assert_allclose(adapted, LinearAdapter().fit(expected).transform(expected), atol=1e-6)
+    rounding = 1e-3 if expected.dtype == np.float16 else 1e-5
+    np.testing.assert_allclose(adapted, LinearAdapter().fit(expected).transform(expected), atol=rounding)
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float16", "float8_e4m3fn", "float32", "float64"])

@@ -139,7 +139,7 @@ def test_effective_rank():
     assert effective_rank(both) == pytest.approx(6)
     assert effective_rank(both[[0, 6]] + 0) == pytest.approx(1)
     assert effective_rank(7 * both @ ortho_group.rvs(6, random_state=1)) == pytest.approx(6)
-    assert effective_rank(np.ones((4, 3))) == 1
+    assert effective_rank(np.ones((4, 3))) == pytest.approx(1)
     values = np.array([3.0, 1.0])  # of rows on a circle, with two spreads
     angles = np.arccos(values / np.linalg.norm(values))
     rows = np.array(

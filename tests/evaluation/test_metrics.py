@@ -60,11 +60,21 @@ def test_modules_load_from_folder_and_file_and_describe_themselves(load, name):
         assert {type(value) for value in result.values()} == {float}, "plain numbers, that a log can write"
 
 
+class SameNumber(doctest.OutputChecker):
+    """Accepts numbers that differ in their last bits, as between processors."""
+
+    def check_output(self, want, got, optionflags):
+        try:
+            return float(got) == pytest.approx(float(want))
+        except ValueError:
+            return super().check_output(want, got, optionflags)
+
+
 @pytest.mark.parametrize("name", ["sts_correlation", "alignment_uniformity"])
 def test_examples_in_docstrings_are_correct(load, name, monkeypatch):
     monkeypatch.chdir(ROOT)
     examples = doctest.DocTestParser().get_doctest(load(name).inputs_description, {"evaluate": evaluate}, name, None, 0)
-    assert doctest.DocTestRunner().run(examples) == (0, 2)
+    assert doctest.DocTestRunner(SameNumber()).run(examples) == (0, 2)
 
 
 def test_sts_correlation_equals_the_function(sts_correlation):

@@ -179,7 +179,7 @@ class TestInformation:
     def test_bound_of_identical_orthogonal_views_is_log_n(self):
         z = torch.eye(16)
         assert infonce_bound(z, z, 0.01).item() == pytest.approx(math.log(16), abs=1e-5)
-        assert infonce_bound(torch.ones(16, 4), torch.ones(16, 4)).item() == pytest.approx(0, abs=1e-6)
+        assert infonce_bound(torch.ones(16, 4), torch.ones(16, 4)).item() == pytest.approx(0, abs=1e-5)
 
     def test_entropy_of_correlated_gaussians_in_closed_form(self):
         """Two numbers with correlation r: h(x | y) = log(2 pi e (1 - r^2)) / 2."""

@@ -38,7 +38,7 @@ def test_the_folder_is_the_table_of_the_adapted_and_smoothed_embeddings(request,
     result.save(tmp_path / "fast")
     saved = SentenceTransformer(str(tmp_path / "fast"), device="cpu")
     assert [type(module).__name__ for module in saved] == ["StaticEmbedding", "Normalize"]
-    np.testing.assert_allclose(saved.encode(TEXTS), result.static.encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(saved.encode(TEXTS), result.static.encode(TEXTS), atol=1e-5)
 
     model = SentenceTransformer(str(folder), device="cpu")
     x = embed(folder, TEXTS, side=side, device="cpu")
@@ -81,7 +81,7 @@ def test_embeddings_of_the_model_save_time_and_others_are_refused(st_mean, tmp_p
     np.save(tmp_path / "x.npy", embed(st_mean, TEXTS, device="cpu"))
     result = distill(st_mean, TEXTS, task="clustering", embeddings=tmp_path / "x.npy", device="cpu")
     expected = distill(st_mean, TEXTS, task="clustering", device="cpu")
-    np.testing.assert_allclose(result.static.encode(TEXTS), expected.static.encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(result.static.encode(TEXTS), expected.static.encode(TEXTS), atol=1e-5)
     with raises_usage(option="embeddings"):
         wrong = np.random.default_rng(0).normal(size=(len(TEXTS), 32)).astype(np.float32)
         distill(st_mean, TEXTS, task="clustering", embeddings=wrong, device="cpu")

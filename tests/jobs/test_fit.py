@@ -31,7 +31,7 @@ def test_the_saved_model_is_the_model_with_the_adapter(request, kind, task, tmp_
     result = fit(folder, iter(TEXTS), task=task, device="cpu")
     encoder, method = SentenceTransformer(str(folder), device="cpu"), {"search": "encode_document"}.get(task, "encode")
     before = getattr(encoder, method)(TEXTS)
-    np.testing.assert_allclose(result.vectors, before, atol=1e-6)
+    np.testing.assert_allclose(result.vectors, before, atol=1e-5)
     adapter = LinearAdapter(**TASKS[task]).fit(result.vectors)
     np.testing.assert_array_equal(result.adapter.coef_, adapter.coef_)
     result.save(tmp_path / "better")
@@ -70,12 +70,12 @@ def test_a_sentence_transformer_is_a_model_and_stays_as_it_is(st_mean, tmp_path)
     fit(st_mean, TEXTS, task="search", device="cpu").save(tmp_path / "b")
     np.testing.assert_array_equal(model.encode(TEXTS), before)
     a, b = (SentenceTransformer(str(tmp_path / name), device="cpu").encode(TEXTS) for name in "ab")
-    np.testing.assert_allclose(a, b, atol=1e-6)
+    np.testing.assert_allclose(a, b, atol=1e-5)
 
 
 def test_a_prompt_is_saved_for_documents_and_queries_keep_theirs(prompted, tmp_path):
     result = fit(prompted, TEXTS, task="search", prompt="old ", device="cpu")
-    np.testing.assert_allclose(result.vectors, embed(prompted, TEXTS, prompt="old ", device="cpu"), atol=1e-6)
+    np.testing.assert_allclose(result.vectors, embed(prompted, TEXTS, prompt="old ", device="cpu"), atol=1e-5)
     result.save(tmp_path / "better")
     adapted = SentenceTransformer(str(tmp_path / "better"), device="cpu")
     for vectors in (adapted.encode(TEXTS), adapted.encode_document(TEXTS)):

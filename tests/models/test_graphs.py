@@ -133,7 +133,7 @@ def test_replays_give_the_gradients_of_the_eager_step(tmp_path, monkeypatch, rec
     for graphed, eager in zip(*found):
         assert graphed.keys() == eager.keys()
         scale = max(x.abs().max() for x in eager.values())
-        assert max((graphed[name] - x).abs().max() / scale for name, x in eager.items()) < 1e-5
+        assert max((graphed[name] - x).abs().max() / scale for name, x in eager.items()) < 1e-4
 
 
 def overwrite_masks(graph: Graph) -> None:

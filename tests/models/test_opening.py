@@ -52,7 +52,7 @@ def test_embeddings_are_those_of_sentence_transformers(tmp_path, encoder, poolin
     opened = load_model(folder)
     assert opened.dtype == torch.float32 and not opened.training
     expected = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(opened.encode(TEXTS), expected, atol=1e-6)
+    np.testing.assert_allclose(opened.encode(TEXTS), expected, atol=1e-5)
     assert load_model(opened) is opened
     assert (name_of(opened), source_of(opened).folder) == (str(folder), folder)
 
@@ -84,7 +84,7 @@ def test_poolers_by_name(bert, pooler):
         "mean": mean(last),
         "last": last[torch.arange(len(TEXTS)), batch["attention_mask"].sum(1) - 1],
     }[pooler]
-    np.testing.assert_allclose(opened.encode(TEXTS), expected.numpy(), atol=1e-5)
+    np.testing.assert_allclose(opened.encode(TEXTS), expected.numpy(), atol=5e-5)
 
 
 def test_a_model_without_stored_pooling_needs_one(bert):
@@ -112,7 +112,7 @@ def test_paths_that_do_not_exist_are_named_as_such(name):
 def test_an_embedding_does_not_depend_on_the_padding(model, side):
     change(model, "tokenizer_config.json", padding_side=side)
     opened = load_model(model)
-    np.testing.assert_allclose(opened.encode(TEXTS, batch_size=64), opened.encode(TEXTS, batch_size=1), atol=1e-6)
+    np.testing.assert_allclose(opened.encode(TEXTS, batch_size=64), opened.encode(TEXTS, batch_size=1), atol=1e-5)
 
 
 def test_long_texts_fit_the_positions(tmp_path, roberta):
@@ -384,7 +384,7 @@ def test_a_configuration_that_asks_for_attention_maps_is_opened_and_saved(tmp_pa
     expected = SentenceTransformer(str(save_sentence_transformer(tmp_path / "other", bert)), device="cpu").encode(
         ["dog"]
     )
-    np.testing.assert_allclose(load_model(tmp_path / "again").encode(["dog"]), expected, atol=1e-6)
+    np.testing.assert_allclose(load_model(tmp_path / "again").encode(["dog"]), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.float16])

@@ -112,7 +112,7 @@ def test_hidden_states_and_gradients_of_16_architectures_equal_those_of_padded_b
     expected = gradients_of(encoder, padded)
     for multiple, embedded in ((1, False), (64, True)):
         _, found = states(encoder, ids, mask, multiple, embedded)
-        torch.testing.assert_close(found, padded, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(found, padded, atol=5e-5, rtol=1e-5)
         own = gradients_of(encoder, found)
         assert len(expected) > 10 and own.keys() <= expected.keys()
         scale = max(gradient.abs().max() for gradient in expected.values()).item()
@@ -144,7 +144,7 @@ def test_position_ids_are_those_of_the_model_with_special_tokens_as_text(encoder
     tokenizer.padding_side = side
     batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
     _, found = states(model, batch["input_ids"], batch["attention_mask"])
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found, expected, atol=5e-5, rtol=1e-5)
 
 
 def test_a_row_has_no_padding_the_longest_text_first_and_runs_of_equal_length():

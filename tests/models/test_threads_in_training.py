@@ -79,12 +79,12 @@ def test_outputs_and_gradients_equal_those_of_one_thread(encoder, pooling, selec
         found = run(parts, encoder, labels)
         own = gradients(parts.st, *(x.sort(dim=0).values for x in found))
     expected = gradients(one.st, *(x.sort(dim=0).values for x in whole))
-    torch.testing.assert_close(found[0], whole[0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(found[0], whole[0], atol=5e-5, rtol=0)
     for x, y in zip(found[1:], whole[1:]):  # in the order of the parts
-        torch.testing.assert_close(x.sort(dim=0).values, y.sort(dim=0).values, atol=1e-5, rtol=0)
+        torch.testing.assert_close(x.sort(dim=0).values, y.sort(dim=0).values, atol=5e-5, rtol=0)
     assert own.keys() == expected.keys() and len(own) > 10
     for weight in own:
-        torch.testing.assert_close(own[weight], expected[weight], atol=1e-6, rtol=0, msg=weight)
+        torch.testing.assert_close(own[weight], expected[weight], atol=1e-5, rtol=1e-4, msg=weight)
 
 
 def test_labels_come_in_the_order_of_the_hidden_states(bert):

@@ -199,7 +199,7 @@ class TestSafety:
         with torch.autocast("cpu", torch.bfloat16):
             value = loss(maps1.requires_grad_(), maps2, generator=torch.Generator().manual_seed(0))[0]
         value.backward()
-        assert value.dtype == torch.float32 and value.item() == pytest.approx(expected.item(), rel=1e-6)
+        assert value.dtype == torch.float32 and value.item() == pytest.approx(expected.item(), rel=1e-5)
         assert maps1.grad.dtype == dtype and maps1.grad.isfinite().all()
 
 

@@ -67,7 +67,7 @@ class TestLoops:
         loss, positions = attention_mi(maps1, maps2, mask)
         expected, counts = loop(maps1, maps2, mask, "paper")
         assert loss.item() == pytest.approx(expected, rel=1e-4)
-        assert positions.item() == pytest.approx(counts)
+        assert positions.item() == pytest.approx(counts, rel=1e-5)
 
     @pytest.mark.parametrize("seed", [0, 1, 2])
     def test_paper_form_with_sampled_positions(self, seed):
@@ -76,7 +76,7 @@ class TestLoops:
         loss, positions = attention_mi(maps1, maps2, mask, generator=generator)
         expected, counts = loop(maps1, maps2, mask, "paper", draw=replay(seed, maps1, "paper"))
         assert loss.item() == pytest.approx(expected, rel=1e-4)
-        assert positions.item() == pytest.approx(counts) and counts < 150
+        assert positions.item() == pytest.approx(counts, rel=1e-5) and counts < 150
 
     @pytest.mark.parametrize("layers", [2, 4, 6])
     def test_code_form_with_all_positions(self, layers):
@@ -97,7 +97,7 @@ class TestLoops:
         loss, positions = attention_mi(maps1, maps2, mask, "code", samples, generator)
         expected, counts = loop(maps1, maps2, mask, "code", samples, replay(5, maps1, "code"))
         assert loss.item() == pytest.approx(expected, rel=1e-4) and loss < 0
-        assert positions.item() == pytest.approx(counts)
+        assert positions.item() == pytest.approx(counts, rel=1e-5)
 
 
 class TestSampling:

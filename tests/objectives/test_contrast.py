@@ -27,7 +27,7 @@ class TestContrast:
     def test_closed_form_equal_sentences(self):
         """All candidates are equally likely: log N."""
         z = torch.ones(8, 4)
-        assert contrast(z, z).item() == pytest.approx(np.log(8), rel=1e-6)
+        assert contrast(z, z).item() == pytest.approx(np.log(8), rel=1e-5)
 
     def test_closed_form_orthogonal_sentences(self):
         """Cosine 1 with itself and 0 with the others: log(1 + (N - 1) exp(-1 / temperature))."""
@@ -86,7 +86,7 @@ class TestContrastWithAQueue:
     def test_closed_form_equal_embeddings(self):
         """All candidates are equally likely: log of 8 in the batch plus 5 in the queue."""
         z = torch.ones(8, 4)
-        assert contrast(z, z, queue=torch.ones(5, 4)).item() == pytest.approx(np.log(13), rel=1e-6)
+        assert contrast(z, z, queue=torch.ones(5, 4)).item() == pytest.approx(np.log(13), rel=1e-5)
 
     def test_empty_queue_slots_are_ignored(self, views, queue):
         z1, z2 = (z.clone().requires_grad_() for z in views)

@@ -32,14 +32,14 @@ def test_numpy_loop(views, guides):
 def test_closed_form_equal_embeddings():
     """All candidates are equally near: the log of their number, for any guide."""
     z, guide = torch.ones(8, 4), torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
-    assert guided_similarity(z, z, guide, guide).item() == pytest.approx(np.log(7), rel=1e-6)
+    assert guided_similarity(z, z, guide, guide).item() == pytest.approx(np.log(7), rel=1e-5)
 
 
 def test_minimum_is_at_the_similarities_of_the_guide(views):
     """At equal temperatures, an encoder that equals its guide has no gradient."""
     z1 = views[0].clone().requires_grad_()
     guided_similarity(z1, z1, views[0], views[0], 0.5, 0.5).backward()
-    torch.testing.assert_close(z1.grad, torch.zeros_like(z1), atol=1e-6, rtol=0)
+    torch.testing.assert_close(z1.grad, torch.zeros_like(z1), atol=1e-5, rtol=0)
 
 
 def test_lower_guide_temperature_sharpens_the_target():

@@ -16,7 +16,7 @@ def test_numpy_loop():
 
 
 def test_closed_form_uniform_prediction():
-    assert masked_lm(torch.full((4,), float(np.log(50)))).item() == pytest.approx(np.log(50), rel=1e-6)
+    assert masked_lm(torch.full((4,), float(np.log(50)))).item() == pytest.approx(np.log(50), rel=1e-5)
 
 
 def test_nothing_masked_is_zero_and_has_a_gradient():

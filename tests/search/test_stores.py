@@ -92,10 +92,12 @@ def test_stores_get_unit_vectors_and_no_text_without_words(store, package, bert,
     names: dict = {}
     exec(read_snippets()[store].code, names)
     assert names["texts"] == [sentences[0], *sentences[2:]]
-    np.testing.assert_allclose(np.linalg.norm(names["vectors"], axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(names["vectors"], axis=1), 1, atol=1e-5)
     found = names["texts"] + names.get("new", [])
     vectors = names["model"].encode([*found, names["query"]], normalize_embeddings=True)
     cosines = vectors[:-1] @ vectors[-1]
     best = np.argsort(-cosines)[:3]
     assert len({f"{cosines[row]:.3f}" for row in best}) == 3, "the order is tested"
-    assert capsys.readouterr().out.splitlines() == [f"{cosines[row]:.3f}  {found[row]}" for row in best]
+    printed = [line.split("  ", 1) for line in capsys.readouterr().out.splitlines()]
+    assert [text for _, text in printed] == [found[row] for row in best]
+    np.testing.assert_allclose([float(cosine) for cosine, _ in printed], cosines[best], atol=6e-4)

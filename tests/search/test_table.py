@@ -75,11 +75,11 @@ def test_texts_are_added_and_removed_and_the_table_is_fitted_again(by_table, st_
     index.remove([3])  # needs no model
     assert index._model is None
     assert index.add(more).tolist() == list(range(150, 210))
-    assert not np.array_equal(index.table.rows, by_table.table.rows)
+    assert np.abs(index.table.rows - by_table.table.rows).max() > 0.1
     options = dict(queries="table", query_prompt=index.record.query_prompt)
     new = Index.build(st_mean, [*texts[:3], *texts[4:], *more], **options)
-    np.testing.assert_array_equal(index.table.rows, new.table.rows)
-    np.testing.assert_array_equal(index.documents, new.documents)
+    np.testing.assert_allclose(index.table.rows, new.table.rows, atol=5e-3)  # float16, and batches differ in rounding
+    np.testing.assert_allclose(index.documents, new.documents, atol=2e-3)
     index.save(tmp_path)
     assert Index.load(tmp_path).search(QUERIES) == index.search(QUERIES)
 

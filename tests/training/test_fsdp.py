@@ -112,5 +112,5 @@ def test_sharded_run_equals_one_process(kind, model, tmp_path):
     alone.train()
     expected = alone.encode(make_sentences(8))
     assert np.abs(expected - before).max() > 0.05
-    np.testing.assert_allclose(np.load(whole / "embeddings.npy"), expected, atol=1e-6)
-    np.testing.assert_allclose(load_model(str(whole), device="cpu").encode(make_sentences(8)), expected, atol=1e-6)
+    np.testing.assert_allclose(np.load(whole / "embeddings.npy"), expected, atol=1e-5)
+    np.testing.assert_allclose(load_model(str(whole), device="cpu").encode(make_sentences(8)), expected, atol=1e-5)

@@ -350,7 +350,7 @@ def test_an_evaluator_gives_the_scores_of_the_exported_model(bert, arguments, tm
     trainer.export(str(tmp_path / "model"), report=False)
     model = SentenceTransformer(str(tmp_path / "model"), device="cpu")
     expected = EVALUATORS["similarity"](model)["dev_spearman_cosine"]
-    assert trainer.evaluate()["eval_dev_spearman_cosine"] == pytest.approx(expected, abs=1e-6)
+    assert trainer.evaluate()["eval_dev_spearman_cosine"] == pytest.approx(expected, abs=1e-4)
 
 
 def test_without_evaluation_data_nothing_is_evaluated(bert, arguments):
