@@ -26,13 +26,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def work(args: argparse.Namespace) -> None:
-    """Export the folder, add the ONNX files, and print the list of files."""
+    """Export the folder, add the ONNX files, and print the list of files and which output of ONNX to take."""
     from informin.outputs import new_folder, raise_if_used
 
     replaces = "modules.json" if args.overwrite_output_dir else None
     raise_if_used(args.output_dir, "output_dir", replaces=replaces)
+    from informin.publishing.card import CARD, write_card
     from informin.publishing.export import export_checkpoint
-    from informin.publishing.onnx import export_onnx, quantize_onnx
+    from informin.publishing.onnx import advice_for_clients, export_onnx, quantize_onnx
     from informin.publishing.published import published_files
 
     with new_folder(args.output_dir, "output_dir", replaces=replaces) as folder:
@@ -41,5 +42,9 @@ def work(args: argparse.Namespace) -> None:
             export_onnx(folder)
         if args.int8:
             quantize_onnx(folder)
+        if (folder / CARD).is_file():
+            write_card(folder)  # with the files that were added
     for path in published_files(args.output_dir):
         print(path.as_posix())
+    if args.onnx:
+        print(advice_for_clients(args.output_dir))

@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         metavar="USER/REPO",
         help="Also publish a page as this Space, where visitors compare sentences. Needs the extra demo.",
     )
-    add("--dry_run", action="store_true", help="Write the model card and list the files, without uploading them.")
+    add("--dry_run", action="store_true", help="Print the model card and the files, without writing or uploading anything.")
     add("--overwrite", action="store_true", help="Overwrite files that you did not upload with InforMin-CL.")
     args = parser.parse_args(argv)
     parser.check_needs(args, {"trust_remote_code": "results"})
@@ -48,7 +48,6 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Add results to the folder, check the repository, list the files and upload them."""
-    from informin.publishing.card import write_card
     from informin.publishing.hub import add_results, check_name, prepare, push_folder
     from informin.publishing.published import check_export
 
@@ -58,18 +57,31 @@ def work(args: argparse.Namespace) -> None:
     check_name(repo, "hub_model_id")
     if args.space:
         check_name(args.space, "space")
+    if args.dry_run:
+        show(args)
+        return
     if args.results:
         add_results(folder, args.results, trust_remote_code=args.trust_remote_code)
-    if args.dry_run:
-        write_card(folder, repo)
-        print_files(folder)
-        print(f"Nothing was uploaded to {repo}.")
-        return
     to = prepare(repo, args.private or None, branch=args.branch, overwrite=args.overwrite, folder=folder)
     print_files(folder)
     print(f"The model is at {push_folder(folder, to)}")
     if args.space:
         publish_space(args.space, to.repo, args.private, args.overwrite)
+
+
+def show(args: argparse.Namespace) -> None:
+    """Print the model card and the files that would be uploaded."""
+    from informin.publishing.card import CARD, write_card
+    from informin.publishing.hub import add_results
+    from informin.publishing.published import preview
+
+    with preview(args.model_name) as copy:
+        if args.results:
+            add_results(args.model_name, args.results, trust_remote_code=args.trust_remote_code, to=copy)
+        write_card(copy, args.hub_model_id)
+        print((copy / CARD).read_text(encoding="utf-8"))
+        print_files(args.model_name, copy)
+    print(f"Nothing was uploaded to {args.hub_model_id}.")
 
 
 def publish_space(space: str, model: str, private: bool, overwrite: bool) -> None:
@@ -82,13 +94,14 @@ def publish_space(space: str, model: str, private: bool, overwrite: bool) -> Non
         print(f"The page is at {push_space(folder, space, private or None, overwrite)}")
 
 
-def print_files(folder: str) -> None:
-    """Print the files to upload with their sizes, and the names of files that are not uploaded."""
+def print_files(folder: str, preview: Path | None = None) -> None:
+    """Print the files to upload, in a folder or its preview, with their sizes, and the names of those that stay here."""
     from informin.publishing.published import published_files
 
-    files = published_files(folder)
+    source = preview or Path(folder)
+    files = published_files(source)
     for path in files:
-        print(f"{Path(folder, path).stat().st_size:>13,}  {path.as_posix()}")
+        print(f"{(source / path).stat().st_size:>13,}  {path.as_posix()}")
     uploaded = {path.parts[0] for path in files}
     if others := sorted(path.name for path in Path(folder).iterdir() if path.name not in uploaded):
         print(f"Not uploaded: {', '.join(others)}")

@@ -38,6 +38,7 @@ from informin.models.opening import load_finished
 from informin.models.pooling import NAMES
 from informin.outputs import new_files, new_folder
 from informin.publishing.card import write_card
+from informin.publishing.onnx import ONNX_FILE, remove_model_args
 from informin.publishing.origin import remove_origins
 from informin.publishing.published import (
     ADAPTER_WEIGHTS,
@@ -158,6 +159,8 @@ def write_exported(
             stale += [path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)]
     for path in stale:  # results of other weights; whole weights next to low-rank ones, or the reverse
         path.unlink(missing_ok=True)
+    if (folder / ONNX_FILE).is_file():
+        remove_model_args(folder)
     if record:
         write_card(folder)
 

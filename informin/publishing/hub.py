@@ -193,7 +193,13 @@ def _as_push_errors(folder: str | Path, to: Destination) -> Iterator[None]:
         ) from error
 
 
-def add_results(folder: str | Path, files: Sequence[str | Path], *, trust_remote_code: bool = False) -> None:
+def add_results(
+    folder: str | Path,
+    files: Sequence[str | Path],
+    *,
+    trust_remote_code: bool = False,
+    to: str | Path | None = None,
+) -> None:
     """Copy results of `informin eval` into the results/ of an exported folder.
 
     The checksum of the weights tells whether a file belongs to this model or to its source model. Results of a model
@@ -204,6 +210,7 @@ def add_results(folder: str | Path, files: Sequence[str | Path], *, trust_remote
         folder: An exported folder.
         files: Results files, or folders of them.
         trust_remote_code: Run the model's own code, if it needs it to be loaded.
+        to: Folder that gets them, such as a preview; None for the exported folder.
 
     Raises:
         UsageError: The folder is not an output of training, or results belong to another model or other
@@ -241,7 +248,7 @@ def add_results(folder: str | Path, files: Sequence[str | Path], *, trust_remote
                 raise UsageError(found, option="results", needed=repr(value))
         placed[place] = replace(results, model=name)  # the name may be a local path
     for place, results in placed.items():
-        results.save(folder / "results" / place)
+        results.save(Path(to or folder, "results", place))
 
 
 def _other_seed(results: Results, record: RunRecord) -> int | None:

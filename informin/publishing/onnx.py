@@ -1,8 +1,16 @@
 """ONNX files of an exported folder, for ONNX Runtime in any language, without torch.
 
 onnx/model.onnx holds all modules: pooling, linear adapter and normalization. Inputs are input_ids, attention_mask and,
-for BERT and some others, token_type_ids, each (N, L) int64. The outputs have the names of optimum's export:
-token_embeddings (N, L, d) and sentence_embedding (N, d).
+for BERT and some others, token_type_ids, each (N, L) int64. The outputs are
+
+    last_hidden_state (N, L, d)             hidden states of the tokens
+    sentence_embedding (N, e)               the embedding
+    repeated_sentence_embedding (N, L, e)   the embedding, once per token
+
+Clients such as fastembed take the first output, pool and normalize it. The first one is last_hidden_state if this gives
+the embedding, and repeated_sentence_embedding otherwise, such as with a linear adapter. Clients that look for the name
+last_hidden_state, such as a transformers.js pipeline, lose the adapter. The ONNX backend of sentence-transformers, which
+applies all modules to it, needs this name.
 """
 
 import logging
@@ -13,15 +21,20 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Pooling
 from torch import Tensor, nn
 
 from informin.errors import SaveError
+from informin.files import read_json, write_json
+from informin.models.model_files import modules_of
 from informin.models.opening import load_model
 from informin.outputs import new_file
 
 ONNX_FILE = "onnx/model.onnx"
 QUANTIZED = "onnx/model_quantized.onnx"  # the 8-bit file that transformers.js loads by default in browsers
-OUTPUTS = ("token_embeddings", "sentence_embedding")
+TOKENS = "last_hidden_state"
+EMBEDDING = "sentence_embedding"
+REPEATED = "repeated_sentence_embedding"
 # The first opset with GELU as a single operator, which ONNX Runtime fuses with the bias. Needs onnxruntime 1.18.
 OPSET = 20
 ONNX_TOLERANCE = 1e-4
@@ -31,16 +44,46 @@ COMPARED_TEXTS_OF_ONNX = ["word " * 100, "Two men play chess in the park.", "A d
 class _AllModules(nn.Module):
     """All modules of a SentenceTransformer, as a function of tensors."""
 
-    def __init__(self, model: SentenceTransformer, names: list[str]):
+    def __init__(self, model: SentenceTransformer, inputs: list[str], outputs: list[str]):
         super().__init__()
         self.steps = nn.ModuleList(model)
-        self.names = names
+        self.inputs = inputs
+        self.outputs = outputs
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        features = dict(zip(self.names, inputs))
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        features = dict(zip(self.inputs, inputs))
         for step in self.steps:
             features = step(features)
-        return features[OUTPUTS[0]], features[OUTPUTS[1]]
+        tokens, embedding = features["token_embeddings"], features["sentence_embedding"]
+        repeated = embedding[:, None].expand(-1, tokens.shape[1], -1)
+        found = {TOKENS: tokens, EMBEDDING: embedding, REPEATED: repeated}
+        return tuple(found[name] for name in self.outputs)
+
+
+def settings_for_clients(folder: str | Path) -> str | None:
+    """Return with which settings clients that pool the hidden states get the embedding; None if none gives it.
+
+    Args:
+        folder: Folder of a model.
+
+    Returns:
+        `mean pooling` or `cls pooling`, with ` and normalization` if the model normalizes.
+    """
+    (_, first), *others = modules_of(str(folder))
+    kinds = [kind.rpartition(".")[2] for _, kind in others]
+    if first.rpartition(".")[2] != "Transformer" or kinds not in (["Pooling"], ["Pooling", "Normalize"]):
+        return None
+    mode = Pooling.load(str(folder), subfolder=others[0][0]).pooling_mode
+    return f"{mode} pooling{' and normalization' if len(kinds) > 1 else ''}" if mode in ("cls", "mean") else None
+
+
+def advice_for_clients(folder: str | Path) -> str:
+    """Return which output of a folder's ONNX file to take, in a sentence or two."""
+    advice = f"{ONNX_FILE}: the output {EMBEDDING} is the embedding."
+    settings = settings_for_clients(folder)
+    if settings:
+        return f"{advice} Clients that pool {TOKENS} get the same with {settings}."
+    return f"{advice} Do not pool {TOKENS}, as a pipeline of transformers.js does: the modules after it are missing."
 
 
 def export_onnx(folder: str | Path) -> Path:
@@ -63,15 +106,16 @@ def export_onnx(folder: str | Path) -> Path:
     tokens = model.preprocess(COMPARED_TEXTS_OF_ONNX)
     inputs = {name: value for name, value in tokens.items() if isinstance(value, Tensor)}
     names = list(inputs)
+    outputs = [TOKENS, EMBEDDING] if settings_for_clients(folder) else [REPEATED, TOKENS, EMBEDDING]
     path = Path(folder, ONNX_FILE)
     with new_file(path) as new, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they concern only the exporter's own code
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns that torchvision is missing
         program: Any = torch.onnx.export(
-            _AllModules(model, names).eval(),
+            _AllModules(model, names, outputs).eval(),
             tuple(inputs.values()),
             input_names=names,
-            output_names=OUTPUTS,
+            output_names=outputs,
             dynamic_shapes=(tuple({0: "batch_size", 1: "sequence_length"} for _ in names),),
             opset_version=OPSET,
             dynamo=True,
@@ -83,11 +127,20 @@ def export_onnx(folder: str | Path) -> Path:
             del noted.metadata_props[:]  # stack traces with local paths
         del graph.value_info[:]  # quantization infers the shapes again, and may find others
         onnx.save(model_proto, new)
-        embeddings = InferenceSession(new).run([OUTPUTS[1]], {name: x.numpy() for name, x in inputs.items()})[0]
+        embeddings = InferenceSession(new).run([EMBEDDING], {name: x.numpy() for name, x in inputs.items()})[0]
         if not np.abs(embeddings - model.encode(COMPARED_TEXTS_OF_ONNX)).max() <= ONNX_TOLERANCE:  # also true for NaN
             raise SaveError("The embeddings of the ONNX file differ from those of the model. The file was deleted")
         Path(folder, QUANTIZED).unlink(missing_ok=True)  # of other weights, maybe
+    remove_model_args(folder)
     return path
+
+
+def remove_model_args(folder: str | Path) -> None:
+    """Remove the arguments of the torch model, which sentence-transformers passes to other backends, too: they fail."""
+    path = Path(folder, "sentence_bert_config.json")
+    settings = read_json(path) if path.is_file() else {}
+    if settings.pop("model_args", None):
+        write_json(path, settings, indent=2)
 
 
 def quantize_onnx(folder: str | Path) -> Path:

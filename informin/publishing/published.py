@@ -1,6 +1,6 @@
 """Which files of an exported folder may be published: an explicit list of names in the folders of its modules.
 
-Checkpoints, logs (their names contain the host name), reports (they contain sentences), indexes and files that this
+Checkpoints, logs (their names contain the host name), reports (they may contain sentences), indexes and files that this
 project did not write are not published.
 """
 
@@ -8,7 +8,10 @@ import json
 import os
 import re
 import shlex
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -82,6 +85,21 @@ def module_folders(folder: Path) -> list[str]:
     return list(dict.fromkeys(path for path, _ in modules_of(str(folder))))
 
 
+@contextmanager
+def preview(folder: str | Path) -> Iterator[Path]:
+    """Yield a copy of the published files of a folder, to try changes on. Weights are as large, but empty."""
+    with tempfile.TemporaryDirectory() as copy:
+        for name in published_files(folder):
+            path = Path(copy, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix in (".safetensors", ".onnx"):
+                path.touch()
+                os.truncate(path, Path(folder, name).stat().st_size)
+            else:
+                shutil.copyfile(Path(folder, name), path)
+        yield Path(copy)
+
+
 def check_export(folder: str | Path) -> None:
     """Check that a folder can be published.
 
@@ -90,6 +108,8 @@ def check_export(folder: str | Path) -> None:
             weights that are NaN or infinite.
     """
     folder = Path(folder)
+    if not folder.is_dir():
+        raise UsageError(f"is {folder}, which is not a folder", option="model_name", needed=EXPORTED)
     raise_if_linked(folder)
     if (folder / TRAINER_STATE_NAME).is_file():
         fix = f"Export it first: informin export --model_name {shlex.quote(str(folder))} --output_dir NEW_FOLDER"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from jinja2 import Template
 
 from informin.errors import UsageError
 from informin.evaluation.drift import MAIN, drift_table
@@ -20,6 +21,7 @@ from informin.hub_access import HUB_DATA
 from informin.outputs import PREFIX, save_text
 from informin.publishing.card import tables
 from informin.publishing.card.tables import escape, escaped, in_quotes, worse_after_training, worse_by_drift
+from informin.publishing.onnx import settings_for_clients
 from informin.publishing.origin import is_hub_id
 from informin.records import FitRecord, RunRecord
 
@@ -123,6 +125,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         "record": escaped(asdict(record)),
         "onnx": [f"onnx/{path.name}" for path in sorted(folder.glob("onnx/*.onnx"))],
     }
+    shown["onnx_usage"] = _onnx_usage(folder, record, shown) if shown["onnx"] else ""
     card = _run_card(folder, record, shown) if isinstance(record, RunRecord) else _fit_card(folder, record, shown)
     page = re.sub(r"\n{3,}", "\n\n", str(card)).strip()
     return f"{page}\n{_stamp(page)}\n"
@@ -202,6 +205,13 @@ def _usage(folder: Path, training_prompt: str | None) -> dict[str, Any]:
         "texts": json.dumps([prompt + text for text in ("A dog sleeps.", "The dog is asleep.")], ensure_ascii=False),
         "asymmetric": prompts.get("query") != prompts.get("document") or any(folder.rglob("router_config.json")),
     }
+
+
+def _onnx_usage(folder: Path, record: RunRecord | FitRecord, shown: dict[str, Any]) -> str:
+    """Return the part of a card about the ONNX files."""
+    template = Template((TEMPLATES / "onnx_usage.md").read_text(encoding="utf-8"))
+    usage = _usage(folder, record.options.get("prompt"))
+    return template.render(client_settings=settings_for_clients(folder), **usage, **shown)
 
 
 def _citations(objective: dict) -> list[tuple[str, str]]:
