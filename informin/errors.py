@@ -1,5 +1,7 @@
 """Errors that a user can fix. The commands print them in one line, with options in backticks as flags."""
 
+import errno
+
 LONGEST = 2_000  # characters of an error
 
 
@@ -76,6 +78,12 @@ def one_line(text: str) -> str:
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def is_wrong_path(error: OSError) -> bool:
+    """Return whether an error is about a path that was given, and not about a full disk or a broken connection."""
+    wrong = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
+    return isinstance(error, wrong) or error.errno in (errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def error_line(error: BaseException) -> str:

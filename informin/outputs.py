@@ -6,6 +6,7 @@ with only_writer("outputs/better"):                   # before the long work: is
     with new_files("outputs/better") as folder: ...   # its files replace those in an existing folder
 """
 
+import errno
 import os
 import shutil
 import tempfile
@@ -16,7 +17,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
-from informin.errors import SaveError, UsageError, error_line
+from informin.errors import SaveError, UsageError, error_line, is_wrong_path
 
 PREFIX = ".informin-"  # of temporary files and folders
 
@@ -30,18 +31,25 @@ def only_writer(path: str | Path, option: str | None = None) -> Iterator[None]:
         option: Option to name in the error.
 
     Raises:
-        UsageError: Another process writes it.
-        OSError: Its folder cannot be written.
+        UsageError: Another process writes it, or its folder cannot be written.
     """
     target = Path(os.path.realpath(path))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # A mounted folder can be writable although its parent is not.
-    folder = target.parent if os.access(target.parent, os.W_OK) or not target.is_dir() else target
-    lock = FileLock(folder / f"{PREFIX}{target.name}.lock", timeout=1, is_singleton=True)
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_dir() and not os.access(target, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        # A mounted folder can be writable although its parent is not.
+        folder = target.parent if os.access(target.parent, os.W_OK) or not target.is_dir() else target
+        lock = FileLock(folder / f"{PREFIX}{target.name}.lock", timeout=1, is_singleton=True)
         lock.acquire()
     except Timeout:
         raise UsageError(f"{path} is being written by another process", option=option, fix="Wait for it.") from None
+    except OSError as error:
+        if not is_wrong_path(error):
+            raise
+        found = f"is {path}, which" if option else str(path)
+        found += f" cannot be written ({error_line(error)})"
+        raise UsageError(found, option=option, fix="Choose another place.") from error
     try:
         yield
     finally:
@@ -88,16 +96,26 @@ def new_folder(folder: str | Path, option: str | None = None, replaces: str | No
 def named_in_errors(path: str | Path) -> Iterator[None]:
     """Raise SaveError with the name of an output that cannot be written within the block, such as on a full disk.
 
-    The operating system does not name the file then, NumPy does not give the reason, and safetensors has its own error.
+    The operating system does not name the file then, and NumPy does not give the reason.
     """
     try:
         yield
-    except (OSError, SafetensorError) as error:
-        if Path(path).name.startswith(PREFIX):  # inside another output, whose name the user knows
+    except Exception as error:
+        is_inner = any(part.startswith(PREFIX) for part in Path(path).parts)  # of an output whose name the user knows
+        if is_inner or not is_write_error(error):
             raise
         raise SaveError(
             f"{path} could not be written ({error_line(error)}). Check the free space and the permissions there."
         ) from error
+
+
+def is_write_error(error: BaseException) -> bool:
+    """Return whether an error is one of those that writing a file raises, such as on a full disk.
+
+    safetensors has its own error, and tokenizers a plain Exception with the message of the operating system.
+    """
+    is_of_tokenizers = type(error) is Exception and "(os error " in str(error)
+    return isinstance(error, (OSError, SafetensorError)) or is_of_tokenizers
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -145,8 +163,12 @@ def new_file(path: str | Path) -> Iterator[Path]:
 
 
 def save_text(path: str | Path, text: str) -> None:
-    """Write a text file atomically: readers see either the old file or the new one."""
-    with new_file(path) as partial:
+    """Write a text file atomically: readers see either the old file or the new one.
+
+    Raises:
+        SaveError: It could not be written.
+    """
+    with named_in_errors(path), new_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

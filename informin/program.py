@@ -19,7 +19,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from math import inf
 from typing import NoReturn
 
-from informin.errors import InforMinError, PushError, error_line, one_line
+from informin.errors import InforMinError, PushError, error_line, is_wrong_path, one_line
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 READER_GONE = 128 + 13  # what a shell reports for SIGPIPE, as in `informin search ... | head -1`
@@ -106,7 +106,7 @@ def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str 
         if isinstance(error, BrokenPipeError) and _reader_has_gone():
             return READER_GONE
         _print_error(f"error: {one_line(error_line(error))}")
-        return 1
+        return 2 if is_wrong_path(error) else 1
     except KeyboardInterrupt as error:
         return _interrupted(error, kept)
 

@@ -18,6 +18,7 @@ LAYERS = [  # a layer may import itself and those above it
         "informin.option_types",
         "informin.texts",
         "informin.outputs",
+        "informin.packages",
         "informin.distributed",
         "informin.threads",
         "informin.program",

@@ -44,6 +44,8 @@ def test_a_folder_appears_when_it_is_complete(tmp_path, monkeypatch, before):
     [
         (OSError(28, "No space left on device"), SaveError),
         (SafetensorError("No space left on device"), SaveError),
+        (Exception("No space left on device (os error 28)"), SaveError),  # of tokenizers
+        (Exception("another one"), Exception),
         (KeyboardInterrupt(), KeyboardInterrupt),
         (ZeroDivisionError(), ZeroDivisionError),
     ],
@@ -137,7 +139,7 @@ def test_the_next_program_removes_what_a_killed_one_left(tmp_path):
 def test_places_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file" / "x.npy", tmp_path / f"{'x' * 250}.npy"):
-        with pytest.raises(OSError), only_writer(path):
+        with raises_usage("output"), only_writer(path, "output"):
             pytest.fail("it is writable")
     assert names(tmp_path) == ["file"]
 

@@ -46,6 +46,9 @@ PUSH = {"model_name": "my folder", "hub_model_id": "me/m", "revision": "v2", "ov
         (UndefinedScoreError("NaN."), 1, "error: NaN."),
         (OSError(28, "No space\nleft", "a.npy"), 1, "error: [Errno 28] No space left: 'a.npy'"),
         (BrokenPipeError(32, "Broken pipe"), 1, "error: [Errno 32] Broken pipe"),  # not that of the output
+        (PermissionError(13, "Denied", "a"), 2, "error: [Errno 13] Denied: 'a'"),
+        (NotADirectoryError(20, "No folder", "a"), 2, "error: [Errno 20] No folder: 'a'"),
+        (OSError(30, "Read-only", "a"), 2, "error: [Errno 30] Read-only: 'a'"),
         (
             PushError("The push failed.", PUSH),
             1,

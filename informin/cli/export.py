@@ -28,7 +28,10 @@ def main(argv: list[str] | None = None) -> int:
 def work(args: argparse.Namespace) -> None:
     """Export the folder, add the ONNX files, and print the list of files and which output of ONNX to take."""
     from informin.outputs import new_folder, raise_if_used
+    from informin.packages import raise_if_missing
 
+    if args.onnx:
+        raise_if_missing("onnx", option="onnx")
     replaces = "modules.json" if args.overwrite_output_dir else None
     raise_if_used(args.output_dir, "output_dir", replaces=replaces)
     from informin.publishing.card import CARD, write_card

@@ -39,7 +39,11 @@ def main(argv: list[str] | None = None) -> int:
         metavar="USER/REPO",
         help="Also publish a page as this Space, where visitors compare sentences. Needs the extra demo.",
     )
-    add("--dry_run", action="store_true", help="Print the model card and the files, without writing or uploading anything.")
+    add(
+        "--dry_run",
+        action="store_true",
+        help="Print the model card and the files. Nothing is written or uploaded.",
+    )
     add("--overwrite", action="store_true", help="Overwrite files that you did not upload with InforMin-CL.")
     args = parser.parse_args(argv)
     parser.check_needs(args, {"trust_remote_code": "results"})
@@ -48,6 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Add results to the folder, check the repository, list the files and upload them."""
+    from informin.packages import raise_if_missing
     from informin.publishing.hub import add_results, check_name, prepare, push_folder
     from informin.publishing.published import check_export
 
@@ -57,6 +62,7 @@ def work(args: argparse.Namespace) -> None:
     check_name(repo, "hub_model_id")
     if args.space:
         check_name(args.space, "space")
+        raise_if_missing("demo", option="space")
     if args.dry_run:
         show(args)
         return
@@ -95,7 +101,7 @@ def publish_space(space: str, model: str, private: bool, overwrite: bool) -> Non
 
 
 def print_files(folder: str, preview: Path | None = None) -> None:
-    """Print the files to upload, in a folder or its preview, with their sizes, and the names of those that stay here."""
+    """Print the files to upload, in a folder or its preview, with their sizes, and the names of the others."""
     from informin.publishing.published import published_files
 
     source = preview or Path(folder)

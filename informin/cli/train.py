@@ -153,7 +153,7 @@ def train(trainer: "InforMinTrainer") -> int:
     folder = str(trainer.args.output_dir)
     resume = trainer.args.resume_from_checkpoint
     is_first = trainer.args.process_index == 0
-    with only_writer(folder) if is_first else nullcontext(), StopOnSignal() as stop:
+    with only_writer(folder, "output_dir") if is_first else nullcontext(), StopOnSignal() as stop:
         if is_restarted() and any(can_resume(path) for path in complete_checkpoints(folder)):
             resume = LAST
         if not resume:  # a restarted run may have left incomplete checkpoints

@@ -2,14 +2,14 @@
 
 import os
 import threading
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from informin.demo.marks import joined, matching_spans
 from informin.demo.page import Card, build_page
-from informin.errors import UsageError, counted
+from informin.errors import counted
 from informin.evaluation.words import spread
 from informin.files import last_name
+from informin.packages import raise_if_missing
 from informin.search.index import Index
 from informin.search.record import Hit
 
@@ -87,9 +87,7 @@ def index_page(index: Index) -> "gradio.Blocks":
     Raises:
         UsageError: gradio is not installed.
     """
-    if not find_spec("gradio"):
-        fix = "Install the extra `demo` (see Install in README), or search with a query."
-        raise UsageError("The search page needs the package gradio, which is not installed", fix=fix)
+    raise_if_missing("demo", what="The search page (without a query)")
     note = NOTE.format(
         texts=counted(len(index), "text"),
         model=last_name(index.record.model),

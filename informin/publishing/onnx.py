@@ -7,10 +7,10 @@ for BERT and some others, token_type_ids, each (N, L) int64. The outputs are
     sentence_embedding (N, e)               the embedding
     repeated_sentence_embedding (N, L, e)   the embedding, once per token
 
-Clients such as fastembed take the first output, pool and normalize it. The first one is last_hidden_state if this gives
-the embedding, and repeated_sentence_embedding otherwise, such as with a linear adapter. Clients that look for the name
-last_hidden_state, such as a transformers.js pipeline, lose the adapter. The ONNX backend of sentence-transformers, which
-applies all modules to it, needs this name.
+Clients such as fastembed take the first output, pool and normalize it. The first one is last_hidden_state if this
+gives the embedding, and repeated_sentence_embedding otherwise, such as with a linear adapter. Clients that look for the
+name last_hidden_state, such as a transformers.js pipeline, lose the adapter. The ONNX backend of sentence-transformers
+applies all modules to the output of this name.
 """
 
 import logging
@@ -29,6 +29,7 @@ from informin.files import read_json, write_json
 from informin.models.model_files import modules_of
 from informin.models.opening import load_model
 from informin.outputs import new_file
+from informin.packages import raise_if_missing
 
 ONNX_FILE = "onnx/model.onnx"
 QUANTIZED = "onnx/model_quantized.onnx"  # the 8-bit file that transformers.js loads by default in browsers
@@ -95,8 +96,10 @@ def export_onnx(folder: str | Path) -> Path:
         folder: An exported folder whose first module is a Transformer.
 
     Raises:
+        UsageError: A package of the extra `onnx` is not installed.
         SaveError: The embeddings of the file differ from those of the model.
     """
+    raise_if_missing("onnx", option="onnx")
     import onnx
     from onnxruntime import InferenceSession
 

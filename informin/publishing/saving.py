@@ -5,13 +5,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import nn
 from transformers.trainer import TRAINING_ARGS_NAME
 
 from informin.errors import SaveError, error_line
 from informin.files import set_usual_modes
 from informin.models.checksums import forget_truncation
+from informin.outputs import is_write_error
 from informin.publishing.export import write_exported
 from informin.publishing.origin import license_of
 from informin.records import RunRecord
@@ -76,7 +76,9 @@ def export_model(trainer: Any, folder: str | Path | None = None) -> None:
     try:
         merge = trainer.args.lora_merge
         export_folder(trainer.trained, folder, training_record(trainer), module=whole, merge=merge)
-    except (OSError, SafetensorError) as error:
+    except Exception as error:
+        if not is_write_error(error):
+            raise
         raise SaveError(f"The model could not be written to {folder}: {error_line(error)}") from error
 
 

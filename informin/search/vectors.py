@@ -5,12 +5,12 @@ all numbers of 100,000 vectors from memory takes most of the time of a search. F
 """
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from informin.evaluation.words import NEARLY_EQUAL
+from informin.packages import is_installed
 from informin.rows import top
 
 COMPARED = 2**24  # numbers, of 43,690 vectors of 384: of fewer, all are compared
@@ -42,7 +42,7 @@ class Vectors:
         self.deviations = np.linalg.qr(sample - self.center, mode="r") / len(sample) ** 0.5  # (at most d, d)
         numbers = len(places) * documents.shape[1]
         self.copy = self._converted() if numbers <= COMPARED else None
-        self.faiss: Any = self._faiss_index() if numbers > IN_MEMORY and find_spec("faiss") else None
+        self.faiss: Any = self._faiss_index() if numbers > IN_MEMORY and is_installed("faiss") else None
         has_leading = self.copy is None and self.faiss is None
         if has_leading:
             self.directions = leading_directions(sample)  # (d, k)

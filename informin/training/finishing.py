@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 from accelerate.utils import recursively_apply
-from safetensors import SafetensorError
 from transformers import TrainerCallback
 from transformers.integrations.integration_utils import MLflowCallback, TrackioCallback, WandbCallback, WandbLogModel
 from transformers.trainer import OPTIMIZER_NAME
 
 from informin.errors import SaveError, error_line
 from informin.files import write_manifest
+from informin.outputs import is_write_error
 from informin.training.callbacks import Throughput
 from informin.training.checkpoints import LAST, delete_old_checkpoints
 from informin.training.signals import StopOnSignal
@@ -114,8 +114,8 @@ def _deleted_after(folder: Path) -> Iterator[None]:
     """Delete an incomplete checkpoint if a file of it cannot be written, and raise SaveError."""
     try:
         yield
-    except (OSError, SafetensorError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not is_of_torch_save(error):
+    except Exception as error:
+        if not is_write_error(error) and not is_of_torch_save(error):
             raise
         shutil.rmtree(folder, ignore_errors=True)
         raise SaveError(
@@ -124,7 +124,7 @@ def _deleted_after(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def is_of_torch_save(error: RuntimeError) -> bool:
+def is_of_torch_save(error: Exception) -> bool:
     """Return whether torch.save raised an error, as it does if the disk is full. Its messages vary."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return frame.f_globals["__name__"] == torch.serialization.__name__

@@ -17,6 +17,7 @@ from informin.errors import UsageError, counted
 from informin.evaluation.measures import ALL
 from informin.objectives.terms import Term
 from informin.options import check_fields, check_value
+from informin.packages import raise_if_missing
 from informin.views import View
 
 if TYPE_CHECKING:  # it imports scikit-learn and datasets, and a wrong option is answered without them
@@ -93,6 +94,12 @@ def check_numbers(args: Any) -> None:
     check_value(0 <= args.lora_dropout < 1, "lora_dropout", args.lora_dropout, "0 or more, and below 1")
     if args.view_dropout is not None:
         check_view_dropout(args.view_dropout)
+
+
+def check_packages(args: Any) -> None:
+    """Raise UsageError for an option whose package is not installed. Trainer reports that of `optim` and the like."""
+    if args.lora_r is not None:
+        raise_if_missing("lora", option="lora_r")
 
 
 def check_unused(args: Any) -> None:

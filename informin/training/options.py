@@ -189,6 +189,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         checks.check_types_and_choices(self, own)
         checks.check_numbers(self)
         checks.check_unused(self)
+        checks.check_packages(self)
         checks.check_dictionaries(self)
         if torch.accelerator.current_accelerator() is None:
             self.use_cpu = True  # otherwise bf16 is refused and pinned memory warns

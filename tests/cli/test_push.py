@@ -73,12 +73,17 @@ def test_space(logged_in, folder, capsys):
     assert json.loads(page["model.json"])["model"] == REPO and "app.py" in page
 
 
-def test_dry_run_sends_nothing(logged_in, folder, capsys, monkeypatch):
+def test_dry_run_sends_and_changes_nothing(logged_in, folder, capsys, monkeypatch):
+    """It shows the card and the files, of their sizes."""
     monkeypatch.delenv("HF_TOKEN")
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
     assert push.main(words(folder, "--dry_run")) == 0
     out = capsys.readouterr().out
     assert logged_in.requests == [] and out.endswith(f"Nothing was uploaded to {REPO}.\n")
-    assert f'SentenceTransformer("{REPO}"' in (folder / "README.md").read_text()
+    assert f'SentenceTransformer("{REPO}"' in out
+    assert f"{(folder / 'model.safetensors').stat().st_size:>13,}  model.safetensors\n" in out
+    after = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+    assert after == before
 
 
 @pytest.mark.parametrize(("option", "name"), [("--hub_model_id", "a bad name!"), ("--space", "a/b/c")])
@@ -107,7 +112,7 @@ def test_files_of_others_are_kept(logged_in, folder, capsys):
 
 
 def test_unusable_folders_are_refused_before_any_request(logged_in, folder, model, capsys, tmp_path):
-    assert "--model_name" in fails(capsys, 2, *words(tmp_path / "gone"))
+    assert f"--model_name is {tmp_path / 'gone'}, which is not a folder" in fails(capsys, 2, *words(tmp_path / "gone"))
     assert "--model_name" in fails(capsys, 2, *words(model))  # not of this project
     linked = Path(shutil.copytree(folder, tmp_path / "linked"))
     (linked / "vocab.txt").symlink_to(folder / "config.json")

@@ -1,5 +1,6 @@
 """The page of an index, and its server."""
 
+import sys
 import urllib.request
 from dataclasses import replace
 from importlib.util import find_spec
@@ -166,7 +167,7 @@ def test_long_text_is_folded_and_complete():
 
 
 def test_without_gradio_the_page_is_an_error(index, monkeypatch):
-    monkeypatch.setattr(local, "find_spec", lambda name: None if name == "gradio" else find_spec(name))
+    monkeypatch.setitem(sys.modules, "gradio", None)
     with raises_usage(found="gradio"):
         index_page(index)
 

@@ -200,3 +200,15 @@ def test_a_used_folder_is_not_overwritten(exported, folder):
 def test_json_files_are_valid(exported):
     for path in exported.rglob("*.json"):
         json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda name: pytest.fail(name))
+
+
+def test_a_copy_that_sentence_transformers_saved_opens_as_the_docs_say(exported, tmp_path):
+    """It has no modeling file: with the file, or exported again, remote code gives the embedding."""
+    model = SentenceTransformer(str(exported), device="cpu")
+    model.save_pretrained(str(tmp_path / "copy"))
+    export_checkpoint(tmp_path / "copy", tmp_path / "again")
+    shutil.copy(exported / "modeling_informin.py", tmp_path / "copy")
+    batch = model.tokenizer(TEXTS, padding=True, return_tensors="pt")
+    for name in ("copy", "again"):
+        opened = AutoModel.from_pretrained(tmp_path / name, trust_remote_code=True).eval()
+        assert largest_difference(opened(**batch).pooler_output.detach(), model.encode(TEXTS)) < 1e-6

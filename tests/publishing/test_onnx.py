@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +14,8 @@ from informin.errors import SaveError
 from informin.models.opening import load_model
 from informin.publishing import onnx
 from informin.publishing.adapted import save_adapted
-from tests.conftest import ROOT, make_sentences, save_roberta
-from tests.publishing.helpers import TEXTS, contents, export_of
+from tests.conftest import ROOT, make_sentences, raises_usage, save_roberta
+from tests.publishing.helpers import TEXTS, contents, export_of, read_json
 
 
 def embed(folder, file: str, texts=TEXTS) -> np.ndarray:
@@ -54,6 +55,44 @@ def test_the_file_gives_the_embeddings_of_the_model(adapted):
     weights = {one.name: one for one in load_onnx(quantized).graph.initializer}
     scales = [one for name, one in weights.items() if name.endswith("_scale")]
     assert any(one.dims and one.dims[0] > 1 for one in scales), "one scale per output of a layer"
+
+
+def pooled_by_client(folder: Path, pooling: str) -> np.ndarray:
+    """Return what a client does that takes the first output: it pools the tokens and normalizes."""
+    session = onnxruntime.InferenceSession(folder / onnx.ONNX_FILE)
+    batch = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, truncation=True, return_tensors="np")
+    first = session.run(None, {one.name: batch[one.name] for one in session.get_inputs()})[0]
+    mask = batch["attention_mask"][..., None]
+    pooled = first[:, 0] if pooling == "cls" else (first * mask).sum(1) / mask.sum(1)
+    return pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_clients_that_pool_the_first_output_do_not_lose_the_adapter(adapted, pooling):
+    folder, expected = adapted
+    unit = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+    assert np.abs(pooled_by_client(folder, pooling) - unit).max() < 1e-5
+    assert "sentence_embedding" in onnx.advice_for_clients(folder) and onnx.settings_for_clients(folder) is None
+
+
+def test_what_other_clients_need(folder):
+    """The ONNX backend of sentence-transformers takes no arguments for torch, and looks for last_hidden_state."""
+    settings = folder / "sentence_bert_config.json"
+    assert "model_args" in read_json(settings)
+    onnx.export_onnx(folder)
+    assert "model_args" not in read_json(settings)
+    model = load_model(folder, device="cpu")
+    assert np.abs(pooled_by_client(folder, "mean") - model.encode(TEXTS)).max() < 1e-5
+    assert onnx.settings_for_clients(folder) == "mean pooling and normalization"
+    names = [one.name for one in onnxruntime.InferenceSession(folder / onnx.ONNX_FILE).get_outputs()]
+    assert names[0] == "last_hidden_state"
+
+
+def test_a_missing_package_is_named_with_its_extra(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with raises_usage("onnx", found="onnxscript", fix="onnx"):
+        onnx.export_onnx(folder)
+    assert not (folder / "onnx").exists()
 
 
 def test_a_file_with_other_embeddings_is_not_written(adapted, monkeypatch):

@@ -207,3 +207,11 @@ def test_the_title_names_the_encoder_by_its_hub_id(tmp_path):
     record = replace(RECORD, base_model={"name": "model", "hub_id": "me/tiny-bert"})
     page = write_training_report(tmp_path, record, HISTORY).read_text(encoding="utf-8")
     assert "SimCSE on <b>, me/tiny-bert" in Tags(page).texts
+
+
+def test_the_page_says_that_it_contains_sentences_only_if_it_does(tmp_path):
+    without = write_training_report(tmp_path, RECORD, HISTORY).read_text(encoding="utf-8")
+    assert "contains sentences" not in without and "not published" in without
+    assert "contains sentences" in write_training_report(tmp_path, RECORD, HISTORY, EXAMPLES).read_text(
+        encoding="utf-8"
+    )

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import pickle
+import sys
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from informin.cli.train_options import EVALUATION_DATA, OFTEN_USED, Parser, pars
 from informin.objectives import PRESETS
 from informin.objectives.objective import active_terms
 from informin.objectives.presets import BERT_BASE
+from informin.packages import is_installed
 from informin.program import quiet_transformers
 from informin.training.active_objective import activate
 from informin.training.inputs import DataArguments, SourceArguments
@@ -514,3 +516,15 @@ def test_warmup_may_be_missing_but_not_negative():
     assert InforMinTrainingArguments("out", use_cpu=True).warmup_steps is None
     with pytest.raises(ValueError, match="warmup"):
         InforMinTrainingArguments("out", use_cpu=True, warmup_steps=-1)
+
+
+def test_lora_without_its_package_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with raises_usage("lora_r", found="peft", fix="lora"):
+        InforMinTrainingArguments(tmp_path, lora_r=4)
+
+
+def test_a_folder_with_the_name_of_a_package_is_not_the_package(tmp_path, monkeypatch):
+    (tmp_path / "faiss_of_mine").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not is_installed("faiss_of_mine") and is_installed("torch")

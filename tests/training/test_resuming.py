@@ -167,13 +167,17 @@ def test_a_damaged_best_checkpoint_is_not_loaded(build, monkeypatch, caplog):
     assert "damaged" in caplog.text
 
 
-def test_a_full_disk_ends_the_run_with_the_last_checkpoint_intact(build, monkeypatch):
+FULL = (OSError(28, "No space left on device"), Exception("No space left on device (os error 28)"))
+
+
+@pytest.mark.parametrize("error", FULL, ids=["of the system", "of tokenizers"])
+def test_a_full_disk_ends_the_run_with_the_last_checkpoint_intact(build, monkeypatch, error):
     trainer = build(**STEPS)
     write = trainer.save_model
 
     def full(folder=None, **kwargs):
         if "checkpoint-3" in str(folder):
-            raise OSError(28, "No space left on device")
+            raise error
         write(folder, **kwargs)
 
     monkeypatch.setattr(trainer, "save_model", full)
