@@ -1,4 +1,5 @@
 import json
+import shutil
 import stat
 
 import numpy as np
