@@ -70,6 +70,7 @@ from informin.training.guided_data import add_guide
 from informin.training.log_entries import TERM
 from informin.training.loss_watch import LossWatch
 from informin.training.model import TrainedModel, open_to_train
+from informin.training.model_checks import check_weights
 from informin.training.modules import load_wrapper
 from informin.training.option_checks import FIRST, check_sentences, check_terms, with_metric
 from informin.training.options import InforMinTrainingArguments
@@ -121,8 +122,8 @@ class InforMinTrainer(Trainer):
         text_column: Column of the sentences in `train_dataset`. Default: `text`, `sentence`, or the only column.
         callbacks, optimizers, optimizer_cls_and_kwargs: As in Trainer.
         objective: The name of a published objective ("informin", "simcse", "scd", "micse", "guided"), one term, or a
-            list of terms. A term is an object with a number `weight` and a method `loss(views)`, such as
-            `Contrast(temperature=0.05)`; see `informin.objectives.Term`. None uses `args.objective`.
+            list of terms, such as `Contrast(temperature=0.05)`; see `informin.objectives.Term`. None uses
+            `args.objective`.
         view: How the second view of a sentence is made, such as `Crop(min_fraction=0.3)`. None uses `args.view`.
 
     Raises:
@@ -175,6 +176,7 @@ class InforMinTrainer(Trainer):
         check_terms(self.terms, self.objective.view, args)
         self.trained.build(args, self.objective)
         fill_heads(self.trained.module, self.terms)
+        check_weights(self.terms, self.objective.view, self.trained.module)
         rows = self._read_sentences(train_dataset, args, text_column)
         self.facts = run_facts(self.trained, self.sentences, provenance or {})
         tokenizer = self.trained.tokenizer
@@ -319,7 +321,7 @@ class InforMinTrainer(Trainer):
             loss, others = losses_of(term, views)
             weighted[term.name] = term.weight * loss
             self._step_values[f"{TERM}{term.name}"] = loss.detach()
-            self._step_values |= {name: value.detach() for name, value in others.items()}
+            self._step_values |= {f"{TERM}{term.name}/{name}": value for name, value in others.items()}
         if self.measures_shares and CONTRAST in weighted and len(weighted) > 1:
             weights = [] if self.args.gradient_checkpointing else [x for x in model.parameters() if x.requires_grad]
             self._shares = shares(weighted, outputs.projection, len(views.z1), weights)
@@ -528,6 +530,13 @@ class InforMinTrainer(Trainer):
         except EvaluationLeft:
             result = self._stop_in_evaluation()
         except RuntimeError as error:
+            if "Expected to have finished reduction" in str(error):  # of DDP
+                raise UsageError(
+                    "leaves weights without gradient, and DDP was not told so",
+                    option="objective",
+                    fix="Set `reads_projections = False` in terms that do not read `views.z1` and `views.z2`, or set "
+                    "`ddp_find_unused_parameters`.",
+                ) from error
             if not self.args.torch_compile or not isinstance(error, torch._dynamo.exc.TorchDynamoException):
                 raise
             found = f"cannot be used here: {str(error).splitlines()[0]}"

@@ -21,7 +21,9 @@ from typing import NoReturn
 
 from informin.errors import InforMinError, PushError, error_line, is_wrong_path, one_line
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+# Job schedulers send SIGUSR1 or SIGUSR2 before the time limit, such as SLURM with `--signal=USR1@300`.
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 READER_GONE = 128 + 13  # what a shell reports for SIGPIPE, as in `informin search ... | head -1`
 SAME = 1.0  # seconds: a launcher forwards a signal that the terminal has already sent to every process
 
@@ -122,7 +124,7 @@ def quiet_transformers() -> None:
 
 
 def raise_on_signals() -> None:
-    """Make Ctrl-C, SIGTERM and SIGHUP raise `Interrupted` in the main thread from now on.
+    """Make the `SIGNALS` raise `Interrupted` in the main thread from now on.
 
     Further signals within a second are ignored, so that they cannot interrupt the cleanup. Signals that this process
     ignores stay ignored, such as SIGHUP under nohup.

@@ -34,6 +34,11 @@ OFTEN_USED = (
     "logging_steps save_total_limit resume_from_checkpoint report_to push_to_hub hub_model_id"
 ).split()
 EVALUATION_DATA = ("eval_pairs", "eval_labels", "eval_retrieval")
+ARGUMENTS_OF_TRAINER = {"model_name": "model"}  # for what is not a training argument
+ARGUMENTS_OF_TRAINER |= {declared.name: "train_dataset" for declared in fields(DataArguments)}
+ARGUMENTS_OF_TRAINER |= dict.fromkeys((*EVALUATION_DATA, "senteval_dir"), "eval_dataset")
+ARGUMENTS_OF_TRAINER |= {"text_column": "text_column"}
+ARGUMENTS_OF_TRAINER |= {declared.name: "provenance" for declared in fields(CardArguments)}
 OPTION_KINDS: list[type[Term] | type[View]] = [*TERMS, *VIEWS.values()]  # whose fields are options
 
 
@@ -211,12 +216,14 @@ def check_evaluated(eval_strategy: str, given: set[str]) -> None:
 def recipe(name: str, **options: Any) -> dict[str, Any]:
     """Return arguments of `InforMinTrainer` for a recipe: `args`, `objective` and `view`.
 
+    The trainer takes the model, the data and the facts for the card as arguments. Those of the recipe have no effect.
+
     Args:
         name: A YAML file of options, or the name of one in informin/recipes.
         options: Options as on the command line, which override the recipe.
 
     Raises:
-        UsageError: There is no such recipe, or an option is wrong.
+        UsageError: There is no such recipe, or an option is wrong or has no effect here.
 
     Example:
         >>> from informin import InforMinTrainer, recipe
@@ -225,6 +232,9 @@ def recipe(name: str, **options: Any) -> dict[str, Any]:
         (40, 5e-05)
         >>> trainer = InforMinTrainer("all-MiniLM-L6-v2", train_dataset=sentences, **how)  # doctest: +SKIP
     """
+    for option, argument in ARGUMENTS_OF_TRAINER.items():
+        if option in options:
+            raise UsageError("has no effect here", option=option, fix=f"Pass `{argument}` to InforMinTrainer.")
     given = parse([], {"model_name": "given to the trainer"} | recipe_options(name) | options)
     return {"args": given.args, "objective": given.objective, "view": given.view}
 

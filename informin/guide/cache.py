@@ -124,7 +124,8 @@ def load_guide(folder: str | Path, model: SentenceTransformer, sentences: Sequen
 def cache_array(path: Path, shape: tuple[int, ...], blocks: Callable[[], Iterator[np.ndarray]]) -> None:
     """Ensure that a file holds an array in float16, next to a header `NAME.json` with its checksum.
 
-    The header is written last. An existing file is used only if it matches its header.
+    The header is written first, so that the array never appears without it. An existing file is used only if it
+    matches its header.
 
     Args:
         path: The file.
@@ -140,13 +141,13 @@ def cache_array(path: Path, shape: tuple[int, ...], blocks: Callable[[], Iterato
             if read_json(header) == _description(path, shape):
                 return
         logger.warning(f"{path} is damaged: it does not match {header.name}. It is computed again.")
-    with named_in_errors(path):
-        with new_file(path) as partial, partial.open("wb") as file:
+    with named_in_errors(path), new_file(path) as partial:
+        with partial.open("wb") as file:
             kind = np.lib.format.dtype_to_descr(np.dtype(np.float16))
             np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
             for block in blocks():  # not to a memory map: if the disk is full, that would kill the process
                 file.write(np.ascontiguousarray(block, np.float16).data)
-        write_json(header, _description(path, shape))
+        write_json(header, _description(partial, shape))
 
 
 def _description(path: Path, shape: tuple[int, ...]) -> dict:

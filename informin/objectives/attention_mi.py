@@ -198,6 +198,7 @@ class AttentionMI(Term):
     title = "attention mutual information"
     paper = "micse"
     reads_maps = True
+    reads_projections = False
 
     weight: float = option(2.5e-3, "Weight of the attention mutual information loss, miCSE's lambda.")
     form: str = option(
@@ -217,4 +218,4 @@ class AttentionMI(Term):
 
     def loss(self, views: Views) -> dict[str, Tensor]:
         value, positions = attention_mi(needed(views.maps1), needed(views.maps2), views.mask, self.form)
-        return {"attention_mi": value, "attention_mi_positions": positions}
+        return {"attention_mi": value, "positions": positions}

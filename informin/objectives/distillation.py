@@ -47,6 +47,7 @@ class Distillation(Term):
     """
 
     title = "embedding distillation"
+    reads_projections = False
     views_differ = False
 
     weight: float = option(
@@ -79,6 +80,7 @@ class Replay(Term):
     """
 
     title = "replay of general sentences"
+    reads_projections = False
     views_differ = False
 
     weight: float = option(1.0, "Weight of replay, the cosine distance to the guide's embeddings of general sentences.")

@@ -50,6 +50,7 @@ class MaskedLM(Term):
     name = "mlm"
     title = "masked language modeling"
     lm_head = True
+    reads_projections = False
     views_differ = False
 
     weight: float = option(0.1, "Weight of masked language modeling, InforMin-CL's beta.")

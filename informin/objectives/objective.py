@@ -10,8 +10,7 @@ from informin.objectives.presets import PRESETS, Encoder, Preset
 from informin.objectives.terms import Term, as_term
 from informin.options import check_value
 
-# What `InforMinTrainer` takes. A term of the user may be any object with `weight` and `loss`.
-Objective: TypeAlias = str | Preset | Term | Sequence[Any] | Any
+Objective: TypeAlias = str | Preset | Term | Sequence[Any] | Any  # what `InforMinTrainer` takes; see `as_preset`
 CUSTOM = "custom"  # name of an objective that is not a preset
 
 
@@ -38,7 +37,7 @@ def active_terms(preset: Preset, encoder: Encoder) -> list[Term]:
     A term that needs a guide is copied, because it keeps the guide of its run.
 
     Raises:
-        UsageError: There are no terms, or two have the same name.
+        UsageError: There are no terms, two have the same name, or a name would be ambiguous in the log.
     """
     terms = [copy(term) if term.guide_needs else term for term in preset.terms(encoder) if term.weight]
     if not terms:
@@ -47,6 +46,8 @@ def active_terms(preset: Preset, encoder: Encoder) -> list[Term]:
             option="objective",
             fix="Set the weight of a term, or pass a list of terms.",
         )
+    for term in terms:
+        check_value("/" not in term.name, "name", term.name, "the name of a term without /, which the log adds")
     for kind in ("name", "head_name"):
         repeated = [name for name, number in Counter(getattr(term, kind) for term in terms).items() if number > 1]
         if repeated:

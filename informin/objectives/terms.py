@@ -4,7 +4,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -160,6 +160,8 @@ class Term(ABC):
         head_name: Name of the term's head in `model.heads`. Default: the name of the term.
         reads_maps: Whether the term needs the attention maps of the layers in `map_layers`.
         lm_head: Whether the term needs the encoder's pretrained language modeling head.
+        reads_projections: Whether the loss has a gradient by `views.z1` or `views.z2`. If no term of a run has one,
+            DDP must look for weights without gradient in each step.
         views_differ: Whether the term learns nothing from two identical views.
         smallest_batch: Smallest number of sentences, over all processes, for which the loss is defined.
     """
@@ -170,6 +172,7 @@ class Term(ABC):
     paper: ClassVar[str | None] = None
     reads_maps: ClassVar[bool] = False
     lm_head: ClassVar[bool] = False
+    reads_projections: ClassVar[bool] = True
     views_differ: ClassVar[bool] = True
     smallest_batch: ClassVar[int] = 1
 
@@ -238,67 +241,63 @@ class Term(ABC):
     def loss(self, views: Views) -> Tensor | dict[str, Tensor]:
         """Return the unweighted loss, a scalar.
 
-        A term that logs further values returns a dictionary with them. Its entry `name`, or else its first entry, is
-        the loss.
+        A term that logs further values returns a dictionary with them, each one number. Its entry `name`, or else its
+        first entry, is the loss. The others are logged as terms/NAME/ENTRY.
         """
 
 
-class OtherTerm(Term):
-    """Wraps an object with `weight` and `loss`, and maybe `name` and `title`, that does not derive from `Term`."""
-
-    def __init__(self, given: Any):
-        self.given = given
-        self.name = getattr(given, "name", snake_case(type(given).__name__))  # type: ignore[misc]
-        self.title = getattr(given, "title", self.name.replace("_", " "))  # type: ignore[misc]
-        self.head_name = self.name  # type: ignore[misc]
-
-    @property
-    def weight(self) -> float:  # type: ignore[override]
-        return self.given.weight
-
-    def option_name(self, field_name: str) -> str:  # type: ignore[override]
-        return f"{self.name}_{field_name}" if field_name in SHARED_FIELDS else field_name
-
-    def options(self) -> dict[str, Any]:
-        names = [declared.name for declared in fields(self.given)] if is_dataclass(self.given) else ["weight"]
-        return {self.option_name(name): getattr(self.given, name) for name in names}
-
-    def loss(self, views: Views) -> Tensor | dict[str, Tensor]:
-        return self.given.loss(views)
-
-
 def as_term(given: Any) -> Term:
-    """Return an object as a term. Raise UsageError if it has no number `weight` or no `loss`."""
-    if isinstance(given, Term):
-        return given
-    has_weight = isinstance(getattr(given, "weight", None), Real)
-    if isinstance(given, type) or not has_weight or not callable(getattr(given, "loss", None)):
+    """Return an object if it is a term. Raise UsageError otherwise."""
+    if not isinstance(given, Term):
         raise UsageError(
-            f"contains {given!r}",
+            f"contains {given!r:.80}",
             option="objective",
-            needed="terms: objects with a number `weight` and a method `loss(views)`, such as Contrast()",
+            needed="terms, such as Contrast(), or objects of a dataclass that derives from informin.Term",
+            fix="A module with weights to train is returned by `head` of its term." if is_module(given) else None,
         )
-    return OtherTerm(given)
+    return given
+
+
+def is_module(given: Any) -> bool:
+    """Return whether an object or a class is a module of torch."""
+    return isinstance(given, nn.Module) or (isinstance(given, type) and issubclass(given, nn.Module))
 
 
 def losses_of(term: Term, views: Views) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the unweighted loss of a term, and its further values to log.
+    """Return the unweighted loss of a term, and its further values to log: scalars on the device of the loss.
 
     Raises:
-        UsageError: The loss is not one number.
+        UsageError: The loss is not a tensor with one number, or a further value is not one number.
     """
     found = term.loss(views)
     losses = found if isinstance(found, Mapping) else {term.name: found}
-    name = term.name if term.name in losses else next(iter(losses))
-    loss = losses[name]
+    name = term.name if term.name in losses else next(iter(losses), None)
+    loss = losses.get(name)
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
         raise UsageError(
-            f"has the term {term.name}, whose `loss` returned {shape}",
+            f"has the term {term.name}, whose `loss` returned {described(loss)}",
             option="objective",
             needed="a tensor with one number, or a dictionary whose first entry is one",
         )
-    return loss, {key: value for key, value in losses.items() if key != name}
+    others = {}
+    for key, value in losses.items():
+        if key != name:
+            is_number = isinstance(value, Tensor | np.ndarray | np.generic | Real)
+            number = torch.as_tensor(value) if is_number else None
+            if number is None or number.numel() != 1:
+                raise UsageError(
+                    f"has the term {term.name}, whose `loss` returned {described(value)} to log as {key}",
+                    option="objective",
+                    needed="one number, such as its mean",
+                )
+            others[key] = number.detach().reshape(()).to(loss.device, torch.float32, non_blocking=True)
+    return loss.reshape(()), others
+
+
+def described(value: Any) -> str:
+    """Return what a loss returned, for a message."""
+    shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor | np.ndarray) else ""
+    return f"a {type(value).__name__}{shape}"
 
 
 def fill_heads(model: Any, terms: Sequence[Term]) -> None:

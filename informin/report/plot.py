@@ -48,16 +48,19 @@ class Plot:
 
 
 def plots(history: Sequence[Mapping], best_step: int | None = None) -> dict[str, list[Plot]]:
-    """Return the plots of a log under two headings: the loss with its unweighted terms, and the scores.
+    """Return the plots of a log under up to three headings: the loss with its unweighted terms, their further values,
+    and the scores.
 
     Args:
         history: The `log_history` of a Trainer. Numbers that are not finite are left out.
         best_step: Step whose weights were kept because they had the best score; None without one.
     """
-    terms = [LOSS, *_names(history, TERM)]
+    terms = [LOSS, *(name for name in _names(history, TERM) if "/" not in name.removeprefix(TERM))]
+    further = [name for name in _names(history, TERM) if name not in terms]
     scores = [name for name in _names(history, SCORE) if name not in NOT_SCORES]
     drawn = {
         "Loss and its terms, unweighted": [_plot(history, name, best_step) for name in terms],
+        "Further values of the terms": [_plot(history, name, best_step) for name in further],
         "Scores": [_plot(history, name, best_step) for name in scores],
     }
     found = {heading: [plot for plot in several if plot] for heading, several in drawn.items()}

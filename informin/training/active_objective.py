@@ -1,19 +1,30 @@
 """What a run trains with: its terms, its views, and what they need from the model."""
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from informin.errors import UsageError
-from informin.objectives import Contrast, Decorrelation, GuidedSimilarity, Reconstruction, SelfContrast
+from informin.objectives import TERMS
 from informin.objectives.objective import active_terms
 from informin.objectives.presets import Encoder, Preset
 from informin.objectives.terms import Masking, Term
 from informin.training.option_checks import check_view_dropout
+from informin.training.option_values import as_json
+from informin.training.options import InforMinTrainingArguments
 from informin.views import VIEWS, View
 
-READS_PROJECTIONS = (Contrast, Reconstruction, SelfContrast, Decorrelation, GuidedSimilarity)
+# Names in a record and in `config.informin` that are not those of terms of the user: options of the run and of the
+# terms of this package, and settings.
+TAKEN = {declared.name for declared in fields(InforMinTrainingArguments)}
+TAKEN |= {kind.option_name(declared.name) for kind in TERMS for declared in fields(kind)}
+TAKEN |= set(
+    """
+    cpu_parts dispatch_batches dropouts lm_head lora normalize pooler pooling precision processes
+    sentence_transformers sentences_per_step split_batches streaming training_prompt use_seedable_sampler
+    """.split()
+)
 
 
 @dataclass(frozen=True)
@@ -107,20 +118,29 @@ class ActiveObjective:
         """
         if args.world_size == 1 or args.ddp_find_unused_parameters is not None:
             return args
-        reads_projections = any(isinstance(term, READS_PROJECTIONS) for term in self.terms)
         filled = copy.copy(args)
-        filled.ddp_find_unused_parameters = not reads_projections
+        filled.ddp_find_unused_parameters = not any(term.reads_projections for term in self.terms)
         return filled
 
+    @cached_property
     def options(self) -> dict[str, Any]:
-        """Return the options of the objective that have an effect and a value, as JSON values, for the record."""
+        """The options of the objective that have an effect and a value, as JSON values, for the record.
+
+        They are those of the first call, before training: a callback or a term may change a field later. The name of a
+        term precedes its field if an option of the run or of another term has the same name.
+
+        Raises:
+            UsageError: The value of an option cannot be recorded.
+        """
         options: dict[str, Any] = {"objective": self.preset.name, "view_dropout": self.view_dropout}
         if self.view.name != "dropout":
             options["view"] = self.view.name
             options |= self.view.options()
         for term in self.terms:
-            options |= term.options()
-        return {name: as_json(value) for name, value in options.items() if value is not None}
+            taken = options if type(term) in TERMS else TAKEN | options.keys()
+            for name, value in term.options().items():
+                options[f"{term.name}_{name}" if name in taken else name] = value
+        return {name: as_json(value, name) for name, value in options.items() if value is not None}
 
     def describe(self) -> dict[str, Any]:
         """Return the entry `objective` of the record."""
@@ -163,12 +183,3 @@ def activate(preset: Preset, encoder: Encoder, view: str | View, view_dropout: l
 def needs_general(term: Term) -> bool:
     """Return whether a term compares general sentences with a guide."""
     return term.guide_needs is not None and term.guide_needs.sentences == "general"
-
-
-def as_json(value: Any) -> Any:
-    """Return a value of an option as JSON; of other objects, the name of their class."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Sequence):
-        return [as_json(item) for item in value]
-    return type(value).__name__

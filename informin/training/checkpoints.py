@@ -12,6 +12,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from informin.errors import UsageError
 from informin.files import damage, manifest_files, read_json
 from informin.records import TRAINING, RunRecord
+from informin.training.record import DEFAULTS, ONLY_IF_CHANGED
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +164,8 @@ def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
         if name == "cpu_parts":
             changed.append(f"{before or 1} parts of a batch at a time (`OMP_NUM_THREADS`), now {after or 1}")
         else:
-            changed.append(f"{name} {before}, now {after}")
+            usual = DEFAULTS[name] if name in ONLY_IF_CHANGED else "not set"
+            changed.append(f"{name} {began.options.get(name, usual)}, now {now.options.get(name, usual)}")
     if changed:
         raise UsageError(
             f"{checkpoint} belongs to another run: {'; '.join(changed)}",

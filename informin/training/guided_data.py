@@ -71,8 +71,10 @@ def add_guide(
         raise UsageError("has no effect: no term uses a guide", option="guide_model", fix="Set `guided_weight`.")
     texts = load_general_sentences(args.replay_file) if replay else None
     guides = _load_guides(model, args, guided, sentences, texts, length) if guided else {}
-    for term in guided:
-        term.prepare(guides[needed(term.guide_needs).sentences])
+    if guided:
+        with first_of_machine_first(args):  # neighborhood means are cached, too
+            for term in guided:
+                term.prepare(guides[needed(term.guide_needs).sentences])
     if "training" in guides:
         rows = rows.add_column("row", range(len(rows)))
     general = None

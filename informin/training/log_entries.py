@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from informin.evaluation.measures import ALL
 
 LOGGING_STEPS = 25  # steps between log lines by default
-TERM = "terms/"  # prefix of the objective's terms in the log
+TERM = "terms/"  # prefix of the objective's terms in the log: terms/NAME, and terms/NAME/ENTRY for further values
 
 
 def logged_terms(entry: Mapping) -> dict[str, float]:
     """Return the unweighted terms in a log entry by name, in the order of summation."""
-    return {name.removeprefix(TERM): value for name, value in entry.items() if name.startswith(TERM)}
+    names = {name: name.removeprefix(TERM) for name in entry if name.startswith(TERM)}
+    return {short: entry[name] for name, short in names.items() if "/" not in short}
 
 
 def logged_scores(entry: Mapping) -> dict[str, float]:

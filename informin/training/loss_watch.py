@@ -1,5 +1,6 @@
 """The losses of the steps: their means for the log, and a stop at the first NaN."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 import torch
@@ -21,7 +22,7 @@ class LossWatch:
     def __init__(self, device: torch.device):
         self._checks_each = device.type == "cpu"
         self._sums: dict[str, Tensor] = {}
-        self._steps = 0
+        self._steps: Counter[str] = Counter()  # in which each term was computed: its further values may not be in all
         self._names: list[str] = []
         self._first: Tensor | None = None  # step, loss and terms: of the first loss that is not finite, else the last
 
@@ -33,7 +34,7 @@ class LossWatch:
         """
         for name, value in values.items():
             self._sums[name] = self._sums.get(name, 0) + value
-        self._steps += 1
+        self._steps.update(values.keys())
         self._names = [name.removeprefix(TERM) for name in values]
         numbers = [loss.detach(), *values.values()]
         now = torch.stack([torch.full_like(loss, step, dtype=torch.float32), *(value.float() for value in numbers)])
@@ -61,11 +62,10 @@ class LossWatch:
     def pop_means(self, accelerator: Accelerator) -> dict[str, float]:
         """Return the means of the terms over steps and processes since the last call. Empty without terms."""
         self.check()
-        sums = self._sums
-        steps = self._steps
+        means = {name: value / self._steps[name] for name, value in self._sums.items()}
         self._sums = {}
-        self._steps = 0
-        if not sums:
+        self._steps = Counter()
+        if not means:
             return {}
-        means = accelerator.reduce(torch.stack(list(sums.values())) / steps, reduction="mean")
-        return dict(zip(sums, means.tolist()))
+        reduced = accelerator.reduce(torch.stack(list(means.values())), reduction="mean")
+        return dict(zip(means, reduced.tolist()))

@@ -150,7 +150,7 @@ class TrainedModel:
         by_default = objective.preset.projection_head == "mlp" and not self.is_static
         has_head = by_default if args.projection_head == "auto" else args.projection_head == "mlp"
         exported = self.prompt if args.export_prompt else self.default_prompt
-        settings = objective.options()
+        settings = dict(objective.options)
         settings["max_seq_length"] = args.max_seq_length or objective.preset.max_seq_length
         settings["projection_head"] = "mlp" if has_head else "none"
         settings["lm_head"] = "lm_head" in objective.needs(args)

@@ -1,10 +1,12 @@
 """Checks that a model can be trained as a run asks for it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from sentence_transformers.models import Normalize
 from torch import Tensor, nn
@@ -13,7 +15,9 @@ from torch.nn.functional import normalize
 from informin.errors import UsageError
 from informin.models.embedding import encode
 from informin.models.forward import Forward
+from informin.objectives.terms import Term
 from informin.training.computing import sharded_by
+from informin.views import View
 
 if TYPE_CHECKING:
     from informin.training.model import TrainedModel
@@ -141,6 +145,41 @@ def freeze_unused(model: "TrainedModel") -> None:
             if weight.requires_grad and weight.grad is None:
                 setattr(part, name, nn.Parameter(weight.data, requires_grad=False))
     model.module.zero_grad()
+
+
+def check_weights(terms: Sequence[Term], view: View, module: nn.Module) -> None:
+    """Raise UsageError if a term or the view holds weights to train that are not part of the module in training."""
+    trained = {id(weight) for weight in module.parameters()}
+    owners: list[tuple[str, Term | View]] = [*(("objective", term) for term in terms), ("view", view)]
+    for option, owner in owners:
+        if any(id(weight) not in trained for weight in weights_to_train(owner, set())):
+            raise UsageError(
+                f"{owner.name} holds weights that would never be trained",
+                option=option,
+                fix="Return a module with them from `head` of a term, or freeze them with `requires_grad_(False)`.",
+            )
+
+
+def weights_to_train(owner: Any, seen: set[int]) -> Iterator[Tensor]:
+    """Yield the tensors with gradient in an object: in modules, containers and attributes, each object once.
+
+    Args:
+        owner: The object.
+        seen: Ids of the objects that were searched.
+    """
+    if id(owner) in seen or isinstance(owner, str | bytes | np.ndarray | type):
+        return
+    seen.add(id(owner))
+    if isinstance(owner, Tensor):
+        yield from [owner] if owner.requires_grad else []
+        return
+    is_module = isinstance(owner, nn.Module) and callable(owner.__hash__)  # of a term, its attributes have them
+    parts: list[Any] = list(owner.parameters()) if is_module else []
+    parts += owner.values() if isinstance(owner, Mapping) else []
+    parts += owner if isinstance(owner, list | tuple | set) else []
+    parts += getattr(owner, "__dict__", {}).values() if not isinstance(owner, FunctionType | ModuleType) else []
+    for part in parts:
+        yield from weights_to_train(part, seen)
 
 
 def embeddings_in_training(model: "TrainedModel", texts: list[str]) -> Tensor:

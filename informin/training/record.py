@@ -8,21 +8,19 @@ import logging
 import math
 import os
 from dataclasses import fields
-from enum import Enum
 from typing import Any
 
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.scheduler import AcceleratedScheduler
 from datasets import IterableDataset
-from transformers.trainer_pt_utils import AcceleratorConfig
 
 from informin.evaluation.results import environment
 from informin.files import last_name
 from informin.hub_access import HUB_DATA, HUB_SENTENCES
 from informin.records import RunRecord
-from informin.training.active_objective import as_json
 from informin.training.inputs import DataArguments
 from informin.training.log_entries import evaluations, logged_scores
+from informin.training.option_values import as_json
 from informin.training.options import CardArguments, InforMinTrainingArguments
 from informin.training.sentences import Sentences
 
@@ -45,6 +43,9 @@ RARE_OPTIONS = """
 DEFAULTS = {field.name: field.default for field in fields(InforMinTrainingArguments)}
 # The resolved values.
 DEFAULTS |= {"pooler": "cls", "prompt": "", "metric_for_best_model": "eval_spearman"}
+LOADER = {"use_seedable_sampler": True, "split_batches": False, "dispatch_batches": False}  # of `accelerator_config`
+DEFAULTS |= LOADER
+ONLY_IF_CHANGED = {*RARE_OPTIONS, *LOADER, "load_best_model_at_end"}
 
 
 def describe_sentences(sentences: Sentences) -> dict[str, Any]:
@@ -120,9 +121,9 @@ def precision(args: InforMinTrainingArguments) -> str:
 def options_of(trainer: Any) -> dict[str, Any]:
     """Return the options that affect the weights."""
     args = trainer.args
-    options = trainer.objective.options()
+    options = dict(trainer.objective.options)
     options["sentences_per_step"] = args.per_device_train_batch_size * args.world_size
-    options |= {name: plain(getattr(args, name)) for name in SHAPING}
+    options |= {name: as_json(getattr(args, name), name) for name in SHAPING}
     options |= of_given_optimizer(trainer) | of_given_scheduler(trainer)
     settings = trainer.trained.module.config.informin
     options |= {name: settings[name] for name in ("projection_head", "max_seq_length")}
@@ -134,11 +135,8 @@ def options_of(trainer: Any) -> dict[str, Any]:
     if args.eval_strategy != "no":
         rare["load_best_model_at_end"] = args.load_best_model_at_end
     options |= {name: value for name, value in rare.items() if value != DEFAULTS[name]}
-    usual = AcceleratorConfig(dispatch_batches=False)
-    for name in ("use_seedable_sampler", "split_batches", "dispatch_batches"):
-        value = getattr(args.accelerator_config, name)
-        if value != getattr(usual, name):
-            options[name] = value
+    loader = {name: getattr(args.accelerator_config, name) for name in LOADER}
+    options |= {name: value for name, value in loader.items() if value != DEFAULTS[name]}
     if isinstance(trainer.train_dataset, IterableDataset):  # its order depends on the number of workers
         options |= {"streaming": True, "dataloader_num_workers": args.dataloader_num_workers}
         options["max_train_samples"] = args.max_train_samples
@@ -150,15 +148,15 @@ def of_given_optimizer(trainer: Any) -> dict[str, Any]:
     """Return the options that an optimizer or a class of the user replaces, None for those without effect."""
     if trainer.optimizer_cls_and_kwargs:
         kind, how = trainer.optimizer_cls_and_kwargs
-        others = {name: as_json(value) for name, value in how.items() if name != "lr"}
-        own = {"optim": kind.__name__, "learning_rate": as_json(how.get("lr")), "optim_args": others}
+        others = {name: as_json(value, "optim_args") for name, value in how.items() if name != "lr"}
+        own = {"optim": kind.__name__, "learning_rate": as_json(how.get("lr"), "learning_rate"), "optim_args": others}
         return dict.fromkeys(OF_OPTIMIZER) | own
     if trainer.optimizer is None or trainer.created_optimizer:
         return {}
     is_wrapped = isinstance(trainer.optimizer, AcceleratedOptimizer)
     optimizer = trainer.optimizer.optimizer if is_wrapped else trainer.optimizer
     own = {"optim": type(optimizer).__name__, "weight_decay": optimizer.defaults.get("weight_decay")}
-    return dict.fromkeys(OF_OPTIMIZER) | own | {"learning_rate": as_json(optimizer.defaults.get("lr"))}
+    return dict.fromkeys(OF_OPTIMIZER) | own | {"learning_rate": as_json(optimizer.defaults.get("lr"), "learning_rate")}
 
 
 def of_given_scheduler(trainer: Any) -> dict[str, Any]:
@@ -168,8 +166,3 @@ def of_given_scheduler(trainer: Any) -> dict[str, Any]:
     is_wrapped = isinstance(trainer.lr_scheduler, AcceleratedScheduler)
     scheduler = trainer.lr_scheduler.scheduler if is_wrapped else trainer.lr_scheduler
     return dict.fromkeys(OF_SCHEDULER) | {"lr_scheduler_type": type(scheduler).__name__}
-
-
-def plain(value: Any) -> Any:
-    """Return the value of an enumeration's member, and any other value as it is."""
-    return value.value if isinstance(value, Enum) else value

@@ -1,4 +1,4 @@
-"""Handle Ctrl-C, SIGTERM and a closed terminal: finish the step, save a checkpoint, and stop."""
+"""Handle Ctrl-C, SIGTERM, a closed terminal and SIGUSR1: finish the step, save a checkpoint, and stop."""
 
 import os
 import signal

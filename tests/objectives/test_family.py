@@ -111,7 +111,7 @@ def test_loss_is_the_objective_on_the_batch_and_the_sum_of_the_logged_terms(buil
     for entry in entries:
         assert entry["loss"] == pytest.approx(sum(w * entry[f"terms/{name}"] for name, w in weights.items()), rel=1e-4)
     if "attention_mi" in weights:
-        assert all(3 <= entry["attention_mi_positions"] <= 150 for entry in entries)
+        assert all(3 <= entry["terms/attention_mi/positions"] <= 150 for entry in entries)
 
 
 RATES = {

@@ -40,7 +40,7 @@ def values_for(config, options: dict) -> dict:
     args = with_paper_values(given.args, given.objective, encoder, "x")
     active = activate(given.objective, encoder, given.view, args.view_dropout)
     resolved = {"max_seq_length": given.objective.max_seq_length, "projection_head": given.objective.projection_head}
-    return asdict(args) | active.options() | resolved
+    return asdict(args) | active.options | resolved
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, fields
 
+import numpy as np
 import pytest
 import torch
 from transformers import TrainingArguments
@@ -20,7 +21,7 @@ from informin.objectives import (
 )
 from informin.objectives.objective import active_terms, as_preset
 from informin.objectives.presets import BERT_BASE, Encoder, Paper, Preset
-from informin.objectives.terms import Term, Views, as_term, fill_heads, losses_of, snake_case
+from informin.objectives.terms import Term, Views, fill_heads, losses_of, snake_case
 from informin.options import check_value, option
 from tests.conftest import ROOT, raises_usage
 from tests.objectives.conftest import head_values, model_of, rows
@@ -130,25 +131,32 @@ def test_snake_case(name, expected):
     assert snake_case(name) == expected
 
 
-class Plain:
-    def __init__(self, weight):
-        self.weight = weight
-
+@dataclass
+class Plain(Term):
     def loss(self, views):
         return {"size": views.z1.sum(), "plain": views.z1.norm()}
 
 
-def test_an_object_with_weight_and_loss_is_a_term():
-    given = Plain(0.2)
-    term = as_term(given)
-    assert (term.name, term.title, term.weight, term.options()) == ("plain", "plain", 0.2, {"plain_weight": 0.2})
-    given.weight = 0.3
-    assert term.weight == 0.3, "a callback may change it"
-    loss, others = losses_of(term, VIEWS)
-    assert loss == VIEWS.z1.norm() and others == {"size": 3}, "the entry with the name of the term is the loss"
+def test_the_entry_with_the_name_of_the_term_is_the_loss():
+    loss, others = losses_of(Plain(), VIEWS)
+    assert loss == VIEWS.z1.norm() and others == {"size": 3}
 
 
-OTHER_OBJECTS = {"a class of terms": Contrast, "a class": Plain, "a number": 3, "an object": object(), "text": "scd"}
+class NotATerm(torch.nn.Dropout):
+    weight = 1.0
+
+    def loss(self, views):
+        return self(views.z1).mean()
+
+
+OTHER_OBJECTS = {
+    "a class of terms": Contrast,
+    "a module": NotATerm(),
+    "a class": NotATerm,
+    "a number": 3,
+    "an object": object(),
+    "text": "scd",
+}
 
 
 @pytest.mark.parametrize("given", OTHER_OBJECTS.values(), ids=OTHER_OBJECTS)
@@ -160,9 +168,10 @@ def test_other_objects_are_refused(given):
 def test_the_first_entry_is_the_loss_without_the_name_of_the_term():
     class Two(Plain):
         def loss(self, views):
-            return {"first": torch.tensor(1.0), "second": torch.tensor(2.0)}
+            return {"first": torch.tensor([1.0]), "second": 2, "third": np.float32(3)}
 
-    assert losses_of(as_term(Two(1.0)), VIEWS) == (1, {"second": 2})
+    loss, others = losses_of(Two(), VIEWS)
+    assert loss.shape == () and (loss, others) == (1, {"second": 2, "third": 3})
 
 
 # Objectives
@@ -182,6 +191,10 @@ def test_terms_without_weight_are_left_out_and_names_are_unique():
     for given in ([Contrast(weight=0)], [], [Reconstruction(form="unit"), Reconstruction()]):
         with raises_usage(option="objective"):
             active_terms(as_preset(given), BERT_BASE)
+    with raises_usage(option="name"):
+        term = Reconstruction()
+        term.name = "a/b"
+        active_terms(as_preset(term), BERT_BASE)
     second = Reconstruction(form="unit")
     second.name = second.head_name = "unit"
     assert len(active_terms(as_preset([second, Reconstruction()]), BERT_BASE)) == 2

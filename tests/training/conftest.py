@@ -36,7 +36,7 @@ def options(bert, tmp_path):
         encoder = Encoder(model_type=config.model_type, width=config.hidden_size)
         args = with_paper_values(given.args, given.objective, encoder, given.model_name)
         active = activate(given.objective, encoder, given.view, args.view_dropout)
-        return vars(given.data) | vars(given.card) | vars(args) | active.options()
+        return vars(given.data) | vars(given.card) | vars(args) | active.options
 
     return options
 

@@ -4,16 +4,18 @@ import importlib.util
 import json
 import shutil
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from transformers import TrainerCallback
 
-from informin.objectives import AttentionMI, Contrast, Head, MaskedLM, Reconstruction
+from informin.objectives import AttentionMI, Contrast, Head, MaskedLM, Reconstruction, Term
 from informin.publishing.card import write_card
+from informin.training.log_entries import logged_terms
+from informin.views import Crop
 from tests.conftest import FOUR_STEPS, make_sentences, raises_usage
 from tests.training.helpers import assert_same, logged, trained, weights_of
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -85,24 +87,41 @@ def test_a_resumed_run_has_the_same_terms(bert, own, tmp_path):
             trainer.train("last")
 
 
-class Spread:
-    """Minus the standard deviation of the projections, and a value to log: not a `Term`."""
+@dataclass
+class Spread(Term):
+    """Minus the standard deviation of the projections, and values to log, two of them with names of the run's own."""
 
-    def __init__(self, weight=1.0):
-        self.weight = weight
+    def __post_init__(self):
+        super().__post_init__()
         self.seen = []
 
     def loss(self, views):
         self.seen.append(views)
-        return {"spread": -views.z1.var(0).mean().sqrt(), "length": views.mask.sum(1).float()[0]}
+        length = views.mask.sum(1)[0]
+        own = {"loss": 777, "learning_rate": np.float64(777.0)}
+        return {"spread": -views.z1.var(0).mean().sqrt(), "length": length, **own}
 
 
-def test_an_object_with_weight_and_loss_is_trained_beside_masked_words(bert, tmp_path):
+@dataclass
+class Mine(Term):
+    """A loss that a test gives."""
+
+    weight: float = 1.0
+    function: object = None
+
+    def loss(self, views):
+        return self.function(views)
+
+
+def test_further_values_are_logged_under_the_name_of_their_term(bert, tmp_path):
     term = Spread()
     trainer = trained(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=[term, MaskedLM(weight=0.5)])
     losses = zip(logged(trainer, "terms/spread"), logged(trainer, "terms/mlm"))
     assert logged(trainer, "loss") == pytest.approx([spread + 0.5 * mlm for spread, mlm in losses], rel=1e-5)
-    assert logged(trainer, "length") == [float(views.mask.sum(1)[0]) for views in term.seen]
+    assert logged(trainer, "terms/spread/length") == [float(views.mask.sum(1)[0]) for views in term.seen]
+    assert logged(trainer, "terms/spread/loss") == logged(trainer, "terms/spread/learning_rate") == [777.0] * 4
+    assert not {777.0} & {*logged(trainer, "loss"), *logged(trainer, "learning_rate")}
+    assert logged_terms(trainer.state.log_history[0]).keys() == {"spread", "mlm"}
     assert all(views.maps1 is views.row is None and len(views.lm_losses) for views in term.seen)
 
 
@@ -113,27 +132,142 @@ def test_an_object_with_weight_and_loss_is_trained_beside_masked_words(bert, tmp
         lambda views: 3.0,
         lambda views: None,
         lambda views: {"length": 3.0},
+        lambda views: {},
+        lambda views: {"mine": views.z1.mean(), "lengths": views.z1.norm(dim=-1)},
+        lambda views: {"mine": views.z1.mean(), "text": "3"},
     ],
-    ids=["one per sentence", "float", "None", "float in a dictionary"],
+    ids=["one per sentence", "float", "None", "float in a dictionary", "nothing", "a vector to log", "text to log"],
 )
 def test_a_loss_that_is_not_one_number_is_an_error(bert, tmp_path, wrong):
-    term = SimpleNamespace(weight=1.0, loss=wrong, name="mine")
+    term = Mine(function=wrong)
     trainer = InforMinTrainer(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=[Contrast(), term])
     with raises_usage("objective", found="mine"):
         trainer.train()
 
 
 @pytest.mark.parametrize("weight", ["1", None, [1.0]])
-def test_a_weight_that_is_not_a_number_is_an_error(bert, tmp_path, weight):
-    term = SimpleNamespace(weight=weight, loss=lambda views: views.z1.mean())
-    with raises_usage("objective"):
-        InforMinTrainer(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=[Contrast(), term])
+def test_a_weight_that_is_not_a_number_is_an_error(weight):
+    with raises_usage("mine_weight"):
+        Mine(weight=weight)
 
 
 def test_a_term_without_gradient_is_logged(bert, tmp_path):
-    term = SimpleNamespace(weight=1.0, loss=lambda views: views.z1.detach().norm(), name="length")
+    term = Mine(function=lambda views: views.z1.detach().norm())
     trainer = trained(str(bert), args_in(tmp_path / "run", max_steps=1), SENTENCES, objective=[Contrast(), term])
-    assert logged(trainer, "terms/length")
+    assert logged(trainer, "terms/mine")
+
+
+class Held:
+    def __init__(self, value):
+        self.value = value
+
+
+LAYER = torch.nn.Linear(32, 1)
+
+
+class Probe(torch.nn.Module, Term):
+    """A term that is a module."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = 1.0
+        self.layer = LAYER
+
+    def loss(self, views):
+        return self.layer(views.z1).mean()
+
+
+@dataclass
+class Cut(Crop):
+    extra: object = None
+
+
+HOLDERS = {
+    "a layer": dict(objective=[Contrast(), Mine(function=LAYER)]),
+    "a list": dict(objective=[Contrast(), Mine(function=[{"layer": LAYER}])]),
+    "an object": dict(objective=[Contrast(), Mine(function=Held(LAYER))]),
+    "a tensor": dict(objective=[Contrast(), Mine(function=torch.ones(1, requires_grad=True))]),
+    "a term": dict(objective=[Contrast(), Probe()]),
+    "a view": dict(view=Cut(extra=torch.nn.Parameter(torch.ones(1)))),
+}
+
+
+@pytest.mark.parametrize("how", HOLDERS.values(), ids=HOLDERS)
+def test_weights_that_would_never_be_trained_are_refused(bert, tmp_path, how):
+    with raises_usage(option=next(iter(how))):
+        InforMinTrainer(str(bert), args_in(tmp_path / "run"), SENTENCES, **how)
+
+
+class Projected(Head):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, model, projection, input_ids, attention_mask, sentence_ids, gather):
+        return self.layer(projection)
+
+
+def test_the_layer_of_a_field_is_trained_and_resumed_as_a_head(bert, tmp_path):
+    """A frozen module needs none."""
+
+    @dataclass
+    class Layered(Term):
+        layer: object = None
+        teacher: object = None
+
+        def head(self, model):
+            return Projected(self.layer)
+
+        def loss(self, views):
+            return (views.heads["layered"] - self.teacher(views.z1).repeat(2, 1)).square().mean()
+
+    def term(seed):
+        torch.manual_seed(seed)
+        teacher = torch.nn.Linear(32, 1, bias=False).requires_grad_(False)
+        teacher.weight.fill_(0.5)
+        return Layered(layer=torch.nn.Linear(32, 1), teacher=teacher)
+
+    one = term(1)
+    before = one.layer.weight.detach().clone()
+    trainer = trained(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=[Contrast(), one])
+    assert not torch.equal(one.layer.weight, before)
+    shutil.rmtree(tmp_path / "run/checkpoint-4")
+    again = InforMinTrainer(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=[Contrast(), term(2)])
+    again.train("last")
+    assert_same(weights_of(again), weights_of(trainer))
+
+
+def test_every_field_of_a_term_and_a_view_is_recorded_without_folders_and_compared(bert, tmp_path):
+    """Also one with the name of an option of the run, or of another term."""
+
+    @dataclass
+    class Other(Mine):
+        learning_rate: object = None
+        prompt: object = None
+
+    def start(value=1.0, rate=5, extra=3):
+        terms = [Mine(function=norm_of), Other(function=norm_of, learning_rate=rate, prompt={"/home/alice/x": value})]
+        view = Cut(extra=[extra, "/home/alice/stop.txt"])
+        args = args_in(tmp_path / "run", max_steps=2)
+        return InforMinTrainer(str(bert), args, SENTENCES, objective=[Contrast(), *terms], view=view)
+
+    trainer = start()
+    trainer.train()
+    trainer.export(report=False)
+    options = json.loads((tmp_path / "run/training.json").read_text())["options"]
+    assert options["learning_rate"] == trainer.args.learning_rate and options["other_learning_rate"] == 5
+    assert options["other_prompt"] == {"x": 1.0} and "prompt" not in trainer.model.config.informin
+    assert options["function"] == options["other_function"] and options["cut_extra"] == [3, "stop.txt"]
+    files = ("training.json", "README.md", "config.json", "checkpoint-2/training.json", "checkpoint-2/config.json")
+    assert not [name for name in files if "alice" in (tmp_path / "run" / name).read_text()]
+    for changed in (dict(value=2.0), dict(rate=6), dict(extra=4)):
+        with raises_usage(option="resume_from_checkpoint"):
+            start(**changed).train("last")
+    start().train("last")
+
+
+def norm_of(views):
+    return views.z1.norm(dim=-1).mean()
 
 
 class Counter(Head):

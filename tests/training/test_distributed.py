@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from unittest.mock import patch
@@ -21,7 +22,7 @@ import trainer_informin
 from informin.distributed import gather_with_gradient
 from informin.guide.replay import GeneralSentences
 from informin.objectives import Contrast
-from informin.objectives.terms import Masking
+from informin.objectives.terms import Masking, Term
 from informin.training import callbacks
 from informin.training.checkpoints import complete_checkpoints, step_of
 from informin.training.inputs import DataArguments
@@ -85,10 +86,11 @@ TERMS = {
 TERMS["custom"] = dict(objective="custom")
 
 
-class Variance:
+@dataclass
+class Variance(Term):
     """A term of the user, as in docs/training.md."""
 
-    weight = 0.1
+    weight: float = 0.1
 
     def loss(self, views):
         deviation = (gather_with_gradient(views.z1).float().var(0) + 1e-4).sqrt()

@@ -110,7 +110,7 @@ def test_first_loss_is_the_objective_on_the_first_batch(build):
 def test_raw_distances_log_the_norm_of_the_projection(build):
     trainer = build(reconstruction_form="paper", reconstruction_weight=0.4, max_steps=1)
     trainer.train()
-    assert logged(trainer, "projection_norm")[0] > 0
+    assert logged(trainer, "terms/reconstruction/projection_norm")[0] > 0
     assert logged(trainer, "loss")[0] == pytest.approx(
         logged(trainer, "terms/contrast")[0] + 0.4 * logged(trainer, "terms/reconstruction")[0], rel=1e-5
     )
