@@ -6,6 +6,7 @@ file.
 
 import json
 import os
+import re
 from pathlib import Path
 
 from huggingface_hub.utils.sha import sha_fileobj
@@ -23,8 +24,11 @@ def sha256(path: str | Path) -> str:
 
 
 def last_name(path: str | Path) -> str:
-    """Return the name of a file or folder. `.` is resolved, links are not."""
-    return Path(os.path.abspath(path)).name
+    r"""Return the name of a file or folder as valid text: a byte that is not UTF-8 is shown, as in `caf\xe9.txt`.
+
+    `.` is resolved, links are not.
+    """
+    return os.fsencode(Path(os.path.abspath(path)).name).decode(errors="backslashreplace")
 
 
 def read_json(path: str | Path) -> dict:
@@ -45,10 +49,13 @@ def read_json(path: str | Path) -> dict:
 def write_json(path: str | Path, values: object, indent: int = 1) -> None:
     """Write a JSON file atomically: readers see either the old file or the new one.
 
+    Bytes of file names that are not UTF-8 are escaped, and read back as they were.
+
     Raises:
         ValueError: A value is NaN or infinity, which JSON does not define.
     """
     text = json.dumps(values, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+    text = re.sub("[\ud800-\udfff]", lambda match: json.dumps(match[0])[1:-1], text)
     with new_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
 

@@ -32,6 +32,14 @@ def test_json_is_indented_and_keeps_unicode(tmp_path, indent):
     assert os.listdir(tmp_path) == ["x.json"] and read_json(tmp_path / "x.json") == values
 
 
+def test_names_that_are_not_utf8_are_saved(tmp_path):
+    """In JSON as they are, and as the last part of a path as text that every program can print."""
+    name = os.fsdecode(b"caf\xe9.txt")
+    write_json(tmp_path / "x.json", {"file": name})
+    assert read_json(tmp_path / "x.json") == {"file": name}
+    assert last_name(f"folder/{name}") == "caf\\xe9.txt" and last_name("a/café") == "café"
+
+
 @pytest.mark.parametrize("content", [b"{", b"", b"[1]", b"1", b'{"a": "\xff"}'])
 def test_error_names_a_file_that_is_no_json_object(tmp_path, content):
     (tmp_path / "x.json").write_bytes(content)

@@ -26,6 +26,7 @@ from informin.evaluation.measures import SEARCH, Measure
 from informin.evaluation.ranking import per_query_scores
 from informin.evaluation.second_look import SecondLook
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
+from informin.files import last_name
 from informin.rows import top
 from informin.texts import as_sentence, read_rows
 
@@ -218,7 +219,7 @@ def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> Co
             negatives.append(as_sentence(row, "negative"))
     queries = [query for query, _ in judged]
     documents = [document for _, document in judged]
-    collection = Collection.of_pairs(path.name, queries, documents, negatives, list(judged.values()))
+    collection = Collection.of_pairs(last_name(path), queries, documents, negatives, list(judged.values()))
     if not collection.queries:
         raise UsageError(f"{path} has no relevant document", option=option)
     if without := len(set(queries)) - len(collection.queries):
@@ -250,7 +251,7 @@ def load_collection(folder: str | Path) -> Collection:
             raise UsageError(f"{judgments} names {query!r} and {document!r}, and one of them does not exist")
     if not any(grade > 0 for grade in judged.values()):
         raise UsageError(f"{judgments} has no judgment above 0", fix="Add relevant documents.")
-    return make_collection(folder.resolve().name, documents, queries, judged, shared_ids=beir)
+    return make_collection(last_name(folder.resolve()), documents, queries, judged, shared_ids=beir)
 
 
 def make_collection(

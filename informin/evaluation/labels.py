@@ -22,6 +22,7 @@ from informin.evaluation.collection_files import name_in
 from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.geometry import unit
 from informin.evaluation.measures import LABELS, Measure
+from informin.files import last_name
 from informin.neighbors import nearest
 from informin.texts import Row, joined_cells, read_rows
 
@@ -103,7 +104,7 @@ def load_labels(
         labels.append(name_in(row[label_column]).strip())
     if skipped:
         logger.warning(f"{path}: {counted(skipped, 'row')} without a text or a label skipped.")
-    labeled = LabeledSentences(path.name, texts, labels)
+    labeled = LabeledSentences(last_name(path), texts, labels)
     sizes = Counter(labeled.distinct().labels)
     if not 2 <= len(sizes) < sizes.total():
         raise UsageError(

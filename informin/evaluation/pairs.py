@@ -13,6 +13,7 @@ from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.geometry import alignment, uniformity, unit
 from informin.evaluation.measures import PAIRS, Measure
+from informin.files import last_name
 from informin.texts import as_number, as_sentence, read_rows
 
 COLUMNS = ("sentence1", "sentence2", "score")
@@ -80,7 +81,7 @@ def load_pairs(path: str | Path, option: str = "eval_pairs") -> GradedPairs:
             option=option,
             needed="two or more different scores, for a rank correlation",
         )
-    return GradedPairs.of_rows(path.name, rows)
+    return GradedPairs.of_rows(last_name(path), rows)
 
 
 def score_pairs(encode: Encode, pairs: GradedPairs) -> dict[str, float]:

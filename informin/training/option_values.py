@@ -61,7 +61,8 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
-        return last_part(value) if is_path(value) else FOLDERS.sub("", value)
+        kept = last_part(value) if is_path(value) else FOLDERS.sub("", value)
+        return kept.encode(errors="backslashreplace").decode()  # the name of a file may not be UTF-8
     if isinstance(value, os.PathLike):
         return last_part(os.fsdecode(value))
     if isinstance(value, Mapping):

@@ -1,7 +1,9 @@
 """The cached guide: embeddings computed once, nearest neighbors by blocks, neighborhood means."""
 
 import logging
+import os
 import resource
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,6 +60,20 @@ def test_embeddings_are_computed_once(encoded, model, tmp_path):
     assert len(encoded) == 50
     written = {guide.path.name, guide.path.with_suffix(".json").name}
     assert {path.name for path in tmp_path.iterdir()} == written, "nothing half-written"
+
+
+def test_an_array_never_appears_without_its_header(model, tmp_path, monkeypatch, caplog):
+    """A process that arrives meanwhile would take it for damaged."""
+    replace = os.replace
+
+    def seen(source, target):
+        replace(source, target)
+        if str(target).endswith(".npy"):
+            assert Path(target).with_suffix(".json").exists()
+
+    monkeypatch.setattr(os, "replace", seen)
+    load_guide(tmp_path, model, SENTENCES).neighborhood_means(3)
+    assert len(list(tmp_path.glob("*.npy"))) == 2 and not caplog.records
 
 
 def test_another_model_or_other_sentences_get_another_file(guide, bert, tmp_path):

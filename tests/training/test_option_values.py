@@ -69,12 +69,14 @@ def test_json_values_stay_as_they_are():
         Settings(),
         ["/home/alice/words.npy"] * 100,
         Thing("/home/alice/words.npy"),
+        "/home/alice/caf\udce9.npy",
+        "caf\udce9 and /home/alice/words.npy",
     ],
     ids=str,
 )
 def test_no_folder_of_a_path_is_recorded(value):
-    text = json.dumps(as_json(value, "field"))
-    assert "alice" not in text and "home" not in text and len(text) > 2
+    text = json.dumps(as_json(value, "field"), ensure_ascii=False)
+    assert text.encode() and "alice" not in text and "home" not in text and len(text) > 2
 
 
 def test_a_folder_that_exists_is_a_path(tmp_path, monkeypatch):

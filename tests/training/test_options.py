@@ -88,6 +88,12 @@ def test_a_recipe_in_python_gives_arguments_of_the_trainer(bert, tmp_path):
     assert [term.name for term in trainer.terms] == names and trainer.terms[0].neighbors == 2
 
 
+@pytest.mark.parametrize("option", ["train_file", "text_column", "streaming", "eval_pairs", "model_name", "license"])
+def test_options_of_a_recipe_that_only_a_command_reads_are_refused_in_python(option):
+    with raises_usage(option=option):
+        recipe("adapt", **{option: "given.txt"})
+
+
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_recipes_are_options(bert, path):
     given = parse([f"--model_name={bert}", f"--recipe={path.stem}", "--use_cpu=true"])

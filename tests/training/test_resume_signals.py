@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from transformers import TrainerCallback
 
-from informin.program import SAME
-from informin.training.checkpoints import complete_checkpoints
+from informin.program import SAME, SIGNALS
+from informin.training.checkpoints import complete_checkpoints, step_of
 from informin.training.options import InforMinTrainingArguments
 from informin.training.signals import LAUNCHED, StopOnSignal
 from tests.conftest import make_sentences
@@ -94,6 +94,21 @@ def test_a_signal_after_an_evaluation_or_in_a_save_stops_training(run, uninterru
     left = run(callbacks=[Sender(stop, event, 2), stop])
     assert left.state.global_step == 2 and 2 in scores(left)
     assert_same_run(run(resume="last"), uninterrupted())
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_every_signal_that_ends_a_command_saves_a_checkpoint_instead(run, tmp_path, number):
+    """SLURM sends SIGUSR1 before the time limit, whose usual effect ends the process."""
+
+    class Raise(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            if state.global_step == 2:
+                signal.raise_signal(number)
+
+    with StopOnSignal() as stop:
+        left = run(callbacks=[Raise(), stop])
+    assert stop.received == number and left.state.global_step == 3
+    assert step_of(complete_checkpoints(tmp_path / "run")[-1]) == 3
 
 
 @pytest.mark.parametrize("variable", [None, *LAUNCHED])

@@ -96,6 +96,23 @@ def test_another_number_of_processes_and_other_streams_are_refused(finished_run,
         check_same_run(finished_run / "checkpoint-2", record)
 
 
+@pytest.mark.parametrize(
+    "change, found",
+    [
+        ({"load_best_model_at_end": False}, "load_best_model_at_end True, now False"),
+        ({"dispatch_batches": True}, "dispatch_batches False, now True"),
+        ({"full_determinism": True}, "full_determinism False, now True"),
+        ({"queue_size": 8}, "queue_size not set, now 8"),
+    ],
+)
+def test_a_changed_option_is_shown_with_its_default(finished_run, change, found):
+    """A record lacks most options that have their default."""
+    record = RunRecord.load(finished_run / "checkpoint-2")
+    record.options = record.options | change
+    with raises_usage(option="resume_from_checkpoint", found=found):
+        check_same_run(finished_run / "checkpoint-2", record)
+
+
 @pytest.mark.parametrize("epochs", [None, 0.7])
 def test_a_finished_run_takes_no_further_step(command, finished_run, tmp_path, epochs):
     """Four steps of an epoch of six; Trainer itself would continue the epoch."""
