@@ -56,6 +56,15 @@ READS_FILES = ("accelerator_config", "fsdp_config")  # dictionaries that may als
 BY_METRIC = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)  # schedulers that follow the scores
 
 
+def check_output_dir(args: Any) -> None:
+    """Raise UsageError for an output folder that safetensors and tokenizers cannot write to."""
+    try:
+        str(args.output_dir).encode()
+    except UnicodeEncodeError:
+        needed = "a name in UTF-8, which safetensors and tokenizers can write"
+        raise UsageError(f"is {args.output_dir}", option="output_dir", needed=needed) from None
+
+
 def check_types_and_choices(args: Any, own: Collection[str]) -> None:
     """Raise UsageError for an option that does not have the declared type, or is not among its choices.
 

@@ -187,6 +187,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     def __post_init__(self):
         own = {*SourceArguments.__annotations__, *InforMinTrainingArguments.__annotations__}
         checks.check_types_and_choices(self, own)
+        checks.check_output_dir(self)
         checks.check_numbers(self)
         checks.check_unused(self)
         checks.check_packages(self)

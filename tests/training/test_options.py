@@ -88,6 +88,11 @@ def test_a_recipe_in_python_gives_arguments_of_the_trainer(bert, tmp_path):
     assert [term.name for term in trainer.terms] == names and trainer.terms[0].neighbors == 2
 
 
+def test_an_output_folder_whose_name_is_not_utf8_is_refused_at_the_start():
+    with raises_usage(option="output_dir"):
+        InforMinTrainingArguments("outputs/caf\udce9", use_cpu=True)
+
+
 @pytest.mark.parametrize("option", ["train_file", "text_column", "streaming", "eval_pairs", "model_name", "license"])
 def test_options_of_a_recipe_that_only_a_command_reads_are_refused_in_python(option):
     with raises_usage(option=option):
