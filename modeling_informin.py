@@ -27,6 +27,7 @@ from transformers.modeling_utils import load_state_dict, safe_save_file
 from transformers.models.bert.modeling_bert import BertModel, BertOnlyMLMHead, BertPreTrainedModel
 from transformers.models.roberta.modeling_roberta import RobertaLMHead, RobertaModel, RobertaPreTrainedModel
 from transformers.utils import ModelOutput, cached_file
+from transformers.utils.hub import is_offline_mode
 
 # Published folders keep the projection head in its own file: some servers reject weights that a plain BERT lacks.
 HEAD_FILE = "projection_head/model.safetensors"
@@ -152,6 +153,28 @@ def source_settings(model_name: str, **where) -> dict[str, Any]:
         path = cached_file(model_name, name, **where)
         found |= {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
     return {name: found[name] for name in SOURCE_SETTINGS if found.get(name)}
+
+
+def stored_pooling(model_name: str, **where) -> dict[str, Any]:
+    """Return `pooling` and `normalize` as the files of sentence-transformers store them; empty without such files.
+
+    Raises:
+        ValueError: The model has a pooling that is not in `POOLINGS`.
+    """
+    path = cached_file(model_name, "modules.json", **where)
+    modules = [] if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    kinds = [module["type"].rpartition(".")[2] for module in modules]
+    if "Pooling" not in kinds:
+        return {}
+    path = cached_file(model_name, f"{modules[kinds.index('Pooling')]['path']}/config.json", **where)
+    stored = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    flags = [name for name, on in stored.items() if name.startswith("pooling_mode_") and on]  # before version 6
+    given = stored.get("pooling_mode") or [name.removeprefix("pooling_mode_") for name in flags] or "mean"
+    modes = [given] if isinstance(given, str) else given
+    known = {mode: pooling for pooling, mode in MODE_OF.items()} | {"mean": "mean", "cls": "cls"}
+    if len(modes) > 1 or modes[0] not in known:
+        raise ValueError(f"{model_name} has the pooling {' and '.join(modes)}; expected one of: {', '.join(POOLINGS)}.")
+    return {"pooling": known[modes[0]]} | ({"normalize": True} if kinds[2:] == ["Normalize"] else {})
 
 
 def module_list(normalized: bool, adapted: bool) -> list[dict[str, Any]]:
@@ -280,8 +303,11 @@ class InforMinMixin(TrainingMixin):
 
     Attributes:
         source_settings: Settings of the loaded folder that `config` lacks, for `save_pretrained`.
+        has_own_pooling: Whether `config` names the pooling. Otherwise `from_pretrained` reads it from the files of
+            sentence-transformers, or it is [CLS].
     """
 
+    has_own_pooling: bool
     source_settings: ClassVar[dict[str, Any]] = {}
 
     # The projection head may be newly initialized, and checkpoints may have heads that are not used.
@@ -290,7 +316,11 @@ class InforMinMixin(TrainingMixin):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
-        """Load a model as transformers does, with the projection head and adapter of a published folder."""
+        """Load a model as transformers does, with the projection head and adapter of a published folder.
+
+        Raises:
+            ValueError: The folder is that of a SentenceTransformer with a pooling that is not in `POOLINGS`.
+        """
         loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         saved = cls.__name__ in (model.config.architectures or [])
@@ -301,6 +331,12 @@ class InforMinMixin(TrainingMixin):
             if name in ("cache_dir", "local_files_only", "token", "revision", "subfolder")
         }
         where["_raise_exceptions_for_missing_entries"] = False
+        if pretrained_model_name_or_path is not None and not model.has_own_pooling:
+            # Offline, a file that was never asked for counts as missing.
+            online = not (is_offline_mode() or kwargs.get("local_files_only"))
+            model.config.informin |= stored_pooling(
+                pretrained_model_name_or_path, **where, _raise_exceptions_for_connection_errors=online
+            )
         if published or saved:
             model.source_settings = source_settings(pretrained_model_name_or_path, **where)
         if not published:
@@ -359,7 +395,9 @@ class InforMinMixin(TrainingMixin):
 
     def _build_heads(self, lm_head_class: type[nn.Module], tied: dict[str, str]) -> None:
         config = self.config
-        config.informin = with_defaults(getattr(config, "informin", None) or {})
+        given = getattr(config, "informin", None) or {}
+        self.has_own_pooling = "pooling" in given
+        config.informin = with_defaults(given)
         if config.informin["projection_head"] == "mlp":
             self.mlp = ProjectionHead(config.hidden_size)
         if config.informin.get("adapter"):

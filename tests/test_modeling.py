@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from informin.objectives import Contrast, MaskedLM
@@ -16,7 +17,7 @@ from informin.training.model import TrainedModel, open_to_train
 from informin.training.options import InforMinTrainingArguments
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 from tests import forked
-from tests.conftest import ROOT, make_sentences, raises_usage, tokenizer_of
+from tests.conftest import ROOT, make_sentences, raises_usage, save_sentence_transformer, tokenizer_of
 
 CLASSES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
 
@@ -244,13 +245,15 @@ def test_a_head_that_cannot_be_downloaded_is_an_error(tmp_path, bert, monkeypatc
     export_folder(trained_of(bert), tmp_path)
 
     def lost(name, file, **options):
+        if file == "modules.json":
+            return None
         assert options.get("_raise_exceptions_for_connection_errors", True)
         raise OSError("connection lost")
 
     monkeypatch.setattr("modeling_informin.cached_file", lost)
     with pytest.raises(OSError, match="connection lost"):
         BertForInforMinCL.from_pretrained(tmp_path)
-    BertForInforMinCL.from_pretrained(bert)  # not a folder of ours: no file is requested
+    BertForInforMinCL.from_pretrained(bert)  # not a folder of ours: no head is requested
 
 
 def test_a_model_without_a_projection_head_requests_no_file(tmp_path, bert):
@@ -284,3 +287,29 @@ def test_the_mode_of_every_module_is_set(bert):
     assert all(module.training for module in model.modules())
     model.eval()
     assert not any(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "lasttoken"])
+@pytest.mark.parametrize("form", ["compact", "flags"])
+def test_a_folder_of_sentence_transformers_keeps_its_pooling(tmp_path, encoder, pooling, form):
+    folder = save_sentence_transformer(tmp_path / "model", encoder, pooling=pooling)
+    if form == "flags":  # as before version 6
+        names = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
+        flags = {f"pooling_mode_{names.get(one, one)}": one == pooling for one in ("mean", "cls", "max", "lasttoken")}
+        path = folder / "1_Pooling" / "config.json"
+        path.write_text(json.dumps({"word_embedding_dimension": 32, "include_prompt": True} | flags))
+    model = CLASSES[encoder.name.removeprefix("tiny-")].from_pretrained(folder).eval()
+    expected = SentenceTransformer(str(folder), device="cpu").encode(make_sentences(5), convert_to_tensor=True)
+    torch.testing.assert_close(model(**tokens(encoder)).pooler_output, expected, rtol=1e-5, atol=1e-5)
+    model.save_pretrained(tmp_path / "again")
+    again = type(model).from_pretrained(tmp_path / "again").eval()
+    torch.testing.assert_close(again(**tokens(encoder)).pooler_output, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_pooling_that_the_classes_lack_is_an_error(tmp_path, bert):
+    folder = save_sentence_transformer(tmp_path / "model", bert, pooling="max")
+    with pytest.raises(ValueError, match="max"):
+        BertForInforMinCL.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder)
+    config.informin = {"pooling": "mean"}
+    assert BertForInforMinCL.from_pretrained(folder, config=config).config.informin["pooling"] == "mean"

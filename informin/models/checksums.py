@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from informin.models.call_copy import copy_of_tokenizer
@@ -23,11 +23,20 @@ def weights_sha256(model: nn.Module) -> str:
     BERT's own pooler is left out: no embedding depends on it, and it is random if a checkpoint has none.
     """
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, value in sorted(model.state_dict().items()):
         if ".pooler." not in f".{name}":
             digest.update(name.encode())
-            digest.update(np.ascontiguousarray(tensor.detach().cpu().float().numpy()).data)
+            for part in value if isinstance(value, tuple) else (value,):  # weight and bias, in torch.ao
+                digest.update(_bytes(part))
     return digest.hexdigest()
+
+
+def _bytes(value: Any) -> Any:
+    """Return the float32 values of a tensor, or what torch.ao stores beside tensors, such as a data type, as text."""
+    if not isinstance(value, Tensor):
+        return str(value).encode()
+    value = value.dequantize() if value.is_quantized else value
+    return np.ascontiguousarray(value.detach().cpu().float().numpy()).data
 
 
 def settings_sha256(model: SentenceTransformer) -> str:

@@ -3,11 +3,10 @@
 import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 from sentence_transformers import SentenceTransformer
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
@@ -15,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from informin.distributed import gather_shares, rank, world_size
 from informin.errors import UsageError, counted
 from informin.models.call_copy import copy_of_tokenizer
-from informin.models.opening import name_of, source_of
+from informin.models.opening import name_of
 from informin.models.speed import speed_up
 from informin.program import hidden
 from informin.texts import as_texts
@@ -118,8 +117,7 @@ def call_encode(
     if batch_size < 1:
         raise UsageError(f"is {batch_size}", option="batch_size", needed="1 or more")
     method = {"query": model.encode_query, "document": model.encode_document, None: model.encode}[side]
-    with torch.autocast(model.device.type, torch.bfloat16) if source_of(model).bf16 else nullcontext():
-        return method(texts, batch_size=batch_size, show_progress_bar=False, **options)
+    return method(texts, batch_size=batch_size, show_progress_bar=False, **options)
 
 
 def check_finite(model: SentenceTransformer, vectors: np.ndarray) -> None:

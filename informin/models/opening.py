@@ -17,6 +17,7 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING
 
 from informin.errors import UsageError, counted, error_line
 from informin.hub_access import MODEL_FILES, names_of_model, raise_if_not_found
+from informin.models.call_copy import copy_of_tokenizer
 from informin.models.model_files import (
     MODULES,
     file_of,
@@ -26,7 +27,7 @@ from informin.models.model_files import (
 )
 from informin.models.pooling import MODES, POOLERS, layer_pooling
 from informin.models.positions import has_position_table, padding_index_of
-from informin.models.speed import speed_up
+from informin.models.speed import PackedInference, speed_up
 from informin.models.vocabulary import check_tokenizers
 from informin.option_types import checks_options
 
@@ -94,14 +95,14 @@ def load_model(
 
     Args:
         model: Hub id or folder. A model that this function opened is returned as it is; of another
-            SentenceTransformer, which stays as it is, a view that shares its modules.
+            SentenceTransformer, which stays as it is, a copy that shares its modules and pads as one from files.
         pooler: `auto` for the pooling that the model stores, or one of `informin.models.pooling.POOLERS` in its place,
             without normalization.
         max_seq_length: Maximum number of tokens of a text; None for the model's own.
         device: Device; None for a GPU if there is one.
         revision: Branch, tag or commit on the Hub.
         trust_remote_code: Allow code from the model's repository to run.
-        bf16: Embed under bfloat16 autocast.
+        bf16: Embed under bfloat16 autocast, in `encode` as in all functions.
 
     Raises:
         UsageError: The model cannot be loaded, its weights are incomplete, its tokenizer has more tokens than it has
@@ -112,7 +113,9 @@ def load_model(
         if "informin_source" in vars(model):
             return model
         check_tokenizers(model, name_of(model))
-        return speed_up(copy.copy(model))
+        own = speed_up(_with_own_tokenizers(copy.copy(model)))
+        fit_to_positions(own)
+        return own
     if max_seq_length is not None and max_seq_length < FEWEST_TOKENS:
         raise UsageError(f"is {max_seq_length}", option="max_seq_length", needed=f"{FEWEST_TOKENS} or more")
     raise_if_no_device(device)
@@ -144,7 +147,9 @@ def load_model(
     cached = file_of(name, MODULES if has_modules else "config.json", revision)
     commit = Path(cached).parent.name if cached and folder is None else None  # snapshots/COMMIT/FILE
     opened.informin_source = Source(name, folder, commit, bf16)
-    return speed_up(opened.to(device or ("cuda" if torch.cuda.is_available() else "cpu")))
+    opened = opened.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    opened._inference = PackedInference(opened, bf16)
+    return opened
 
 
 def load_finished(
@@ -245,6 +250,19 @@ def prepare_to_embed(model: SentenceTransformer, name: str) -> None:
             module.config.output_attentions = False
     fit_to_positions(model)
     check_tokenizers(model, name)
+
+
+def _with_own_tokenizers(module: Any) -> Any:
+    """Return a module whose tokenizers are copies, in shallow copies of its parts down to its encoders."""
+    if isinstance(module, Transformer):
+        own = copy.copy(module)
+        own.processor = copy_of_tokenizer(module.processor)
+        return own
+    parts = {name: _with_own_tokenizers(part) for name, part in module._modules.items()}
+    if any(parts[name] is not part for name, part in module._modules.items()):
+        module = copy.copy(module)
+        module._modules = parts
+    return module
 
 
 def fit_to_positions(model: SentenceTransformer) -> None:

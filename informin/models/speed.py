@@ -13,6 +13,7 @@ share a model, also with calls that are computed as before, and with one that tr
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -56,24 +57,31 @@ def speed_up(model: SentenceTransformer) -> SentenceTransformer:
         >>> model = informin.speed_up(SentenceTransformer("sentence-transformers/all-MiniLM-L6-v2"))
         >>> embeddings = model.encode(sentences)
     """
-    if type(model[0]) is Transformer:
-        model._inference = PackedInference(model)
+    before = vars(model).get("_inference")
+    model._inference = PackedInference(model, isinstance(before, PackedInference) and before.bf16)
     return model
 
 
 class PackedInference:
-    """Replaces `SentenceTransformer._inference`, which `encode` calls."""
+    """Replaces `SentenceTransformer._inference`, which `encode` calls.
 
-    def __init__(self, model: SentenceTransformer):
-        self.model = model
+    Attributes:
+        model: The model.
+        bf16: Compute under bfloat16 autocast.
+    """
+
+    def __init__(self, model: SentenceTransformer, bf16: bool = False):
+        self.model, self.bf16 = model, bf16
 
     def __call__(self, inputs: list, *, device: Any = None, **options: Any) -> Any:
         """Return what `_inference` returns; see `SentenceTransformer.encode` for the options."""
-        if inputs and self._packs(inputs, device, options):
-            embeddings = self._for_one_call()._embed(inputs, **options)
-            if embeddings is not None:
-                return embeddings
-        return type(self.model)._inference(self.model, inputs, device=device, **options)
+        kind = (self.model.device if device is None else torch.device(device)).type
+        with torch.autocast(kind, torch.bfloat16) if self.bf16 else nullcontext():
+            if inputs and self._packs(inputs, device, options):
+                embeddings = self._for_one_call()._embed(inputs, **options)
+                if embeddings is not None:
+                    return embeddings
+            return type(self.model)._inference(self.model, inputs, device=device, **options)
 
     def _for_one_call(self) -> "PackedInference":
         """Return the same with a copy of the model that other threads do not use."""
@@ -84,6 +92,8 @@ class PackedInference:
     def _packs(self, inputs: list, device: Any, options: dict[str, Any]) -> bool:
         """Return whether these inputs can be embedded by packed batches, and are not slower."""
         model = self.model
+        if type(model[0]) is not Transformer:
+            return False
         device = model.device if device is None else torch.device(device)
         transformer, tokenizer = model[0], model[0].tokenizer
         return (

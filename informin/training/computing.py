@@ -95,15 +95,34 @@ def _parts(args: Any) -> int:
 
 
 def _takes_graphs(st: SentenceTransformer, args: Any, packed: bool) -> bool:
-    """Return whether CUDA graphs compute the encoder.
+    """Return whether CUDA graphs compute the encoder: by default wherever they can.
 
     They are for one GPU, and for one forward and backward pass in each step: with several processes, gradients are
     reduced while they are computed. Where packed attention is not computed at once, as in float32, a graph would repeat
     the lengths of the first batch.
     """
-    allowed = args.device.type == "cuda" and args.world_size == 1 and not args.gradient_cache_chunk_size
-    if packed and not computes_at_once(args.device, _dtype(args)):
+    if args.cuda_graphs is False:
         return False
-    if not (args.cuda_graphs and allowed) or _what_needs_its_own_forward(args) or not reads_packed_rows(st):
-        return False
-    return not any(module._forward_hooks or module._forward_pre_hooks for module in st[0].auto_model.modules())
+    reason = _what_excludes_graphs(st, args, packed)
+    if reason and args.cuda_graphs:
+        raise UsageError(f"cannot be combined with {reason}", option="cuda_graphs", fix="Leave one out.")
+    return reason is None
+
+
+def _what_excludes_graphs(st: SentenceTransformer, args: Any, packed: bool) -> str | None:
+    """Return the first thing that excludes CUDA graphs; None if there is none."""
+    if args.device.type != "cuda":
+        return f"the device {args.device.type}"
+    reasons = {
+        "several processes": args.world_size > 1,
+        "`gradient_cache_chunk_size`": bool(args.gradient_cache_chunk_size),
+        "`padding_free` without FlashAttention": packed and not computes_at_once(args.device, _dtype(args)),
+    }
+    found = [reason for reason, holds in reasons.items() if holds] + _what_needs_its_own_forward(args)
+    if found:
+        return found[0]
+    if not reads_packed_rows(st):
+        return "a model whose modules need padded batches"
+    if any(module._forward_hooks or module._forward_pre_hooks for module in st[0].auto_model.modules()):
+        return "hooks in the encoder"
+    return None

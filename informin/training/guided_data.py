@@ -16,6 +16,7 @@ from informin.guide.cache import CachedGuide, load_guide
 from informin.guide.neighbors import check_neighbors
 from informin.guide.replay import GeneralSentences, load_general_sentences
 from informin.models.opening import Source, limit_length, load_finished
+from informin.models.speed import PackedInference
 from informin.objectives import Replay
 from informin.objectives.terms import Term, needed
 from informin.training.model import TrainedModel
@@ -135,6 +136,7 @@ def _guide(model: TrainedModel, args: InforMinTrainingArguments, length: int) ->
         return
     guide = copy.copy(model.st.to(args.device))
     guide.informin_source = Source(model.name, bf16=bf16)
+    guide._inference = PackedInference(guide, bf16)
     before = guide.max_seq_length
     limit_length(guide, min(before or length, length))
     try:

@@ -111,8 +111,10 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         "Concatenate the sentences of a batch instead of padding them. Results differ by rounding and dropout masks. "
         "Default: true for encoders that support it, on a CPU, and on a GPU in bf16 and fp16.",
     )
-    cuda_graphs: bool = option(
-        True, "On one GPU, replay the kernels of an encoder that can be packed as CUDA graphs. Results are the same."
+    cuda_graphs: Optional[bool] = option(
+        None,
+        "On one GPU, replay the kernels of an encoder that can be packed as CUDA graphs. Results are the same. "
+        "Default: true where it is possible.",
     )
     gradient_cache_chunk_size: Optional[int] = option(
         None,

@@ -280,7 +280,7 @@ def test_rows_are_packed_and_captured_where_one_kernel_computes_them(
         world_size=1,
         mixed_precision=precision,
         padding_free=padding_free,
-        cuda_graphs=True,
+        cuda_graphs=None,
         gradient_cache_chunk_size=None,
         gradient_checkpointing=False,
         torch_compile=False,
@@ -291,6 +291,14 @@ def test_rows_are_packed_and_captured_where_one_kernel_computes_them(
     st = [SimpleNamespace(auto_model=nn.Linear(1, 1))]
     how = computing.how_to_compute(st, args, {}, 24)
     assert (how.packs, how.graph_length) == (packs, expected)
+    args.cuda_graphs = True
+    with nullcontext() if expected else raises_usage("cuda_graphs"):
+        assert computing.how_to_compute(st, args, {}, 24).graph_length == expected
+
+
+def test_graphs_that_are_asked_for_on_a_cpu_are_an_error(tmp_path, bert):
+    with raises_usage("cuda_graphs", found="cpu"):
+        trainer_of(bert, tmp_path / "run", objective="simcse", cuda_graphs=True)
 
 
 def test_a_pass_of_the_warm_up_frees_its_activations(recorded_graphs):

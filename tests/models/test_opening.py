@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModel
 
+import informin
 from informin.errors import UsageError
 from informin.models import opening
 from informin.models.checksums import model_sha256, weights_sha256
@@ -22,6 +23,8 @@ from informin.models.model_files import raise_if_code_in_adapter
 from informin.models.opening import limit_length, load_model, name_of, source_of
 from informin.models.vocabulary import embeddings_of_tokens
 from tests.conftest import (
+    FOUR_STEPS,
+    how_to_train,
     make_sentences,
     raises_usage,
     save_bert,
@@ -30,6 +33,7 @@ from tests.conftest import (
     save_sentence_transformer,
     tokenizer_of,
 )
+from trainer_informin import InforMinTrainer
 
 TEXTS = ["dog", *make_sentences(20), "the old dog sleeps under the red house and not in the street today"]
 
@@ -113,6 +117,34 @@ def test_an_embedding_does_not_depend_on_the_padding(model, side):
     change(model, "tokenizer_config.json", padding_side=side)
     opened = load_model(model)
     np.testing.assert_allclose(opened.encode(TEXTS, batch_size=64), opened.encode(TEXTS, batch_size=1), atol=1e-5)
+
+
+def test_a_model_in_memory_is_padded_as_one_from_files(model, tmp_path):
+    """In training, too, and the object stays as it was."""
+    given = SentenceTransformer(str(model), device="cpu")
+    expected = given.encode(TEXTS)
+    given.tokenizer.padding_side = "left"
+    for size in (1, 64):
+        np.testing.assert_allclose(informin.embed(given, TEXTS, batch_size=size), expected, rtol=1e-5, atol=1e-6)
+    options = how_to_train(str(tmp_path / "out"), objective="simcse", **FOUR_STEPS, report_to=[])
+    run = InforMinTrainer(given, train_dataset=make_sentences(40), **options)
+    assert run.trained.packing and run.trained.tokenizer.padding_side == "right"
+    found = run.trained.st.encode(TEXTS, output_value="token_embeddings")  # which is padded
+    alone = run.trained.st.encode(TEXTS[0], output_value="token_embeddings")
+    torch.testing.assert_close(found[0], alone, rtol=1e-5, atol=1e-5)
+    assert given.tokenizer.padding_side == "left"
+
+
+def test_a_model_that_torch_quantized_is_embedded_and_indexed(model, tmp_path):
+    given = SentenceTransformer(str(model), device="cpu")
+    before = model_sha256(given)
+    torch.ao.quantization.quantize_dynamic(given, {torch.nn.Linear}, torch.qint8, inplace=True)
+    assert model_sha256(given) == model_sha256(given) != before
+    expected = given.encode(TEXTS)
+    found = informin.embed(given, TEXTS, output=tmp_path / "rows.npy")
+    assert (np.asarray(found) * expected).sum(1).min() > 0.99
+    index = informin.Index.build(given, TEXTS)
+    assert index.search(TEXTS[0], k=1)[0].text == TEXTS[0]
 
 
 def test_long_texts_fit_the_positions(tmp_path, roberta):

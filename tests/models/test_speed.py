@@ -81,7 +81,12 @@ def test_bf16_follows_the_caller(st_mean):
     with torch.autocast("cpu", torch.bfloat16):
         rounded = fast.encode(TEXTS, batch_size=64)
     assert rounded.dtype == np.float32 and 1e-5 < np.abs(rounded - exact).max() < 0.05
-    np.testing.assert_array_equal(encode_in_shares(load_model(st_mean, bf16=True), TEXTS), rounded)
+    model = load_model(st_mean, bf16=True)
+    np.testing.assert_array_equal(encode_in_shares(model, TEXTS), rounded)
+    np.testing.assert_array_equal(model.encode(TEXTS, batch_size=64), rounded)
+    np.testing.assert_array_equal(copy.copy(speed_up(model)).encode(TEXTS, batch_size=64), rounded)
+    tokens, exact_tokens = (m.encode(TEXTS[:1], output_value="token_embeddings")[0].float() for m in (model, fast))
+    assert 1e-5 < (tokens - exact_tokens).abs().max() < 0.1, "what is not packed is in bf16, too"
 
 
 @pytest.mark.parametrize("pooling", ["max", "weightedmean", "mean_sqrt_len_tokens"])
