@@ -20,6 +20,11 @@ from safetensors import SafetensorError
 from informin.errors import SaveError, UsageError, error_line, is_wrong_path
 
 PREFIX = ".informin-"  # of temporary files and folders
+# What Finder, Explorer and file systems put into a folder, in small letters.
+OF_THE_SYSTEM = (
+    *(".ds_store", ".localized", ".spotlight-v100", ".fseventsd", ".trashes", ".temporaryitems"),
+    *("desktop.ini", "thumbs.db", "system volume information", "$recycle.bin", "lost+found"),
+)
 
 
 @contextmanager
@@ -76,7 +81,7 @@ def new_folder(folder: str | Path, option: str | None = None, replaces: str | No
     target = Path(os.path.realpath(folder))
     with only_writer(folder, option), named_in_errors(folder):
         raise_if_used(folder, option, replaces)
-        replaced = _visible(target) if target.is_dir() else []
+        replaced = contents(target) if target.is_dir() else []
         partial = (target if target.is_dir() else target.parent) / f"{PREFIX}{target.name}"
         shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
         try:
@@ -118,9 +123,13 @@ def is_write_error(error: BaseException) -> bool:
     return isinstance(error, (OSError, SafetensorError)) or is_of_tokenizers
 
 
-def _visible(folder: Path) -> list[Path]:
-    """Return what a folder contains apart from temporary files."""
-    return [path for path in folder.iterdir() if not path.name.startswith(PREFIX)]
+def contents(folder: Path) -> list[Path]:
+    """Return what a folder contains, in order, apart from temporary files and those of the operating system."""
+    return sorted(path for path in folder.iterdir() if not _is_incidental(path.name.lower()))
+
+
+def _is_incidental(name: str) -> bool:
+    return name.startswith((PREFIX, "._")) or name in OF_THE_SYSTEM  # macOS adds ._NAME to NAME on other file systems
 
 
 def _remove(paths: list[Path]) -> None:
@@ -173,7 +182,9 @@ def save_text(path: str | Path, text: str) -> None:
 
 
 def raise_if_used(folder: str | Path, option: str | None = None, replaces: str | None = None) -> None:
-    """Raise UsageError if a path exists and cannot become an output. Temporary files in a folder do not count.
+    """Raise UsageError if a path exists and cannot become an output.
+
+    Temporary files in a folder and files of the operating system do not count.
 
     Args:
         folder: The path.
@@ -183,15 +194,17 @@ def raise_if_used(folder: str | Path, option: str | None = None, replaces: str |
     folder = Path(folder)
     if not os.path.lexists(folder):
         return
+    found = f"{folder} is in use"
     if folder.is_dir():
-        used = [path.name for path in _visible(folder)]
+        used = [path.name for path in contents(folder)]
         has_checkpoints = any(name.startswith("checkpoint-") for name in used)
         if not used or (replaces in used and not has_checkpoints):
             return
         if replaces and has_checkpoints:
             fix = "Replacing it would delete the checkpoints of a training run: use another folder."
-            raise UsageError(f"{folder} is in use.", option=option, fix=fix)
+            raise UsageError(found, option=option, fix=fix)
+        found += f": it contains {used[0]}"
     fix = "Use another folder, or replace an output of the same command with `overwrite_output_dir`."
     if replaces:
         fix = f"It is not an output of the same command, which has a file {replaces}: use another folder."
-    raise UsageError(f"{folder} is in use.", option=option, fix=fix)
+    raise UsageError(found, option=option, fix=fix)

@@ -75,6 +75,22 @@ def test_checkpoints_are_never_replaced(tmp_path):
     assert names(tmp_path) == ["run", "run/checkpoint-9", "run/modules.json"]
 
 
+@pytest.mark.parametrize("name", [".DS_Store", "lost+found", "desktop.ini", "Thumbs.db", "._m.txt", "Desktop.ini"])
+def test_files_of_the_operating_system_do_not_make_a_folder_used(tmp_path, name):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / name).touch()
+    raise_if_used(folder)
+    with new_folder(folder) as new:
+        (new / "fit.json").touch()
+    with new_folder(folder, replaces="fit.json") as new:
+        (new / "fit.json").touch()
+    assert set(names(tmp_path)) == {"out", f"out/{name}", "out/fit.json"}
+    (folder / "fit.json").rename(folder / "notes.txt")
+    with raises_usage(found="contains notes.txt"):
+        raise_if_used(folder)
+
+
 def test_used_folders(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "full" / "x").mkdir(parents=True)

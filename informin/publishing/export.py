@@ -24,6 +24,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers import models as older
 from sentence_transformers.sentence_transformer.modules import Transformer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
@@ -34,6 +35,7 @@ from informin.errors import UsageError
 from informin.files import read_json, set_usual_modes, sha256, write_json
 from informin.models.checksums import forget_truncation
 from informin.models.dropouts import own_dropouts
+from informin.models.model_files import MODULES
 from informin.models.opening import load_finished
 from informin.models.pooling import NAMES
 from informin.outputs import new_files, new_folder
@@ -118,6 +120,7 @@ def save_model(
     if isinstance(model.tokenizer, PreTrainedTokenizerBase) and model.tokenizer.is_fast:
         forget_truncation(model.tokenizer)
     model.save_pretrained(str(folder), create_model_card=False)
+    _write_older_names(folder)
     path = folder / "config.json"
     if _is_plain(model, folder):
         _write_older_files(model, folder, head)
@@ -181,6 +184,26 @@ def _is_plain(model: Any, folder: Path) -> bool:
     return linear and set(settings) <= set(USUAL) and pooling.pooling_mode in NAMES and pooling.include_prompt
 
 
+def _write_older_names(folder: Path) -> None:
+    """Name the modules of a model as sentence-transformers did until version 5, which version 6 reads, too.
+
+    Version 6 also saves the usual names of a module's input and output, which older versions do not know.
+    """
+    modules = json.loads((folder / MODULES).read_text(encoding="utf-8"))
+    for module in modules:
+        package, kind = module["type"].partition(".")[0], module["type"].rpartition(".")[2]
+        if package == "sentence_transformers" and hasattr(older, kind):
+            module["type"] = f"sentence_transformers.models.{kind}"
+        path = folder / module["path"] / "config.json"
+        if kind in ("Dense", "Normalize") and path.is_file():
+            values = {name: value for name, value in read_json(path).items() if value != "sentence_embedding"}
+            write_json(path, values, indent=2)
+            if not values:  # older versions have no settings there
+                path.unlink()
+                path.parent.rmdir()
+    (folder / MODULES).write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
+
+
 def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | None) -> None:
     transformer, pooling, *others = model
     config = read_json(folder / "config.json")
@@ -208,9 +231,6 @@ def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | No
     files = sentence_transformers_files(settings | {"sentence_transformers": source}, width, longest, without)
     for name, values in files.items():
         (folder / name).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    for path in folder.glob("*_Normalize/config.json"):  # older versions have no settings there
-        path.unlink()
-        path.parent.rmdir()
     if config["model_type"] in CLASSES:
         config |= own_dropouts(config.get("informin"))  # the encoder's own, not those of training
         config["informin"] = settings

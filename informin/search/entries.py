@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time
@@ -97,7 +98,7 @@ def as_json(value: Any, option: str) -> Any:
     """Return a value as JSON holds it, so that a saved index has the same values as one in memory.
 
     Numbers of NumPy become those of Python; dates, times, decimals and UUIDs become text, dates and times in ISO 8601.
-    NaN and NaT, which mark missing values in pandas, become None.
+    Missing values become None: NaN and NaT of Python, NumPy and pandas, pandas.NA, and masked values of NumPy.
 
     Args:
         value: The value.
@@ -106,20 +107,21 @@ def as_json(value: Any, option: str) -> Any:
     Raises:
         UsageError: JSON cannot hold it.
     """
+    if is_missing(value):
+        return None
     if isinstance(value, np.generic):
         value = str(value) if isinstance(value, np.datetime64) else value.item()
-    if value is None or isinstance(value, str | int):
+    if isinstance(value, str | int):
         return value
     if isinstance(value, float) and not math.isinf(value):
-        return None if math.isnan(value) else value
+        return value
     if isinstance(value, date | time):
-        text = value.isoformat()
-        return None if text == "NaT" else text
+        return value.isoformat()
     if isinstance(value, Decimal | UUID):
         return str(value)
     if isinstance(value, Mapping):
         return {str(name): as_json(each, option) for name, each in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
+    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
         return [as_json(each, option) for each in value]
     raise UsageError(
         f"contains {value!r:.60}",
@@ -127,6 +129,14 @@ def as_json(value: Any, option: str) -> Any:
         needed="texts, numbers, dates, or lists of them",
         fix="Convert it to text, or leave it out.",
     )
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, or marks a missing one in Python, NumPy or pandas."""
+    pandas = sys.modules.get("pandas")
+    if value is None or value is np.ma.masked or (pandas is not None and value is pandas.NA):
+        return True
+    return isinstance(value, float | Decimal | date | np.generic) and bool(value != value)  # NaN and NaT
 
 
 def _value(text: str, name: Any, values: dict[str, Any]) -> Any:

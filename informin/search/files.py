@@ -18,7 +18,7 @@ from informin.errors import UsageError, counted
 from informin.evaluation.tokens import TokenVectors
 from informin.evaluation.words import Words, versions
 from informin.files import read_json, write_json
-from informin.outputs import PREFIX, named_in_errors, only_writer
+from informin.outputs import PREFIX, contents, named_in_errors, only_writer
 from informin.search.entries import parse_entries
 from informin.search.record import RECORD, IndexRecord, parse_record
 from informin.search.state import State
@@ -39,9 +39,10 @@ def raise_if_not_index(folder: str | Path, overwrite: bool) -> None:
         return
     if not folder.is_dir():
         raise UsageError(f"{folder} is a file", option="output_dir", needed="a new folder, or an index")
-    others = {path.name for path in folder.iterdir() if not path.name.startswith(PREFIX)}
+    others = [path.name for path in contents(folder)]
     if others and RECORD not in others:
-        raise UsageError(f"{folder} is in use", option="output_dir", needed="a new folder, or an index")
+        found = f"{folder} is in use: it contains {others[0]}"
+        raise UsageError(found, option="output_dir", needed="a new folder, or an index")
     if RECORD in others and not overwrite:
         fix = "Set `overwrite_output_dir` to replace it."
         raise UsageError(f"{folder} already holds an index", option="output_dir", needed="a new folder", fix=fix)

@@ -73,6 +73,13 @@ class Index:
         self._changes = threading.RLock()  # one change after the other
         self._data: dict[str, str] = {}  # by folder, what this index was loaded from or saved as
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled or copied: the model and the content, but not the lock."""
+        return {name: value for name, value in vars(self).items() if name not in ("_changes", "_tokenizer")}
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        vars(self).update(values, _changes=threading.RLock())
+
     def __len__(self) -> int:
         return len(self._state.entries)
 

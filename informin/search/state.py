@@ -1,8 +1,9 @@
 """What an index consists of at one moment, and how it ranks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
@@ -40,6 +41,10 @@ class State:
     words: Words
     table: QueryTable | None = None
     tokens: TokenVectors | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled or copied, without what is computed from it."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
     def compared(self) -> Vectors:

@@ -19,6 +19,7 @@ from informin.adapters.table import (
 from informin.cli.distill import main
 from informin.jobs.distill import FAILS, distill
 from informin.jobs.embed import embed
+from informin.jobs.fit import fit
 from informin.models.embedding import encode
 from informin.publishing.published import check_export, published_files
 from informin.search.index import Index
@@ -105,6 +106,23 @@ def test_few_texts_warn_and_very_few_have_no_drift(st_mean, caplog):
     caplog.clear()
     distill(st_mean, TEXTS * 4, task="search", device="cpu")  # 1,280 texts
     assert "1,000" not in caplog.text
+
+
+def test_older_versions_of_sentence_transformers_know_the_names_in_its_folders(st_mean, tmp_path):
+    result = distill(st_mean, TEXTS, task="clustering", device="cpu")
+    result.save(tmp_path / "fast")
+    fit(tmp_path / "fast", TEXTS, task="clustering").save(tmp_path / "fitted")
+    for name, kinds in (("fast", "StaticEmbedding Normalize"), ("fitted", "StaticEmbedding Normalize Dense Normalize")):
+        modules = json.loads((tmp_path / name / "modules.json").read_text())
+        assert [module["type"] for module in modules] == [
+            f"sentence_transformers.models.{kind}" for kind in kinds.split()
+        ]
+        assert not list((tmp_path / name).glob("*_Normalize"))
+        for path in (tmp_path / name).glob("*_Dense/config.json"):
+            assert json.loads(path.read_text()).keys() == {"in_features", "out_features", "bias", "activation_function"}
+    np.testing.assert_allclose(
+        SentenceTransformer(str(tmp_path / "fast")).encode(TEXTS[:3]), result.static.encode(TEXTS[:3]), atol=1e-6
+    )
 
 
 def test_the_card_begins_with_where_it_fails_and_the_folder_can_be_pushed(st_mean, tmp_path):

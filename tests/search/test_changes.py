@@ -8,11 +8,13 @@ from decimal import Decimal
 from uuid import UUID
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
 from informin.cli import index as index_command
 from informin.cli import search as search_command
+from informin.search.entries import new_entries
 from informin.search.files import DATA
 from informin.search.index import Index
 from tests.conftest import make_sentences, raises_usage, save_letters
@@ -182,6 +184,17 @@ def test_ids_and_fields_are_the_same_after_saving(st_mean, tmp_path):
         },
         {"when": "2026-01-02", "price": None, "key": str(UUID(int=7)), "flag": True},
     ]
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [np.datetime64("NaT"), np.datetime64("NaT", "ns"), np.timedelta64("NaT"), np.float32("nan"), np.ma.masked]
+    + [pandas.NaT, pandas.NA, Decimal("NaN"), math.nan, None],
+    ids=repr,
+)
+def test_missing_values_are_none(missing):
+    entries = new_entries(["the dog", "a cat"], [missing, 1], [{"a": missing, "b": [missing, 2]}, {}])
+    assert entries.ids == [None, 1] and entries.fields == [{"a": None, "b": [None, 2]}, {}]
 
 
 @pytest.mark.parametrize("value", [b"a", math.inf, {"a": object()}, "no mapping"])

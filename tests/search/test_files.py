@@ -1,6 +1,8 @@
 """The files of an index: saving, loading, damage, crashes, and other processes."""
 
+import copy
 import json
+import pickle
 import shutil
 import threading
 from contextlib import nullcontext
@@ -313,3 +315,30 @@ def test_index_of_the_last_release_is_read(bert, texts, tmp_path):
     (tmp_path / RECORD).write_text(json.dumps(values))
     assert json.loads((data_of(tmp_path) / "texts.jsonl").read_text().splitlines()[0]) == texts[0]
     assert rows_of(Index.load(tmp_path)) == rows_of(Index.build(bert, texts, loading={"pooler": "last"}))
+
+
+def test_files_of_the_operating_system_are_no_output(built, tmp_path):
+    (tmp_path / ".DS_Store").touch()
+    built.save(tmp_path)
+    assert len(Index.load(tmp_path)) == 150 and (tmp_path / ".DS_Store").exists()
+    (tmp_path / RECORD).unlink()
+    (tmp_path / "a.txt").touch()
+    with raises_usage("output_dir", found="contains a.txt"):
+        built.save(tmp_path)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))])
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("options", [{}, {"queries": "table", "second_look": True}, {"smooth": True}])
+def test_copies_of_an_index(st_mean, texts, tmp_path, copied, loaded, options):
+    index = Index.build(st_mean, texts[:40], **options)
+    if loaded:
+        index.save(tmp_path / "index")
+        index = Index.load(tmp_path / "index", st_mean)
+    found = index.search(QUERIES)
+    copy_of = copied(index)
+    shutil.rmtree(tmp_path / "index", ignore_errors=True)
+    assert copy_of.search(QUERIES) == found
+    copy_of.remove(found[0][0].row)
+    copy_of.add(["a new text"])
+    assert copy_of.texts[-1] == "a new text" and index.search(QUERIES) == found

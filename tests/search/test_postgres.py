@@ -108,3 +108,11 @@ def test_parts_are_loaded_with_unit_vectors_and_without_texts_that_have_none(pag
     rows = db.execute("SELECT id, text, dense::vector::real[] FROM texts ORDER BY id").fetchall()
     assert [row[:2] for row in rows] == [(1_000, "the dog"), (1_002, "a small house")]
     np.testing.assert_allclose([row[2][:2] for row in rows], [[0.6, 0.8], [1, 0]], atol=1e-3)
+
+
+def test_a_text_with_more_words_than_pgvector_stores_keeps_the_largest_weights(page):
+    weights = np.random.default_rng(0).permutation(20_000)[None] + 1.0
+    written = page.sparsevec(csr_array(weights))
+    kept = {int(word) - 1: float(weight) for word, weight in (one.split(":") for one in written[1 : written.index("}")].split(","))}
+    assert len(kept) == 16_000 and min(kept.values()) == 4_001
+    assert all(weights[0, word] == weight for word, weight in kept.items()) and list(kept) == sorted(kept)
