@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
@@ -113,6 +114,9 @@ def test_parts_are_loaded_with_unit_vectors_and_without_texts_that_have_none(pag
 def test_a_text_with_more_words_than_pgvector_stores_keeps_the_largest_weights(page):
     weights = np.random.default_rng(0).permutation(20_000)[None] + 1.0
     written = page.sparsevec(csr_array(weights))
-    kept = {int(word) - 1: float(weight) for word, weight in (one.split(":") for one in written[1 : written.index("}")].split(","))}
+    kept = {
+        int(word) - 1: float(weight)
+        for word, weight in (one.split(":") for one in written[1 : written.index("}")].split(","))
+    }
     assert len(kept) == 16_000 and min(kept.values()) == 4_001
     assert all(weights[0, word] == weight for word, weight in kept.items()) and list(kept) == sorted(kept)
