@@ -4,5 +4,3 @@ from informin.cli import start
 
 if __name__ == "__main__":
     start("train")
-
-from informin.cli.train import main as main

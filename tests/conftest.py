@@ -398,7 +398,7 @@ def process_as_before():
 
 @pytest.fixture
 def command(bert, sentences_file, pairs_file, tmp_path):
-    """Return a function that builds arguments of run_unsup.main: four steps in fp32, changed by keywords."""
+    """Return a function that builds arguments of `informin train`: four steps in fp32, changed by keywords."""
 
     def build(**changes) -> list[str]:
         options = dict(

@@ -54,8 +54,6 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="Truncate texts to this many tokens. Default: the model's maximum.",
     )
-    # Its name in version 0.3, still accepted.
-    add("--max_length", dest="max_seq_length", type=int, help=argparse.SUPPRESS)
     add("--batch_size", type=int, default=64, metavar="N", help="Texts per forward pass. Default: %(default)s.")
     add("--device", metavar="NAME", help="cpu, cuda, cuda:1, mps. Default: a GPU if there is one.")
     add("--bf16", action="store_true", help="Embed under bfloat16 autocast.")

@@ -5,7 +5,6 @@ They are those of `InforMinTrainingArguments`, of the data and the model card, a
 """
 
 import argparse
-import logging
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, fields, replace
 from types import UnionType
@@ -24,8 +23,6 @@ from informin.training.inputs import DataArguments, ModelArguments
 from informin.training.options import CardArguments, InforMinTrainingArguments
 from informin.training.recipes import recipe_options
 from informin.views import VIEWS, View
-
-logger = logging.getLogger(__name__)
 
 # Options of transformers that are often used; `--help` shows them and ours.
 OFTEN_USED = (
@@ -176,10 +173,7 @@ def parse(argv: Sequence[str], options: dict[str, Any] | None = None) -> Given:
     parser.set_file(dict(options or {}), "options")
     first = program.Parser(add_help=False)
     first.add_argument("--recipe")
-    first.add_argument("--backend", choices=("auto", "native", "st"))  # of version 0.3
     found, rest = first.parse_known_args(argv)
-    if found.backend:
-        logger.warning("`backend` has no effect: every encoder is trained alike.")
     if found.recipe:
         parser.set_file(recipe_options(found.recipe), found.recipe)
     try:

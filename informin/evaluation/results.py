@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from informin.errors import UsageError
-from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS
 from informin.files import read_json, sha256, write_json
 from informin.outputs import named_in_errors
@@ -108,17 +107,10 @@ class Results:
 
 def load_results(path: str | Path) -> Results:
     """Read a results file. Raises UsageError if it is not one."""
-    values = read_json(path)
-    if "max_length" in values:  # its name until version 0.3
-        values["max_seq_length"] = values.pop("max_length")
     try:
-        results = Results(**values)
+        return Results(**read_json(path))
     except TypeError as error:
         raise UsageError(f"{path} is not a results file of `informin eval`: {error}") from None
-    for name, task in list(results.tasks.items()):
-        if "measures" in task and not KINDS[task["kind"]].keys() <= task["measures"].keys():
-            del results.tasks[name]  # of an older version, whose measures have other meanings
-    return results
 
 
 def load_all_results(paths: Iterable[str | Path]) -> list[Results]:

@@ -32,7 +32,6 @@ MODEL_REPOSITORY = "model"  # a kind of repository
 SPACE = "space"  # another kind
 SPACE_TAG = "informin-cl-search"  # in the metadata of the Spaces of this project
 TOKEN_HELP = "Create a token with write access in your Hub settings, then run `hf auth login` or set HF_TOKEN."
-OLD = ("report.json",)  # with sentences; earlier versions published it
 AS_TESTED = {"whitening": None, "split": "test", "precision": "fp32"}
 
 
@@ -122,7 +121,7 @@ def push_folder(folder: str | Path, to: Destination, message: str = "Upload mode
         logger.info(f"{folder}/{CARD} was edited by hand and is uploaded unchanged.")
     with _as_push_errors(folder, to):
         names = [path.as_posix() for path in published_files(folder)]
-        commit = _upload(to, folder, message, names, delete_patterns=[*REPLACED, *OLD])
+        commit = _upload(to, folder, message, names, delete_patterns=REPLACED)
         if write_card(folder, to.repo, commit.oid):
             _upload(to, folder, "Model card: pin the commit that holds the weights", [CARD])
     return to.url

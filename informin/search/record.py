@@ -117,7 +117,4 @@ def parse_record(values: dict[str, Any], name: str) -> IndexRecord:
         if each.name in values and not fits(values[each.name], each.type):
             found = f"{name} has {values[each.name]!r:.60} as {each.name!r}"
             raise UsageError(found, needed=described(each.type), fix="Correct it, or build the index again.")
-    record = IndexRecord(**values)
-    if "max_length" in record.loading:  # its name until version 0.3
-        record.loading["max_seq_length"] = record.loading.pop("max_length")
-    return record
+    return IndexRecord(**values)

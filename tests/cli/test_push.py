@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from informin.adapters import LinearAdapter
 from informin.cli import eval as eval_command
-from informin.cli import export, push
+from informin.cli import export, push, train
 from informin.models.opening import load_model
 from informin.publishing.adapted import save_adapted
 from informin.publishing.published import published_files
@@ -126,9 +126,7 @@ def test_unusable_folders_are_refused_before_any_request(logged_in, folder, mode
 
 def test_trained_model_is_exported_scored_and_pushed(logged_in, command, tmp_path, capsys):
     """From a checkpoint: export, eval, and push with the results on the card."""
-    import run_unsup
-
-    assert run_unsup.main(command()) == 0
+    assert train.main(command()) == 0
     checkpoint, new, scores = tmp_path / "run" / "checkpoint-4", tmp_path / "new", tmp_path / "scores.json"
     assert "informin export" in fails(capsys, 2, *words(checkpoint))
     assert export.main(["--model_name", str(checkpoint), "--output_dir", str(new)]) == 0

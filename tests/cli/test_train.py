@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel
 
-import run_unsup
+from informin.cli import train
 from informin.models.checksums import weights_sha256
 from informin.models.opening import load_model
 from tests import forked
@@ -62,7 +62,7 @@ def history(folder: Path) -> list[dict]:
 )
 def test_complete_run(command, request, tmp_path, capsys, name, options):
     """Trains, selects the best checkpoint, exports, and prints two lines of code that load the model."""
-    assert run_unsup.main(command(model_name=request.getfixturevalue(name), **options)) == 0
+    assert train.main(command(model_name=request.getfixturevalue(name), **options)) == 0
     out, folder = capsys.readouterr().out, tmp_path / "run"
     scores = {
         entry["step"]: entry["eval_spearman"] for entry in history(folder / "checkpoint-4") if "eval_spearman" in entry
@@ -80,7 +80,7 @@ def test_complete_run(command, request, tmp_path, capsys, name, options):
 
 def test_weights_depend_only_on_the_seed(command, tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        run_unsup.main(command(output_dir=tmp_path / name, seed=seed))
+        train.main(command(output_dir=tmp_path / name, seed=seed))
     assert_same_weights(tmp_path / "a" / "checkpoint-4", tmp_path / "b" / "checkpoint-4")
     with pytest.raises(AssertionError):
         assert_same_weights(tmp_path / "a" / "checkpoint-4", tmp_path / "c" / "checkpoint-4")
@@ -97,8 +97,8 @@ def test_killed_and_resumed_run_has_the_same_weights(command, tmp_path):
     process.wait()
     assert not (killed / "checkpoint-30").exists(), "the run had ended before the kill"
     assert not (killed / "model.safetensors").exists()
-    assert run_unsup.main([*arguments, "--resume_from_checkpoint"]) == 0
-    assert run_unsup.main(command(output_dir=through, **options)) == 0
+    assert train.main([*arguments, "--resume_from_checkpoint"]) == 0
+    assert train.main(command(output_dir=through, **options)) == 0
     assert_same_weights(killed / "checkpoint-30", through / "checkpoint-30")
     assert_same_weights(killed, through)
     scores = [
@@ -129,19 +129,21 @@ def test_signal_saves_a_checkpoint_and_prints_how_to_resume(command, tmp_path, n
 def test_two_processes(command, tmp_path):
     """They divide the evaluation, whose scores equal those of one process with the same weights."""
     arguments = command(per_device_train_batch_size=8, mlm_weight=0.1)
-    group = forked.group("import run_unsup, sys; sys.exit(run_unsup.main(sys.argv[1:]))", [arguments] * 2, ENVIRONMENT)
+    group = forked.group(
+        "from informin.cli import train; import sys; sys.exit(train.main(sys.argv[1:]))", [arguments] * 2, ENVIRONMENT
+    )
     done = [forked.run(process) for process in group]
     assert [each.returncode for each in done] == [0, 0], done[0].stderr + done[1].stderr
     assert done[0].stdout.count("Load the model:") == 1 and done[1].stdout == ""
     assert AutoModel.from_pretrained(tmp_path / "run").config.model_type == "bert"
-    run_unsup.main(command(output_dir=tmp_path / "one", mlm_weight=0.1))
+    train.main(command(output_dir=tmp_path / "one", mlm_weight=0.1))
     before = [history(tmp_path / name / "checkpoint-4")[0] for name in ("run", "one")]
     for score in ("eval_spearman", "eval_alignment", "eval_uniformity"):
         assert before[0][score] == pytest.approx(before[1][score], rel=1e-5)
 
 
 def test_exploding_loss_exits_with_1(command, capsys):
-    assert run_unsup.main(command(learning_rate=1e30, max_grad_norm=0, max_steps=20)) == 1
+    assert train.main(command(learning_rate=1e30, max_grad_norm=0, max_steps=20)) == 1
     assert "The loss is nan at step" in capsys.readouterr().err
 
 
@@ -149,13 +151,3 @@ def test_exit_code_of_the_script(command):
     run = forked.run(forked.script("run_unsup.py", command(train_file="nowhere.txt"), env=ENVIRONMENT))
     assert run.returncode == 2 and "Traceback" not in run.stderr
     assert "error: --train_file" in run.stderr and "nowhere.txt" in run.stderr
-
-
-def test_options_of_the_last_version_are_accepted():
-    """`backend` chose what all encoders now share."""
-    from informin.cli.train_options import parse
-
-    given = parse(["--model_name", "m", "--output_dir", "o", "--backend", "st"])
-    assert given.model_name == "m" and not hasattr(given.args, "backend")
-    with pytest.raises(SystemExit):
-        parse(["--model_name", "m", "--backend", "other"])

@@ -17,7 +17,7 @@ from informin.errors import SaveError
 from informin.evaluation.results import checksums, environment, load_all_results, load_results, results_files
 from informin.evaluation.senteval import TRANSFER_TASKS
 from tests.conftest import ROOT, raises_usage
-from tests.evaluation.results_helpers import STS, entry, results, sample
+from tests.evaluation.results_helpers import STS, entry, results
 
 TRANSFER = dict(zip(TRANSFER_TASKS, [81.0, 82.0, 83.0, 84.0, 85.0, 86.0, 87.5]))
 
@@ -163,12 +163,3 @@ def test_results_and_tables_do_not_import_heavy_libraries():
     code = f"import sys, {names}; print(*sys.modules.keys() & {heavy})"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == ""
-
-
-def test_retrieval_scored_by_an_older_version_is_left_out(tmp_path):
-    """Its recall_10 is now called accuracy_10."""
-    one = results({"STS-B": 80.0})
-    one.add("faq", entry(50.0, kind="retrieval", documents=1, measures={"mrr_10": 50.0, "recall_10": 90.0}))
-    one.add("titles", sample(60.0))
-    one.save(tmp_path / "a.json")
-    assert list(load_results(tmp_path / "a.json").tasks) == ["STS-B", "titles"]

@@ -42,13 +42,6 @@ def test_a_second_push_deletes_what_the_folder_lacks(logged_in, folder):
     assert set(remote(logged_in)) == PUBLISHED
 
 
-def test_a_report_of_an_earlier_version_is_deleted(logged_in, folder):
-    push_folder(folder, prepare(REPO))
-    HfApi().upload_file(path_or_fileobj=b"{}", path_in_repo="report.json", repo_id=REPO)
-    push_folder(folder, prepare(REPO))
-    assert "report.json" not in remote(logged_in)
-
-
 def test_an_edited_card_is_uploaded_unchanged(logged_in, folder):
     (folder / "README.md").write_text("---\nlicense: mit\n---\n# Mine\n")
     push_folder(folder, prepare(REPO))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import informin
-import run_unsup
+from informin.cli import train
 from tests.conftest import make_sentences
 
 
@@ -25,7 +25,7 @@ def naming(tmp_path_factory):
 def test_a_training(command, st_mean, sentences_file, tmp_path, naming):
     guided = dict(objective="guided", guided_weight=1.0, replay_weight=1.0, replay_size=4)
     files = dict(guide_model=st_mean, replay_file=sentences_file)
-    assert run_unsup.main(command(model_name=st_mean, max_seq_length=16, **guided, **files)) == 0
+    assert train.main(command(model_name=st_mean, max_seq_length=16, **guided, **files)) == 0
     assert (tmp_path / "run" / "report.html").is_file() and (tmp_path / "run" / "README.md").is_file()
     assert naming(tmp_path / "run") == []
 

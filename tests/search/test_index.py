@@ -256,14 +256,6 @@ def test_a_moved_model_is_opened_with_the_options_of_the_index(request, texts, t
     assert search_command.main(["the dog", *moved]) == 0
 
 
-def test_options_of_the_last_release_are_read(bert, texts, tmp_path):
-    """It called `max_seq_length` `max_length`."""
-    Index.build(bert, texts, loading={"pooler": "last", "max_seq_length": 8}).save(tmp_path)
-    path = tmp_path / "index.json"
-    path.write_text(path.read_text().replace("max_seq_length", "max_length"))
-    assert Index.load(tmp_path).model.max_seq_length == 8
-
-
 FLIP = """
 from torch import nn
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig
 
-import run_unsup
+from informin.cli import train
 from informin.cli.train_options import parse
 from informin.files import write_manifest
 from informin.objectives.presets import Encoder
@@ -74,7 +74,7 @@ def finished_run(bert, sentences_file, pairs_file, tmp_path_factory) -> Path:
     """A run of four steps that was not interrupted, with checkpoints at 2 and 4."""
     folder = tmp_path_factory.mktemp("through") / "run"
     options = dict(model_name=bert, train_file=sentences_file, eval_pairs=pairs_file, output_dir=folder)
-    assert run_unsup.main([f"--{name}={value}" for name, value in (options | FOUR_STEPS).items()]) == 0
+    assert train.main([f"--{name}={value}" for name, value in (options | FOUR_STEPS).items()]) == 0
     return folder
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-import run_unsup
+from informin.cli import train
 from informin.errors import UsageError
 from informin.evaluation.drift import MEASURES, draw, measure_drift
 from informin.models.opening import load_model
@@ -16,7 +16,7 @@ from tests.conftest import make_sentences
 def test_drift_compares_with_the_original_encoder(command, bert, sentences_file, tmp_path, capsys):
     """Measuring it from the two folders gives the same numbers."""
     options = dict(load_best_model_at_end="false", measure_drift="true")
-    assert run_unsup.main(command(**options)) == 0
+    assert train.main(command(**options)) == 0
     assert RunRecord.load(tmp_path / "run" / "checkpoint-2").drift is None
     drift = RunRecord.load(tmp_path / "run").drift
     out = capsys.readouterr().out
@@ -34,12 +34,12 @@ def test_drift_compares_with_the_original_encoder(command, bert, sentences_file,
 
 
 def test_drift_is_not_measured_by_default_nor_on_few_sentences(command, tmp_path, caplog):
-    assert run_unsup.main(command(max_steps=1, eval_strategy="no", output_dir=tmp_path / "a")) == 0
+    assert train.main(command(max_steps=1, eval_strategy="no", output_dir=tmp_path / "a")) == 0
     assert RunRecord.load(tmp_path / "a").drift is None
     few = tmp_path / "few.txt"
     few.write_text("\n".join(make_sentences(20) * 2))
     caplog.set_level("INFO")
-    assert run_unsup.main(command(train_file=few, measure_drift="true", max_steps=1, eval_strategy="no")) == 0
+    assert train.main(command(train_file=few, measure_drift="true", max_steps=1, eval_strategy="no")) == 0
     assert "Drift was not measured" in caplog.text and RunRecord.load(tmp_path / "run").drift is None
 
 
@@ -48,13 +48,13 @@ def test_errors_in_drift_do_not_fail_a_finished_run(command, tmp_path, caplog, m
         raise UsageError("It is gone.")
 
     monkeypatch.setattr(TrainedModel, "original", gone)
-    assert run_unsup.main(command(measure_drift="true", max_steps=1, eval_strategy="no")) == 0
+    assert train.main(command(measure_drift="true", max_steps=1, eval_strategy="no")) == 0
     assert "It is gone." in caplog.text and RunRecord.load(tmp_path / "run").drift is None
     assert (tmp_path / "run" / "modules.json").is_file()
 
 
 def test_drift_warnings_are_printed(command, tmp_path, capsys):
     """With a learning rate that breaks the encoder."""
-    assert run_unsup.main(command(learning_rate=0.3, max_steps=6, measure_drift="true", eval_strategy="no")) == 0
+    assert train.main(command(learning_rate=0.3, max_steps=6, measure_drift="true", eval_strategy="no")) == 0
     warnings = RunRecord.load(tmp_path / "run").drift["warnings"]
     assert warnings and capsys.readouterr().out.count("Note: training ") == len(warnings)

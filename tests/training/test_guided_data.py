@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-import run_unsup
+from informin.cli import train
 from informin.records import RunRecord
 from tests.conftest import how_to_train, make_sentences, raises_usage, save_bert
 from tests.training.helpers import assert_same, weights_of
@@ -127,7 +127,7 @@ def test_a_guide_without_pooling_is_an_error_about_the_guide(build, bert):
 def test_adapt_recipe_on_the_command_line(command, tmp_path):
     """Drift is measured by default."""
     argv = command(eval_pairs=None, eval_steps=None, max_steps=2, per_device_train_batch_size=16, replay_size=5)
-    assert run_unsup.main([*argv, "--recipe=adapt"]) == 0
+    assert train.main([*argv, "--recipe=adapt"]) == 0
     record = RunRecord.load(tmp_path / "run")
     assert record.options["objective"] == "guided" and record.options["distillation_weight"] == 15
     assert record.drift and record.history == []

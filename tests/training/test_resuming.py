@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import run_unsup
+from informin.cli import train
 from informin.errors import SaveError
 from informin.evaluation import pairs
 from informin.files import write_manifest
@@ -40,7 +40,7 @@ def test_resuming_gives_the_same_weights(command, interrupted_run, finished_run,
     """File names, logging, the number of checkpoints and the description may change."""
     moved = shutil.copy(sentences_file, tmp_path / "moved.txt")
     free = dict(train_file=moved, logging_steps=1, save_total_limit=3, run_name="x", license="mit")
-    assert run_unsup.main([*command(**free), RESUME]) == 0
+    assert train.main([*command(**free), RESUME]) == 0
     assert_same_files(interrupted_run / "checkpoint-4", finished_run / "checkpoint-4")
 
 
@@ -66,7 +66,7 @@ def test_changed_options_are_refused(command, interrupted_run, tmp_path, capsys,
     before = files(interrupted_run)
     if "model_name" in changes:
         changes = {"model_name": save_bert(tmp_path / "other-bert", initializer_range=0.1)}
-    assert run_unsup.main([*command(**changes), RESUME]) == 2
+    assert train.main([*command(**changes), RESUME]) == 2
     error = capsys.readouterr().err
     assert "belongs to another run" in error and name in error and files(interrupted_run) == before
 
@@ -80,7 +80,7 @@ def test_changed_configuration_or_tokenizer_is_refused(command, interrupted_run,
     }[change]
     assert old in (other / name).read_text()
     (other / name).write_text((other / name).read_text().replace(old, new))
-    assert run_unsup.main([*command(model_name=other), RESUME]) == 2
+    assert train.main([*command(model_name=other), RESUME]) == 2
     assert "settings_sha256" in capsys.readouterr().err
 
 
@@ -119,7 +119,7 @@ def test_a_finished_run_takes_no_further_step(command, finished_run, tmp_path, e
     options = dict(max_steps=None, num_train_epochs=epochs) if epochs else {}
     speeds = set()
     for more in ([], [RESUME]):
-        assert run_unsup.main([*command(**options), *more]) == 0
+        assert train.main([*command(**options), *more]) == 0
         speeds.add(RunRecord.load(tmp_path / "run").sentences_per_second)
     assert len(speeds) == 1 and speeds != {None}
     record = RunRecord.load(tmp_path / "run")
@@ -132,7 +132,7 @@ def test_best_checkpoint_is_found_in_a_renamed_run(command, interrupted_run, fin
     renamed = interrupted_run.rename(tmp_path / "renamed")
     shutil.copytree(finished_run, interrupted_run)  # other weights under the old name
     (interrupted_run / "checkpoint-2" / "model.safetensors").write_bytes(b"not ours")
-    assert run_unsup.main([*command(output_dir=renamed), RESUME]) == 0
+    assert train.main([*command(output_dir=renamed), RESUME]) == 0
     record, expected = RunRecord.load(renamed), RunRecord.load(finished_run)
     assert record.chosen and record.kept_step == expected.kept_step
 
@@ -144,7 +144,7 @@ def test_missing_best_checkpoint_keeps_the_last_weights(command, interrupted_run
     write_manifest(interrupted_run / "checkpoint-3")
     low = {"spearman": -100.0, "alignment": 0.0, "uniformity": 0.0}
     monkeypatch.setattr(pairs, "score_pairs", lambda *_: low)
-    assert run_unsup.main([*command(), RESUME]) == 0
+    assert train.main([*command(), RESUME]) == 0
     assert RunRecord.load(interrupted_run).chosen is False
 
 
@@ -159,7 +159,7 @@ def test_damaged_checkpoints_are_skipped_and_written_again(command, interrupted_
     else:
         next(path for path in broken.glob("*manifest*")).unlink()
     (broken / "stray").write_text("of the damaged one")
-    assert run_unsup.main([*command(), RESUME]) == 0
+    assert train.main([*command(), RESUME]) == 0
     assert "checkpoint-4" in caplog.text and "checkpoint-2" in caplog.text
     assert_same_files(interrupted_run / "checkpoint-4", finished_run / "checkpoint-4")
     assert not (broken / "stray").exists()
@@ -231,7 +231,7 @@ def test_a_used_output_folder_is_rejected(command, tmp_path, capsys, used):
         checkpoint(tmp_path / "run", 3)
     else:
         (tmp_path / "run" / used).write_text("{}")
-    assert run_unsup.main(command()) == 2
+    assert train.main(command()) == 2
     assert used in capsys.readouterr().err
 
 
