@@ -675,6 +675,7 @@ class InforMinTrainer(Trainer):
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub("Model save")
 
+    @checks_options
     def export(self, folder: str | Path | None = None, report: bool = True) -> None:
         """Write the folder for users of the model, and print a report. Call it in every process.
 
@@ -697,6 +698,7 @@ class InforMinTrainer(Trainer):
         if self.is_world_process_zero():
             write_card(str(self.args.output_dir))
 
+    @checks_options
     def report(self, folder: str | Path | None = None, senteval_dir: str | None = None) -> None:
         """Measure the drift if `measure_drift` is set, write report.html, and print the scores and the speed.
 

@@ -4,6 +4,7 @@ The annotations of functions and dataclasses declare the types. A NumPy number c
 option always fits, and so does every value of an option whose annotation is missing or in quotes.
 """
 
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -82,7 +83,22 @@ def checked_value(name: str, value: Any, kind: Any, default: Any) -> Any:
         return value
     if not fits(value, kind):
         raise UsageError(f"is {value!r:.60}", option=name, needed=described(kind))
+    if Path in get_args(kind):
+        return with_home(value)
     return value.item() if isinstance(value, np.generic) else value
+
+
+def with_home(value: Any) -> Any:
+    """Return a path, or a list of paths, with the home folder in place of a leading `~`. Other values stay as they are.
+
+    A shell expands `~` only at the start of a word, not in `--output_dir=~/x`; YAML and Python never do.
+    """
+    if isinstance(value, str | PathLike):
+        expanded = os.path.expanduser(value)
+        return Path(expanded) if isinstance(value, Path) else expanded
+    if isinstance(value, list | tuple) and any(isinstance(item, str | PathLike) for item in value):
+        return [with_home(item) for item in value]
+    return value
 
 
 def fits(value: Any, kind: Any) -> bool:

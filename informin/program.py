@@ -20,6 +20,7 @@ from math import inf
 from typing import NoReturn
 
 from informin.errors import InforMinError, PushError, error_line, is_wrong_path, one_line
+from informin.launcher import check_launcher
 
 # Job schedulers send SIGUSR1 or SIGUSR2 before the time limit, such as SLURM with `--signal=USR1@300`.
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -71,6 +72,7 @@ def run(main: Callable[[], int]) -> NoReturn:
 
     What the encoding of the output cannot express, such as an emoji on a console of Windows, is printed as `?`.
     """
+    open_missing_streams()
     raise_on_signals()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")
@@ -99,6 +101,7 @@ def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str 
     logging.getLogger("huggingface_hub").propagate = False  # its own handler prints, too
     quiet_transformers()
     try:
+        check_launcher()
         return work() or 0
     except InforMinError as error:
         finish = f" Finish with: {_push_command(error.finish)}" if isinstance(error, PushError) else ""
@@ -121,6 +124,18 @@ def quiet_transformers() -> None:
         transformers_logging.set_verbosity_error()
         transformers_logging.disable_progress_bar()
     os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+
+
+def open_missing_streams() -> None:
+    """Open the null device as each standard stream that the caller has closed, as by `>&-`, or that pythonw lacks.
+
+    Otherwise, the next file that is opened gets the stream's number, and with it what libraries print there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode, encoding="utf-8")
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 def raise_on_signals() -> None:

@@ -20,6 +20,7 @@ LAYERS = [  # a layer may import itself and those above it
         "informin.outputs",
         "informin.packages",
         "informin.distributed",
+        "informin.launcher",
         "informin.threads",
         "informin.program",
         "informin.records",

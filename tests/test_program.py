@@ -181,6 +181,34 @@ def test_ignored_signals_stay_ignored(number):
     assert signal.getsignal(number) is signal.SIG_IGN
 
 
+@pytest.mark.parametrize("name, value", [("WORLD_SIZE", ""), ("RANK", " "), ("LOCAL_RANK", ""), ("MASTER_PORT", "")])
+def test_variables_of_a_launcher_without_a_value_count_as_unset(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    assert program.exit_code(lambda: int(name in os.environ), []) == 0
+
+
+@pytest.mark.parametrize("name, value", [("WORLD_SIZE", "x"), ("WORLD_SIZE", "0"), ("RANK", "1.5"), ("PMI_RANK", "a")])
+def test_other_values_of_a_launcher_are_errors(monkeypatch, capsys, name, value):
+    monkeypatch.setenv(name, value)
+    assert program.exit_code(lambda: pytest.fail("it ran"), []) == 2
+    error = capsys.readouterr().err
+    assert name in error and error.startswith("error: ") and error.count("\n") == 1
+
+
+def test_a_program_needs_no_standard_streams():
+    """No file that it opens gets the number of a stream, and with it what is printed."""
+    code = (
+        "import os, sys; from informin import program\n"
+        "def main():\n"
+        "    print('out'); sys.stdout.flush(); print('error', file=sys.stderr); sys.stderr.flush()\n"
+        "    assert sys.stdin.read() == ''\n"
+        "    return 3 if os.open(os.devnull, os.O_RDONLY) > 2 else 4\n"
+        "program.run(main)"
+    )
+    ran = subprocess.run(["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', sys.executable, "-c", code], cwd=ROOT)
+    assert ran.returncode == 3
+
+
 @pytest.fixture
 def parser():
     parser = program.Parser(prog="informin embed")

@@ -1,6 +1,7 @@
 """Distill a model into a static model of your texts in seconds: a table of token vectors, without a transformer."""
 
 import argparse
+from os.path import expanduser
 
 from informin import program
 from informin.cli.options import add_model_options, add_output_dir, add_pooler, add_text_options, model_options
@@ -17,10 +18,11 @@ def main(argv: list[str] | None = None) -> int:
         choices=["clustering", "search"],
         help="clustering: also for labels. search: the result contains words of your texts.",
     )
-    add("--model_name", required=True, metavar="MODEL", help="Hub id or local folder.")
+    add("--model_name", required=True, type=expanduser, metavar="MODEL", help="Hub id or local folder.")
     add_text_options(parser)
     add(
         "--embeddings",
+        type=expanduser,
         metavar="FILE",
         help="Embeddings of the texts by this model, from `informin embed`, to save the time to embed.",
     )

@@ -1,6 +1,7 @@
 """Embed texts into a .npy file. If it is interrupted, the same command resumes."""
 
 import argparse
+from os.path import expanduser
 
 from informin import program
 from informin.cli.options import add_model_options, add_overwrite, add_pooler, add_text_options, model_options
@@ -11,9 +12,15 @@ def main(argv: list[str] | None = None) -> int:
     """Embed the texts. Returns the exit code: 0, 1 (failure), 2 (usage), 130 (interrupted)."""
     parser = program.Parser(prog="informin embed", description=__doc__)
     add = parser.add_argument
-    add("--model_name", required=True, metavar="MODEL", help="Hub id or local folder.")
+    add("--model_name", required=True, type=expanduser, metavar="MODEL", help="Hub id or local folder.")
     add_text_options(parser)
-    add("--output", required=True, metavar="FILE.npy", help="File to write: (texts, dimensions) float32.")
+    add(
+        "--output",
+        required=True,
+        type=expanduser,
+        metavar="FILE.npy",
+        help="File to write: (texts, dimensions) float32.",
+    )
     add_overwrite(parser, "an output of embed with other texts or another model")
     add(
         "--side",
@@ -31,12 +38,14 @@ def work(args: argparse.Namespace) -> None:
     from informin.hub_access import raise_if_not_found
 
     raise_if_not_found(args.model_name, args.revision)
-    from informin.errors import counted
+    from informin.errors import UsageError, counted
     from informin.jobs.embed import embed
     from informin.texts import read_texts
 
     with processes():
         texts = list(read_texts(args.train_file, args.text_column))
+        if not texts:
+            raise UsageError("contains no text that is not blank", option="train_file")
         vectors = embed(
             args.model_name,
             texts,

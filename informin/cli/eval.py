@@ -1,6 +1,7 @@
 """Score models on STS and transfer tasks, labeled texts and retrieval."""
 
 import argparse
+from os.path import expanduser
 
 from informin import program
 from informin.cli.options import MODEL_OPTIONS, add_model_options, model_options
@@ -55,9 +56,12 @@ def parser() -> program.Parser:
 def add_scored(parser: program.Parser) -> None:
     """Add the options that name what is scored, or saved results to print."""
     scored = parser.add_mutually_exclusive_group(required=True)
-    scored.add_argument("--model_name", nargs="+", metavar="MODEL", help="Hub ids or folders, one row each.")
+    scored.add_argument(
+        "--model_name", nargs="+", type=expanduser, metavar="MODEL", help="Hub ids or folders, one row each."
+    )
     scored.add_argument(
         "--report",
+        type=expanduser,
         nargs="+",
         metavar="RESULTS",
         help="Print the tables of these results files or folders without scoring. --output FOLDER also writes them to "
@@ -77,6 +81,7 @@ def add_tasks(parser: program.Parser) -> None:
     )
     add(
         "--senteval_dir",
+        type=expanduser,
         metavar="FOLDER",
         help="SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.",
     )
@@ -88,6 +93,7 @@ def add_tasks(parser: program.Parser) -> None:
     )
     add(
         "--labels",
+        type=expanduser,
         nargs="+",
         default=[],
         metavar="FILE",
@@ -107,6 +113,7 @@ def add_retrieval(parser: program.Parser) -> None:
     add = parser.add_argument
     add(
         "--retrieval",
+        type=expanduser,
         nargs="+",
         default=[],
         metavar="PATH",
@@ -159,6 +166,7 @@ def add_results(parser: program.Parser) -> None:
     add = parser.add_argument
     add(
         "--output",
+        type=expanduser,
         metavar="PATH",
         help="Save results here and resume from them: FILE.json for one row, a folder for several.",
     )
@@ -170,6 +178,7 @@ def add_results(parser: program.Parser) -> None:
     )
     add(
         "--compare",
+        type=expanduser,
         nargs="+",
         default=[],
         metavar="OTHER",

@@ -1,6 +1,7 @@
 """Export a checkpoint as a folder to use or publish."""
 
 import argparse
+from os.path import expanduser
 
 from informin import program
 from informin.cli.options import add_output_dir
@@ -10,7 +11,13 @@ def main(argv: list[str] | None = None) -> int:
     """Export a checkpoint. Returns the exit code: 0, 1 (failure), 2 (usage), 130 (interrupted)."""
     parser = program.Parser(prog="informin export", description=__doc__)
     add = parser.add_argument
-    add("--model_name", required=True, metavar="CHECKPOINT", help="Folder checkpoint-N, or an exported folder.")
+    add(
+        "--model_name",
+        required=True,
+        type=expanduser,
+        metavar="CHECKPOINT",
+        help="Folder checkpoint-N, or an exported folder.",
+    )
     add_output_dir(parser, "an exported folder")
     add(
         "--dtype",

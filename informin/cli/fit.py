@@ -1,6 +1,7 @@
 """Adapt a model or its embeddings to your texts in closed form, without training or labels."""
 
 import argparse
+from os.path import expanduser
 
 from informin import program
 from informin.cli.options import (
@@ -27,10 +28,16 @@ def main(argv: list[str] | None = None) -> int:
         help="What the embeddings are for. clustering: also labels and near-duplicates. search: for queries that "
         "resemble the texts.",
     )
-    add("--model_name", metavar="MODEL", help="Hub id or local folder. The output is this model with the adapter.")
+    add(
+        "--model_name",
+        type=expanduser,
+        metavar="MODEL",
+        help="Hub id or local folder. The output is this model with the adapter.",
+    )
     add_text_options(parser, required=False)
     add(
         "--embeddings",
+        type=expanduser,
         metavar="FILE",
         help="Embeddings of the texts from any source: .npy, .parquet or .safetensors. Alone, the output is the "
         "adapter itself and the adapted documents.npy; with --model_name, they must be this model's and save the time "

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os.path import expanduser
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,13 @@ def main(argv: list[str] | None = None) -> int:
     """Build the index. Returns the exit code: 0, 1 (failure), 2 (usage), 130 (interrupted)."""
     parser = program.Parser(prog="informin index", description=__doc__)
     add = parser.add_argument
-    add("--model_name", required=True, metavar="MODEL", help="Hub id or local folder, such as an output of fit.")
+    add(
+        "--model_name",
+        required=True,
+        type=expanduser,
+        metavar="MODEL",
+        help="Hub id or local folder, such as an output of fit.",
+    )
     add_text_options(parser)
     add("--id_column", metavar="NAME", help="Column of your ids of the texts, which hits show.")
     add("--keep", metavar="NAME[,NAME...]", help="More columns to show with each hit, such as title,url.")

@@ -1,6 +1,7 @@
 """Options that several commands share: texts, outputs, and how a model is loaded and embeds."""
 
 import argparse
+from os.path import expanduser
 from typing import Any
 
 MODEL_OPTIONS = ("pooler", "prompt", "max_seq_length", "batch_size", "device", "bf16", "revision", "trust_remote_code")
@@ -12,6 +13,7 @@ def add_text_options(parser: argparse.ArgumentParser, required: bool = True) -> 
     add(
         "--train_file",
         nargs="+",
+        type=expanduser,
         required=required,
         metavar="FILE",
         help="Files of texts, or folders of files: .txt (one text per line), .csv, .tsv, .jsonl (plain or .gz), "
@@ -26,7 +28,7 @@ def add_text_options(parser: argparse.ArgumentParser, required: bool = True) -> 
 
 def add_output_dir(parser: argparse.ArgumentParser, kind: str) -> None:
     """Add the options that name the output folder; `kind` says what it may replace, such as "an output of fit"."""
-    parser.add_argument("--output_dir", required=True, metavar="FOLDER", help="Folder to write.")
+    parser.add_argument("--output_dir", required=True, type=expanduser, metavar="FOLDER", help="Folder to write.")
     add_overwrite(parser, kind)
 
 

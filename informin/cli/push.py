@@ -1,6 +1,7 @@
 """Publish an exported folder on the Hub."""
 
 import argparse
+from os.path import expanduser
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +14,7 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     add(
         "--model_name",
+        type=expanduser,
         required=True,
         metavar="FOLDER",
         help="Exported folder: the output of train, fit, distill or export.",
@@ -27,6 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--branch", metavar="NAME", help="Push to this existing branch instead of main.")
     add(
         "--results",
+        type=expanduser,
         nargs="+",
         default=[],
         metavar="FILE",

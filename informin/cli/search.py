@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from dataclasses import asdict
+from os.path import expanduser
 from typing import TYPE_CHECKING
 
 from informin import program
@@ -21,8 +22,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = program.Parser(prog="informin search", description=__doc__)
     add = parser.add_argument
     add("query", nargs="*", help="What to search for. Default: open the search page, which needs the extra demo.")
-    add("--index", required=True, metavar="FOLDER", help="Folder of the index.")
-    add("--model_name", metavar="MODEL", help="Path of the index's model, if it was moved.")
+    add("--index", required=True, type=expanduser, metavar="FOLDER", help="Folder of the index.")
+    add("--model_name", type=expanduser, metavar="MODEL", help="Path of the index's model, if it was moved.")
     add("--trust_remote_code", action="store_true", help="Run code from the model's repository, if it needs any.")
     add("--k", type=int, default=10, metavar="N", help="Number of hits. Default: %(default)s.")
     add("--format", choices=["text", "json"], default="text", help="Format of the hits. Default: %(default)s.")

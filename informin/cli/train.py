@@ -13,6 +13,7 @@ from transformers import HfArgumentParser
 
 from informin import program
 from informin.errors import UsageError, error_line
+from informin.options import check_fields
 from informin.training.inputs import DataArguments, ModelArguments, SourceArguments
 from informin.training.missing import raise_if_missing
 from informin.training.recipes import recipe_options
@@ -61,6 +62,7 @@ def check_inputs(parser: InputParser, argv: list[str]) -> None:
     model, data, sources, *_ = parser.parse_args_into_dataclasses(
         argv, look_for_args_file=False, return_remaining_strings=True
     )
+    check_fields(sources)
     asks_for_help = "-h" in argv or "--help" in argv
     if model.model_name and not asks_for_help:
         models = {"model_name": model.model_name, "guide_model": sources.guide_model}

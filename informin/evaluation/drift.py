@@ -21,6 +21,7 @@ from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev
 from informin.evaluation.table import Row, Table
 from informin.neighbors import nearest
+from informin.option_types import with_home
 from informin.texts import is_blank
 
 COMPARED_NEIGHBORS = 10
@@ -206,7 +207,7 @@ def stsb_dev(senteval_dir: str | None) -> GradedPairs | None:
         UsageError: The file is missing or damaged.
     """
     named = senteval_dir or os.environ.get("SENTEVAL_DATA")
-    return load_stsb_dev(named) if named else None
+    return load_stsb_dev(with_home(named)) if named else None
 
 
 def drift_table(records: Mapping[str, dict], old: str, measures: Iterable[str] = MEASURES) -> Table:

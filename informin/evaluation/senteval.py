@@ -14,6 +14,7 @@ from huggingface_hub import constants, hf_hub_download
 from informin.errors import UsageError, error_line
 from informin.evaluation.pairs import GradedPairs
 from informin.hub_access import HUB_DATA, HUB_SENTEVAL, hub_is_reachable
+from informin.option_types import with_home
 from informin.outputs import new_folder
 
 # Number of graded pairs in each subset. STS13 lacks SMT, whose license forbids redistribution. The files of STS15 and
@@ -267,7 +268,7 @@ def senteval_folder(folder: str | Path | None, instead: str = SENTEVAL_INSTEAD) 
     """
     named = folder or os.environ.get("SENTEVAL_DATA")
     if named:
-        return Path(named)
+        return Path(with_home(named))
     archive = hub_file(HUB_SENTEVAL, instead)
     unpacked = Path(constants.HF_HOME) / "informin-cl" / archive.resolve().name
     if not unpacked.is_dir():

@@ -68,6 +68,7 @@ class DistillResult:
     speeds: tuple[float, float]
     folder: Path | None = None
 
+    @checks_options
     def save(self, output_dir: str | Path, *, overwrite_output_dir: bool = False) -> None:
         """Write the static model to a folder.
 

@@ -55,6 +55,7 @@ class Evaluation:
         """
         return tables_text(self.rows, self.others, seeds, format)
 
+    @checks_options
     def save(self, output_dir: str | Path, *, seeds: bool = False) -> None:
         """Write the tables to table.md, and the results of each row to a .json file.
 

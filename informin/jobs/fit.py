@@ -71,6 +71,7 @@ class FitResult:
         """Cosine above which a query finds at most about one unrelated text; None for fewer than 100 texts."""
         return self.adapter.threshold() if self.adapter.scores_ else None
 
+    @checks_options
     def save(self, output_dir: str | Path, *, overwrite_output_dir: bool = False) -> None:
         """Write the model with the adapter or, for embeddings alone, adapter.safetensors and the adapted documents.npy.
 

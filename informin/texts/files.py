@@ -1,6 +1,7 @@
 """Read texts, documents and rows from files."""
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -92,7 +93,7 @@ def read_rows(
     Raises:
         UsageError: The file or a column does not exist, the file cannot be parsed, or a row has too many fields.
     """
-    path = Path(path)
+    path = Path(os.path.expanduser(path))
     if not path.is_file():
         raise UsageError(f"{path} does not exist", option=option)
     if format_of(path) not in TABLES:

@@ -27,7 +27,7 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     """
     files: list[Path] = []
     for path in [paths] if isinstance(paths, str | Path) else paths:
-        path = Path(path)
+        path = Path(os.path.expanduser(path))
         if path.is_dir():
             files += _files_of_texts(path)
         elif not path.exists():

@@ -208,8 +208,9 @@ class Progress(TrainerCallback):
         return f"  {steps * self._sentences / seconds:.0f} sentences/s  {tqdm.format_interval(left)} left"
 
     def _write(self, line: str) -> None:
-        tqdm.write(line, file=sys.stdout)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None in pythonw, or if the caller has closed it
+            tqdm.write(line, file=sys.stdout)
+            sys.stdout.flush()
 
 
 def replace_progress(trainer: Trainer, progress: Progress) -> None:

@@ -11,6 +11,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from informin.errors import UsageError
 from informin.files import damage, manifest_files, read_json
+from informin.option_types import with_home
 from informin.records import TRAINING, RunRecord
 from informin.training.record import DEFAULTS, ONLY_IF_CHANGED
 
@@ -65,7 +66,7 @@ def checkpoint_to_resume(output_dir: str | Path, wanted: object) -> Path:
     if wanted is True or wanted == LAST:
         checkpoint = _latest_complete(output_dir)
     elif isinstance(wanted, str | Path) and str(wanted):
-        checkpoint = _given(Path(wanted), Path(output_dir))
+        checkpoint = _given(Path(with_home(wanted)), Path(output_dir))
     else:
         raise UsageError(f"is {wanted!r}", option=RESUME, needed=f"a checkpoint folder, or `{LAST}`")
     if not can_resume(checkpoint):

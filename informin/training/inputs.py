@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Optional
 
 from informin.errors import UsageError
-from informin.options import option
+from informin.option_types import with_home
+from informin.options import check_fields, option
 
 
 @dataclass
@@ -17,6 +18,10 @@ class ModelArguments:
         "YAML file of options, or the name of one in informin/recipes, such as adapt. Options of the command line "
         "override it.",
     )
+
+    def __post_init__(self):
+        check_fields(self)
+        self.model_name = with_home(self.model_name)
 
 
 @dataclass
@@ -60,6 +65,9 @@ class DataArguments:
     def __post_init__(self):
         if isinstance(self.train_file, str):  # one file in a recipe
             self.train_file = [self.train_file]
+        check_fields(self)
+        for name in ("train_file", "dataset_name", "senteval_dir", "eval_pairs", "eval_labels", "eval_retrieval"):
+            setattr(self, name, with_home(getattr(self, name)))
         if self.train_file and self.dataset_name:
             raise UsageError("is given together with `dataset_name`", option="train_file", fix="Use one of them.")
         for name in ("dataset_config", "dataset_split"):

@@ -15,6 +15,7 @@ from transformers.training_args import ParallelMode
 
 from informin.errors import UsageError, counted
 from informin.evaluation.measures import ALL
+from informin.launcher import check_launcher
 from informin.objectives.terms import Term
 from informin.options import check_fields, check_value
 from informin.packages import raise_if_missing
@@ -156,6 +157,7 @@ def check_checkpoints(args: Any) -> None:
 
 def check_launch(args: Any) -> None:
     """Raise UsageError for options of several processes that cannot be used here. Transformers' errors name none."""
+    check_launcher()
     is_launched = int(os.environ.get("LOCAL_RANK", -1)) != -1 or get_int_from_env(WORLD_SIZES, 1) > 1
     if args.ddp_backend is not None and not is_launched:
         raise UsageError(

@@ -9,11 +9,17 @@ from transformers import TrainingArguments
 from transformers.utils import is_torch_bf16_gpu_available
 
 from informin.objectives import PRESETS
+from informin.option_types import with_home
 from informin.options import option
 from informin.training import option_checks as checks
 from informin.training.inputs import SourceArguments
 from informin.training.log_entries import LOGGING_STEPS
 from informin.views import VIEWS
+
+# Options that name a file or a folder.
+PATHS = (
+    "output_dir guide_model guide_cache replay_file resume_from_checkpoint accelerator_config fsdp_config deepspeed"
+).split()
 
 
 @dataclass
@@ -187,6 +193,8 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     logging_nan_inf_filter: bool = option(False, "Hide NaN and infinite losses from the log.")
 
     def __post_init__(self):
+        for name in PATHS:
+            setattr(self, name, with_home(getattr(self, name)))
         own = {*SourceArguments.__annotations__, *InforMinTrainingArguments.__annotations__}
         checks.check_types_and_choices(self, own)
         checks.check_output_dir(self)

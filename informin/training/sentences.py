@@ -1,9 +1,12 @@
 """The training sentences: from files, the Hub or Python, as a data set with the column `text`; and evaluation data."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from os import PathLike
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import datasets
@@ -48,7 +51,9 @@ def load_sentences(args: DataArguments, seed: int) -> Sentences:
         sentences = text_only(from_hub, args.text_column)
     else:
         files = find_files(args.train_file or [hub_file(HUB_SENTENCES, "`train_file` FILE")])
+        _check_cache()
         if args.streaming:
+            next(_rows_of_all(files, args.text_column))
             # Each file is a shard, so that several workers can read them.
             options: dict[str, Any] = {"files": list(map(str, files)), "text_column": args.text_column}
             sentences = datasets.IterableDataset.from_generator(_rows_of, features=TEXT, gen_kwargs=options)
@@ -62,19 +67,45 @@ def load_sentences(args: DataArguments, seed: int) -> Sentences:
 def _read_files(files: list[str], text_column: str | None) -> datasets.Dataset:
     # Size and modification time are part of the cache key, so that changes cause a reload.
     stamps = [(file.stat().st_size, file.stat().st_mtime_ns) for file in find_files(files)]
-    options: dict[str, Any] = {"files": files, "text_column": text_column, "stamps": stamps}
+    # Tuples, because each item of a list is a shard with its own call of the generator.
+    options: dict[str, Any] = {"files": tuple(files), "text_column": text_column, "stamps": tuple(stamps)}
     try:
-        return datasets.Dataset.from_generator(_rows_of, features=TEXT, gen_kwargs=options, split="train")
+        return datasets.Dataset.from_generator(_rows_of_all, features=TEXT, gen_kwargs=options, split="train")
     except DatasetGenerationError as error:
-        if isinstance(error.__cause__, UsageError):
+        if isinstance(error.__cause__, UsageError | OSError):
             raise error.__cause__ from None
         raise
 
 
-def _rows_of(files: list[str], text_column: str | None, stamps: list | None = None) -> Iterator[dict[str, str]]:
-    """Yield the sentences of files as rows; `stamps` is only part of the cache key."""
+def _rows_of(files: Sequence[str | Path], text_column: str | None) -> Iterator[dict[str, str]]:
+    """Yield the sentences of files as rows."""
     for text in read_texts(files, text_column):
         yield {"text": text}
+
+
+def _rows_of_all(files: Sequence[str | Path], text_column: str | None, stamps: tuple = ()) -> Iterator[dict[str, str]]:
+    """Yield the sentences of files as rows. Raises UsageError if there are none.
+
+    `stamps` is only part of the cache key.
+    """
+    rows = _rows_of(files, text_column)
+    first = next(rows, None)
+    if first is None:
+        raise UsageError("contains no text that is not blank", option="train_file")
+    yield first
+    yield from rows
+
+
+def _check_cache() -> None:
+    """Raise UsageError if `datasets` cannot write its cache, as in a container without a home folder."""
+    folder = datasets.config.HF_DATASETS_CACHE
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError as error:
+        found = f"The sentences are cached in {folder}, which cannot be written ({error.strerror})"
+        raise UsageError(found, fix="Set the environment variable HF_HOME to a folder that can be written.") from None
 
 
 def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences | None]:

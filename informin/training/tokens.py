@@ -147,6 +147,8 @@ def token_counts(sentences: Sentences, tokenizer: PreTrainedTokenizerBase, promp
     """
     if isinstance(sentences, datasets.IterableDataset):
         texts = [row["text"] for row in sentences.take(STREAM_SAMPLE)]
+        if not texts:
+            raise UsageError("has no sentence that is not blank", option="train_dataset")
     elif len(sentences) > SAMPLED_SENTENCES:
         drawn = np.random.default_rng(0).choice(len(sentences), SAMPLED_SENTENCES, replace=False)
         texts = sentences.select(np.sort(drawn))["text"]

@@ -3,9 +3,11 @@
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
+from informin import program
 from informin.cli import COMMANDS, embed
 from informin.cli import eval as eval_command
 from informin.models.pooling import POOLERS
@@ -20,6 +22,7 @@ REQUIRED = {
     "export": ["--model_name", "m", "--output_dir", "o"],
     "push": ["--model_name", "m", "--hub_model_id", "me/m"],
 }
+PATHS = ("FILE", "FILE.npy", "FOLDER", "PATH", "MODEL", "CHECKPOINT", "RESULTS", "OTHER")  # names of values
 RUN = f"""
 import sys
 from informin.cli import main
@@ -94,6 +97,29 @@ def test_error_of_a_job_is_one_line_with_the_flag(capsys, tmp_path):
 def test_help_names_all_poolings():
     text = informin("eval", "--help").stdout
     assert [pooler for pooler in POOLERS if pooler not in text] == []
+
+
+@pytest.mark.parametrize("command", LIGHT)
+def test_options_that_name_files_and_folders_expand_the_home_folder(command, monkeypatch, tmp_path):
+    """A shell does not, after `=`."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = []
+    monkeypatch.setattr(program.Parser, "parse_args", lambda self, argv: found.append(self) or self.exit())
+    with pytest.raises(SystemExit):
+        import_module(f"informin.cli.{command}").main([])
+    named = [action for action in found[0]._actions if action.metavar in PATHS]
+    assert named and [action.dest for action in named if action.type("~/x") != str(tmp_path / "x")] == []
+
+
+@pytest.mark.parametrize("command", ["embed", "fit", "index"])
+def test_outputs_in_the_home_folder(command, model, texts, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    Path("m").symlink_to(model)
+    output = "--output=~/v.npy" if command == "embed" else "--output_dir=~/new"
+    words = ["--model_name=~/m", "--train_file=~/texts.txt", output, *(["--task=search"] if command == "fit" else [])]
+    assert import_module(f"informin.cli.{command}").main(words) == 0
+    assert (tmp_path / ("v.npy" if command == "embed" else "new")).exists() and not Path("~").exists()
 
 
 def test_one_word_per_thing():

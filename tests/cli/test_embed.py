@@ -33,6 +33,12 @@ def test_column_of_a_packed_file(model, tmp_path):
     assert np.load(output).shape == (2, 32)
 
 
+def test_a_file_without_texts_is_an_error(model, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("\n \n")
+    assert embed.main(words(model, tmp_path / "a.txt", tmp_path / "v.npy")) == 2
+    assert capsys.readouterr().err.startswith("error: --train_file") and not (tmp_path / "v.npy").exists()
+
+
 def test_options_reach_the_model(model, texts, tmp_path):
     for name, options in {"plain": [], "prompt": ["--prompt", "old "], "short": ["--max_seq_length", 4]}.items():
         assert embed.main(words(model, texts, tmp_path / f"{name}.npy", *options)) == 0

@@ -21,7 +21,7 @@ from informin.training.inputs import DataArguments, SourceArguments
 from informin.training.option_checks import check_terms
 from informin.training.options import InforMinTrainingArguments, prefers_bf16
 from informin.training.paper_values import with_paper_values
-from informin.training.recipes import RECIPES
+from informin.training.recipes import RECIPES, recipe_options
 from informin.views import View
 from tests.conftest import how_to_train, make_sentences, raises_usage, save_bert, save_roberta
 from trainer_informin import InforMinTrainer
@@ -125,6 +125,71 @@ def test_yaml_values_are_converted(options, yaml, expected):
 def test_files_that_are_not_options_are_errors(options, yaml):
     with raises_usage(option="recipe"):
         options(yaml=yaml)
+
+
+@pytest.mark.parametrize(
+    "content, place",
+    [
+        (b"seed: 1\n\tmax_steps: 1\n", "a.yaml, line 2: "),
+        (b"seed: 1\nview_dropout: [0.1, 0.2\n", "a.yaml, line 2: "),
+        (b"seed: 1\nmax_steps: 2\nseed: 3\n", "a.yaml, line 3: found seed twice"),
+        (b"lr_scheduler_kwargs:\n  power: 1\n  power: 2\n", "a.yaml, line 3: found power twice"),
+        (b"seed: 1\n---\nseed: 2\n", "a.yaml, line 2: "),
+        (b"seed: !!python/name:os.system\n", "a.yaml, line 1: "),
+        (b"[1, 2]: 3\n", "a.yaml, line 1: "),
+        (b"seed: 1\ntext_column: caf\xe9\n", "a.yaml, line 2: "),
+        ("seed: 1\n".encode("utf-16"), "a.yaml, line 1: "),
+        ("seed: 1\n".encode("utf-16-le"), "a.yaml, line 1: "),
+        (b"text_column: \x01\n", "a.yaml: "),
+        (b"seed: 2024-13-01\n", "a.yaml: "),
+    ],
+)
+def test_the_error_of_a_recipe_names_the_file_and_the_line(tmp_path, content, place):
+    (tmp_path / "a.yaml").write_bytes(content)
+    with raises_usage(found=place):
+        recipe_options(str(tmp_path / "a.yaml"))
+
+
+def test_recipes_that_cannot_be_read(tmp_path):
+    (tmp_path / "folder.yaml").mkdir()
+    for name in ("folder.yaml", "nowhere.yaml"):
+        with raises_usage(option="recipe", found=name):
+            recipe_options(str(tmp_path / name))
+
+
+def test_a_recipe_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "a.yaml").write_bytes("\ufeffseed: 7\n".encode())
+    assert recipe_options(str(tmp_path / "a.yaml")) == {"seed": 7}
+
+
+@pytest.mark.parametrize("option", ["model_name", "train_file", "eval_pairs", "text_column", "guide_model"])
+def test_the_command_refuses_values_of_a_recipe_that_are_not_text(tmp_path, capsys, option):
+    (tmp_path / "a.yaml").write_text(f"{option}: 5\n")
+    words = ["--model_name=m"] if option != "model_name" else []
+    assert train.main([f"--recipe={tmp_path / 'a.yaml'}", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"error: --{option} is 5")
+
+
+def test_paths_may_be_in_the_home_folder(tmp_path, monkeypatch):
+    """A shell does not expand `~` after `=`, and YAML never does."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    names = "model_name senteval_dir eval_pairs eval_labels eval_retrieval guide_model guide_cache replay_file".split()
+    names += ["output_dir", "resume_from_checkpoint"]
+    (tmp_path / "a.yaml").write_text("".join(f"{name}: ~/{name}\n" for name in names) + "train_file: [~/a, ~/b]\n")
+    given = parse(["--recipe=~/a.yaml", "--use_cpu=true"])
+    found = vars(given.args) | vars(given.data) | {"model_name": given.model_name}
+    assert {name: found[name] for name in names} == {name: str(tmp_path / name) for name in names}
+    assert given.data.train_file == [str(tmp_path / "a"), str(tmp_path / "b")]
+    assert parse(["--model_name=m", "--train_file=~/c", "--use_cpu=true"]).data.train_file == [str(tmp_path / "c")]
+
+
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "LOCAL_RANK", "RANK"])
+def test_what_a_launcher_sets_may_be_empty_and_must_be_a_number(tmp_path, monkeypatch, name):
+    monkeypatch.setenv(name, "")
+    assert InforMinTrainingArguments(tmp_path, use_cpu=True).world_size == 1
+    monkeypatch.setenv(name, "two")
+    with raises_usage(found=name):
+        InforMinTrainingArguments(tmp_path, use_cpu=True)
 
 
 @pytest.mark.parametrize("argument, code", [("--seed=x", 2), ("--objective=other", 2), ("--help", 0)])

@@ -53,6 +53,12 @@ def test_terminal_has_a_bar_with_loss_score_and_speed(monkeypatch, capsys, devel
     assert f"left, loss 0.2500, {development.sets[0].name} 80.00, " in bar
 
 
+def test_a_run_needs_no_standard_output(monkeypatch, capsys, development):
+    """As in pythonw."""
+    monkeypatch.setattr("sys.stdout", None)
+    assert run(monkeypatch, capsys, development, in_terminal=False) == ([], "")
+
+
 @pytest.mark.parametrize("is_scored", [True, False])
 def test_without_a_terminal_each_logged_loss_is_a_line(monkeypatch, capsys, development, is_scored):
     lines, bar = run(monkeypatch, capsys, development if is_scored else None, in_terminal=False)

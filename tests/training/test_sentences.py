@@ -45,11 +45,41 @@ def test_only_changed_files_are_read_again(tmp_path, monkeypatch):
     assert len(load(path)) == 3
 
 
-@pytest.mark.parametrize("given, option", [("absent.txt", "train_file"), ("blank.txt", "train_dataset")])
-def test_unreadable_files_are_rejected(tmp_path, given, option):
-    write(tmp_path / "blank.txt", ["", " "])
-    with raises_usage(option=option) if given == "absent.txt" else pytest.raises(Exception):
-        load(tmp_path / given)
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("name, rows", [("a.txt", []), ("a.txt", ["", " "]), ("a.csv", ["text"]), ("a.jsonl", [])])
+def test_files_without_a_sentence_are_rejected(tmp_path, name, rows, streaming):
+    empty = write(tmp_path / name, rows)
+    with raises_usage(option="train_file"):
+        load(empty, streaming=streaming)
+    found = load(empty, write(tmp_path / "b.txt", ["one"]), streaming=streaming)
+    assert [row["text"] for row in found] == ["one"]
+
+
+def test_parquet_without_rows_is_rejected(tmp_path):
+    pd.DataFrame({"text": pd.Series([], dtype="str")}).to_parquet(tmp_path / "a.parquet")
+    with raises_usage(option="train_file"):
+        load(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("rows", [[], ["", " "]])
+def test_a_stream_without_a_sentence_is_rejected(bert, unscored, rows):
+    stream = datasets.Dataset.from_dict({"text": rows}, datasets.Features({"text": datasets.Value("string")}))
+    with raises_usage(option="train_dataset"):
+        InforMinTrainer(bert, unscored(max_steps=1), stream.to_iterable_dataset())
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_cache_that_cannot_be_written_is_an_error_with_the_way_out(tmp_path, monkeypatch, streaming):
+    """As in a container without a home folder."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "file" / "datasets")
+    with raises_usage(found=str(tmp_path / "file"), fix="HF_HOME"):
+        load(write(tmp_path / "a.txt", ["one"]), streaming=streaming)
+
+
+def test_missing_files_are_rejected(tmp_path):
+    with raises_usage(option="train_file"):
+        load(tmp_path / "absent.txt")
 
 
 def test_errors_of_the_file_reader_are_passed_on(tmp_path):
