@@ -61,9 +61,8 @@ def test_parquet_without_rows_is_rejected(tmp_path):
         load(tmp_path / "a.parquet")
 
 
-@pytest.mark.parametrize("rows", [[], ["", " "]])
-def test_a_stream_without_a_sentence_is_rejected(bert, unscored, rows):
-    stream = datasets.Dataset.from_dict({"text": rows}, datasets.Features({"text": datasets.Value("string")}))
+def test_a_stream_without_a_sentence_is_rejected(bert, unscored):
+    stream = datasets.Dataset.from_dict({"text": ["", " "]})
     with raises_usage(option="train_dataset"):
         InforMinTrainer(bert, unscored(max_steps=1), stream.to_iterable_dataset())
 
