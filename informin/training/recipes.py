@@ -52,8 +52,8 @@ def _read_yaml(path: Path) -> Any:
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError) as error:  # a ValueError of a date such as 2024-13-01
-        mark = getattr(error, "problem_mark", None)
-        line = min(mark.line + 1, len(text.splitlines())) if mark else None  # the end of the file is not in a line
-        found = " ".join(filter(None, [error.context, error.problem])) if mark else error_line(error)
-        place = f"{path}, line {line}" if line else path
+        place, found = str(path), error_line(error)
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+            line = min(error.problem_mark.line + 1, len(text.splitlines()))  # the end of the file is not in a line
+            place, found = f"{path}, line {line}", " ".join(filter(None, [error.context, error.problem]))
         raise UsageError(f"{place}: {found}", needed="YAML with lines of `option: value`") from None
