@@ -76,6 +76,7 @@ def run(main: Callable[[], int]) -> NoReturn:
     raise_on_signals()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")
+    code: int | str | None
     try:
         code = main()
     except KeyboardInterrupt as error:

@@ -210,7 +210,8 @@ class _Stems(dict[str, str | None]):
         stem = self[found]
         if stem is None:
             return set()
-        known = {stem, self.typed(found)} & vocabulary.keys() or {self.typed_abroad(found)} & vocabulary.keys()
+        known = {stem, self.typed(found) or stem} & vocabulary.keys()
+        known = known or {self.typed_abroad(found) or stem} & vocabulary.keys()
         return {vocabulary[each] for each in known}
 
     def __missing__(self, found: str) -> str | None:
