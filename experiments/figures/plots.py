@@ -95,7 +95,7 @@ def attention(rows: Sequence[Mapping], stem: str | Path) -> list[Path]:
         right.plot(column(own, "layer"), column(own, "logarithms"), **appearance(i))
         right.plot(column(own, "layer"), column(own, "probabilities"), linestyle=":", **appearance(i))
     left.set(xlabel="layer", ylabel="mutual information of two views, nats")
-    right.set(xlabel="layer", ylabel="distance to normal: logarithms, dotted: probabilities")
+    right.set(xlabel="layer", ylabel="distance to normal:\nlogarithms; dotted: probabilities")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     header = ["name", "layer", "mutual_information", "probabilities", "logarithms"]
     return save(figure, stem, header, ([row[name] for name in header] for row in rows))
