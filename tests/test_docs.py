@@ -21,6 +21,8 @@ OTHERS = {
     "nnodes",
     "max_restarts",
     "no-deps",
+    "signal",
+    "signals-to-handle",
     "require-hashes",
     "check",
     "lines",
