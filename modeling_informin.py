@@ -6,7 +6,7 @@ a projection head is applied to the embedding (Gao et al., EMNLP 2021, section 3
 its own heads to `heads`.
 
 BERT and RoBERTa have custom classes, which AutoModel loads from published folders with trust_remote_code=True.
-Other encoders are trained by the same forward pass, see `informin.models.forward`.
+Other encoders are trained by the same forward pass, see `informin.fast.forward`.
 
 This file is copied into every saved checkpoint and imported from there. It may import only the standard library, torch
 and transformers.
@@ -226,7 +226,7 @@ class TrainingMixin:
 
     Attributes:
         heads: Modules of the objective's terms, called with the model, the projection of both views and the inputs.
-        forward_pass: Object that makes `packed`, see `informin.models.forward`; None outside a trainer.
+        forward_pass: Object that makes `packed`, see `informin.fast.forward`; None outside a trainer.
     """
 
     heads: nn.ModuleDict
@@ -245,7 +245,7 @@ class TrainingMixin:
         """Compute what the terms read.
 
         Args:
-            packed: The rows, from `informin.models.forward.Forward.collate`.
+            packed: The rows, from `informin.fast.forward.Forward.collate`.
             input_ids, attention_mask, views: See `InforMinMixin.forward`.
         """
         pooled, tokens, attentions = packed.forward.run(packed)
@@ -431,7 +431,7 @@ class InforMinMixin(TrainingMixin):
             lm_labels: (N, L), token ids to predict, negative for positions without a prediction. Needs the LM head.
             views: Further inputs of the `heads` by name, including `sentence_ids` (B,). In training, rows 0 to B - 1
                 are one view of B sentences, and rows B to 2B - 1 are the other.
-            packed: In training, the same rows as `informin.models.forward` computes them.
+            packed: In training, the same rows as `informin.fast.forward` computes them.
 
         Raises:
             ValueError: `lm_labels` is given and the model was built without its LM head.

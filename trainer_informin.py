@@ -33,60 +33,61 @@ from informin.distributed import (
 )
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation.development import Development, as_development
+from informin.fast.threads import one_thread
 from informin.files import damage
-from informin.models.embedding import count_truncated, encode, note_truncated
-from informin.models.vocabulary import embeddings_of_tokens
-from informin.objectives.objective import Objective, as_preset
-from informin.objectives.presets import Encoder
-from informin.objectives.terms import Term, fill_heads, losses_of
-from informin.option_types import checks_options
+from informin.model.embedding import count_truncated, encode, note_truncated
+from informin.model.open import embeddings_of_tokens
+from informin.model.records import RunRecord
+from informin.objectives.presets import Encoder, Objective, as_preset
+from informin.objectives.term import Term, fill_heads, losses_of
+from informin.options import checks_options
 from informin.publishing.card import write_card
-from informin.publishing.hub import Destination, push_folder
-from informin.publishing.push import destination_of, push_checkpoint
-from informin.publishing.saving import export_model, run_facts, write_model
-from informin.records import RunRecord
-from informin.report.page import write_training_report
+from informin.publishing.export import export_model, run_facts, write_model
+from informin.publishing.push import Destination, destination_of, push_checkpoint, push_folder
+from informin.publishing.report import write_training_report
 from informin.texts import as_texts
-from informin.threads import one_thread
-from informin.training.active_objective import ActiveObjective, activate
+from informin.training.arguments import (
+    FIRST,
+    InforMinTrainingArguments,
+    check_sentences,
+    check_terms,
+    with_metric,
+    with_paper_values,
+)
+from informin.training.batch import PadRows, StackedViews, TokenTables, check_batch, on_device, step_seed, two_views
 from informin.training.callbacks import (
+    CONTRAST,
+    TERM,
     AfterStep,
     EpochStart,
     LogShortRuns,
+    LossWatch,
     Progress,
     SeedProcesses,
     Throughput,
     replace_progress,
+    shares,
+    shares_line,
 )
-from informin.training.checkpoints import raise_if_output_used
-from informin.training.finishing import (
+from informin.training.checkpoints import (
     Background,
+    EvaluationLeft,
+    ResumedRun,
     copy_on_cpu,
+    find_checkpoint,
     finish_checkpoint,
+    is_stopped,
+    position_in_stream,
+    raise_if_output_used,
     reads_checkpoints,
     unfinished_checkpoint,
 )
-from informin.training.guided_data import add_guide
-from informin.training.log_entries import TERM
-from informin.training.loss_watch import LossWatch
-from informin.training.model import TrainedModel, open_to_train
-from informin.training.model_checks import check_weights
-from informin.training.modules import load_wrapper
-from informin.training.option_checks import FIRST, check_sentences, check_terms, with_metric
-from informin.training.options import InforMinTrainingArguments
-from informin.training.paper_values import with_paper_values
-from informin.training.record import training_record
-from informin.training.resuming import (
-    ResumedRun,
-    find_checkpoint,
-    position_in_stream,
-)
-from informin.training.shares import CONTRAST, shares, shares_line
-from informin.training.signals import EvaluationLeft, is_stopped
-from informin.training.summary import drift_of_run, headline, summary
-from informin.training.tokens import stream_loader, training_rows
+from informin.training.data import stream_loader, training_rows
+from informin.training.guide import add_guide
+from informin.training.model import TrainedModel, check_weights, load_wrapper, open_to_train
+from informin.training.objective import ActiveObjective, activate
+from informin.training.record import drift_of_run, headline, summary, training_record
 from informin.views import View
-from informin.views.stacking import PadRows, StackedViews, TokenTables, check_batch, on_device, step_seed, two_views
 from informin.views.view import SentenceTokens
 from modeling_informin import InforMinMixin
 
@@ -499,7 +500,7 @@ class InforMinTrainer(Trainer):
             args, kwargs: See `Trainer.train`.
 
         Raises:
-            UsageError: See `informin.training.resuming.find_checkpoint`.
+            UsageError: See `informin.training.checkpoints.find_checkpoint`.
             UsageError: The model could not be compiled (`torch_compile`), such as without a C++ compiler.
             NonFiniteLossError: A loss was NaN or infinite.
         """

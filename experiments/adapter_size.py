@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from experiments.tables import markdown
-from informin.adapters.linear import TASKS, LinearAdapter
-from informin.evaluation.collections import load_collection
-from informin.evaluation.geometry import unit
+from informin.evaluation.encode import unit
 from informin.evaluation.labels import load_labels
-from informin.models.embedding import encode_in_shares
-from informin.models.opening import load_model
-from informin.neighbors import nearest
+from informin.evaluation.retrieval import load_collection
+from informin.evaluation.vectors import nearest
+from informin.frozen.adapter import TASKS, LinearAdapter
+from informin.model.embedding import encode_in_shares
+from informin.model.open import load_model
 
 SIZES = (100, 200, 300, 350, 384, 420, 500, 700, 1_000)
 DRAWS = 20

@@ -26,18 +26,17 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from experiments.search_system import ndcg, z_scores
 from experiments.tables import markdown
-from informin.adapters.linear import TASKS, LinearAdapter
-from informin.adapters.table import VOCABULARY, add_words, count_tokens, distill_vectors, embed_tokens, tokenizer_of
 from informin.cli.train import main as train
-from informin.evaluation.collections import load_collection
-from informin.evaluation.geometry import unit
+from informin.evaluation.encode import unit
 from informin.evaluation.labels import load_labels, neighbor_accuracy
-from informin.evaluation.words import Words
+from informin.evaluation.retrieval import load_collection
+from informin.evaluation.vectors import smooth_rows
+from informin.evaluation.words import WORD_WEIGHT, Words
 from informin.files import last_name
-from informin.models.embedding import encode_in_shares, side_prompt
-from informin.models.opening import load_model
-from informin.neighbors import smooth_rows
-from informin.search.index import WORD_WEIGHT
+from informin.frozen.adapter import TASKS, LinearAdapter
+from informin.frozen.static import VOCABULARY, add_words, count_tokens, distill_vectors, embed_tokens, tokenizer_of
+from informin.model.embedding import encode_in_shares, side_prompt
+from informin.model.open import load_model
 
 SPLITS = 3
 MODEL, MAP, TABLE = "the model", "its clustering map", "distill"

@@ -22,9 +22,9 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from experiments.tables import markdown
-from informin.models.opening import load_model
-from informin.search import derived
-from informin.search.index import Index
+from informin.frozen import index_state as derived
+from informin.frozen.index import Index
+from informin.model.open import load_model
 from informin.texts import read_texts
 
 QUERIES, WORDS = 50, 8

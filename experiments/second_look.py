@@ -21,8 +21,7 @@ import torch
 from sentence_transformers.util import maxsim
 
 from experiments.tables import markdown
-from informin.evaluation.collections import Collection, load_collection
-from informin.evaluation.token_vectors import encode_with_tokens
+from informin.evaluation.retrieval import Collection, load_collection
 from informin.evaluation.tokens import (
     CANDIDATES,
     DIRECTIONS,
@@ -31,16 +30,15 @@ from informin.evaluation.tokens import (
     Projection,
     Tokens,
     TokenVectors,
+    encode_with_tokens,
     length_corrected_z_scores,
     without_context,
 )
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
 from informin.files import last_name
-from informin.models.opening import load_model
-from informin.search.derived import derive
-from informin.search.entries import new_entries
-from informin.search.index import Index
-from informin.search.record import IndexRecord
+from informin.frozen.index import Index
+from informin.frozen.index_state import IndexRecord, derive, new_entries
+from informin.model.open import load_model
 
 MOST = 100  # candidates that are scored for `--settings`
 FUSION = 60  # the constant of reciprocal rank fusion

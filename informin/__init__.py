@@ -7,14 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from informin.adapters.linear import LinearAdapter as LinearAdapter
     from informin.cli.train_options import recipe as recipe
-    from informin.jobs.distill import distill as distill
-    from informin.jobs.embed import embed as embed
-    from informin.jobs.evaluate import evaluate as evaluate
-    from informin.jobs.fit import fit as fit
-    from informin.models.opening import load_model as load_model
-    from informin.models.speed import speed_up as speed_up
+    from informin.evaluation.evaluate import evaluate as evaluate
+    from informin.fast.speed import speed_up as speed_up
+    from informin.frozen.adapter import LinearAdapter as LinearAdapter
+    from informin.frozen.distill import distill as distill
+    from informin.frozen.fit import fit as fit
+    from informin.frozen.index import Index as Index
+    from informin.model.embed import embed as embed
+    from informin.model.open import load_model as load_model
     from informin.objectives import AttentionMI as AttentionMI
     from informin.objectives import Contrast as Contrast
     from informin.objectives import Decorrelation as Decorrelation
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from informin.objectives import Replay as Replay
     from informin.objectives import SelfContrast as SelfContrast
     from informin.objectives import Term as Term
-    from informin.search.index import Index as Index
     from modeling_informin import BertForInforMinCL as BertForInforMinCL
     from modeling_informin import RobertaForInforMinCL as RobertaForInforMinCL
     from trainer_informin import InforMinTrainer as InforMinTrainer
@@ -40,23 +40,23 @@ _MODULES = {
     "Decorrelation": "informin.objectives",
     "Distillation": "informin.objectives",
     "GuidedSimilarity": "informin.objectives",
-    "Index": "informin.search.index",
+    "Index": "informin.frozen.index",
     "InforMinTrainer": "trainer_informin",
     "InforMinTrainingArguments": "trainer_informin",
-    "LinearAdapter": "informin.adapters.linear",
+    "LinearAdapter": "informin.frozen.adapter",
     "MaskedLM": "informin.objectives",
     "Reconstruction": "informin.objectives",
     "Replay": "informin.objectives",
     "RobertaForInforMinCL": "modeling_informin",
     "SelfContrast": "informin.objectives",
     "Term": "informin.objectives",
-    "distill": "informin.jobs.distill",
-    "embed": "informin.jobs.embed",
-    "evaluate": "informin.jobs.evaluate",
-    "fit": "informin.jobs.fit",
-    "load_model": "informin.models.opening",
+    "distill": "informin.frozen.distill",
+    "embed": "informin.model.embed",
+    "evaluate": "informin.evaluation.evaluate",
+    "fit": "informin.frozen.fit",
+    "load_model": "informin.model.open",
     "recipe": "informin.cli.train_options",
-    "speed_up": "informin.models.speed",
+    "speed_up": "informin.fast.speed",
 }
 __all__ = list(_MODULES)
 

@@ -199,3 +199,9 @@ def own_share(whole: bool, sentences: list[str]) -> list[str]:
 def join(whole: bool, own: np.ndarray, number: int) -> np.ndarray:
     """Return the embeddings (N, d) of N sentences in every process, from those of each `own_share`."""
     return gather_shares(own, number) if whole else gather_objects(own)[0]
+
+
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device. A copy from the CPU does not wait for the GPU."""
+    pinned = x.pin_memory() if device.type == "cuda" and x.device.type == "cpu" else x
+    return pinned.to(device, non_blocking=True)

@@ -4,15 +4,212 @@ A checkpoint is complete if it matches its manifest.json, which is written last 
 file.
 """
 
+import errno
 import json
 import os
 import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from huggingface_hub.utils.sha import sha_fileobj
+from safetensors import SafetensorError
 
-from informin.errors import UsageError, counted
-from informin.outputs import new_file
+from informin.errors import SaveError, UsageError, counted, error_line, is_wrong_path
+
+PREFIX = ".informin-"  # of temporary files and folders
+# What Finder, Explorer and file systems put into a folder, in small letters.
+OF_THE_SYSTEM = (
+    *(".ds_store", ".localized", ".spotlight-v100", ".fseventsd", ".trashes", ".temporaryitems"),
+    *("desktop.ini", "thumbs.db", "system volume information", "$recycle.bin", "lost+found"),
+)
+
+
+@contextmanager
+def only_writer(path: str | Path, option: str | None = None) -> Iterator[None]:
+    """Lock an output file or folder within the `with` block. Blocks of one process can be nested.
+
+    Args:
+        path: The output, which need not exist. Its parent folder is created.
+        option: Option to name in the error.
+
+    Raises:
+        UsageError: Another process writes it, or its folder cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_dir() and not os.access(target, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        # A mounted folder can be writable although its parent is not.
+        folder = target.parent if os.access(target.parent, os.W_OK) or not target.is_dir() else target
+        lock = FileLock(folder / f"{PREFIX}{target.name}.lock", timeout=1, is_singleton=True)
+        lock.acquire()
+    except Timeout:
+        raise UsageError(f"{path} is being written by another process", option=option, fix="Wait for it.") from None
+    except OSError as error:
+        if not is_wrong_path(error):
+            raise
+        found = f"is {path}, which" if option else str(path)
+        found += f" cannot be written ({error_line(error)})"
+        raise UsageError(found, option=option, fix="Choose another place.") from error
+    try:
+        yield
+    finally:
+        if lock.lock_counter == 1:
+            Path(lock.lock_file).unlink(missing_ok=True)  # before the release; a waiting process sees that it is gone
+        lock.release()
+
+
+@contextmanager
+def new_folder(folder: str | Path, option: str | None = None, replaces: str | None = None) -> Iterator[Path]:
+    """Yield an empty folder to fill. It becomes `folder` when the block ends, but not after an error.
+
+    An existing folder stays, because it may be mounted, and gets the content.
+
+    Args:
+        folder: Missing or empty, or with a file `replaces`.
+        option: Option to name in errors.
+        replaces: Name of a file that shows an older output of the same kind, whose content is replaced.
+
+    Raises:
+        UsageError: `folder` is in use, or another process writes it.
+        SaveError: A file could not be written.
+    """
+    target = Path(os.path.realpath(folder))
+    with only_writer(folder, option), named_in_errors(folder):
+        raise_if_used(folder, option, replaces)
+        replaced = contents(target) if target.is_dir() else []
+        partial = (target if target.is_dir() else target.parent) / f"{PREFIX}{target.name}"
+        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+        try:
+            partial.mkdir()
+            yield partial
+            if target.is_dir():
+                _remove(replaced)
+                for path in partial.iterdir():
+                    os.replace(path, target / path.name)
+            else:
+                os.replace(partial, target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def named_in_errors(path: str | Path) -> Iterator[None]:
+    """Raise SaveError with the name of an output that cannot be written within the block, such as on a full disk.
+
+    The operating system does not name the file then, and NumPy does not give the reason.
+    """
+    try:
+        yield
+    except Exception as error:
+        is_inner = any(part.startswith(PREFIX) for part in Path(path).parts)  # of an output whose name the user knows
+        if is_inner or not is_write_error(error):
+            raise
+        raise SaveError(
+            f"{path} could not be written ({error_line(error)}). Check the free space and the permissions there."
+        ) from error
+
+
+def is_write_error(error: BaseException) -> bool:
+    """Return whether an error is one of those that writing a file raises, such as on a full disk.
+
+    safetensors has its own error, and tokenizers a plain Exception with the message of the operating system.
+    """
+    is_of_tokenizers = type(error) is Exception and "(os error " in str(error)
+    return isinstance(error, (OSError, SafetensorError)) or is_of_tokenizers
+
+
+def contents(folder: Path) -> list[Path]:
+    """Return what a folder contains, in order, apart from temporary files and those of the operating system."""
+    return sorted(path for path in folder.iterdir() if not _is_incidental(path.name.lower()))
+
+
+def _is_incidental(name: str) -> bool:
+    return name.startswith((PREFIX, "._")) or name in OF_THE_SYSTEM  # macOS adds ._NAME to NAME on other file systems
+
+
+def _remove(paths: list[Path]) -> None:
+    """Remove files, links and folders."""
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextmanager
+def new_files(folder: str | Path) -> Iterator[Path]:
+    """Yield an empty folder to fill. Its files move to `folder` when the block ends, but not after an error.
+
+    They replace files of the same name; other files are kept. A missing folder is created.
+    """
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=target, ignore_cleanup_errors=True) as temporary:
+        yield Path(temporary)
+        for path in [path for path in Path(temporary).rglob("*") if path.is_file()]:
+            place = target / path.relative_to(temporary)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, place)
+
+
+@contextmanager
+def new_file(path: str | Path) -> Iterator[Path]:
+    """Yield a path to write to. The file replaces `path` at the end of the block, but not after an error.
+
+    The parent folder is created. A link is replaced, not its target.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=path.parent, ignore_cleanup_errors=True) as temporary:
+        partial = Path(temporary, path.name)
+        yield partial
+        os.replace(partial, path)
+
+
+def save_text(path: str | Path, text: str) -> None:
+    """Write a text file atomically: readers see either the old file or the new one.
+
+    Raises:
+        SaveError: It could not be written.
+    """
+    with named_in_errors(path), new_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def raise_if_used(folder: str | Path, option: str | None = None, replaces: str | None = None) -> None:
+    """Raise UsageError if a path exists and cannot become an output.
+
+    Temporary files in a folder and files of the operating system do not count.
+
+    Args:
+        folder: The path.
+        option: Option to name in the error.
+        replaces: Name of a file that shows an older output of the same kind, which can be replaced.
+    """
+    folder = Path(folder)
+    if not os.path.lexists(folder):
+        return
+    found = f"{folder} is in use"
+    if folder.is_dir():
+        used = [path.name for path in contents(folder)]
+        has_checkpoints = any(name.startswith("checkpoint-") for name in used)
+        if not used or (replaces in used and not has_checkpoints):
+            return
+        if replaces and has_checkpoints:
+            fix = "Replacing it would delete the checkpoints of a training run: use another folder."
+            raise UsageError(found, option=option, fix=fix)
+        found += f": it contains {used[0]}"
+    fix = "Use another folder, or replace an output of the same command with `overwrite_output_dir`."
+    if replaces:
+        fix = f"It is not an output of the same command, which has a file {replaces}: use another folder."
+    raise UsageError(found, option=option, fix=fix)
+
 
 MANIFEST = "manifest.json"
 

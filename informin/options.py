@@ -1,12 +1,141 @@
 """Options: fields of dataclasses that are also options of the command line."""
 
-from collections.abc import Callable, Collection, Container
+import os
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import field, fields
-from inspect import get_annotations
-from typing import Any
+from functools import wraps
+from inspect import Parameter, Signature, get_annotations, signature
+from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
+
+import numpy as np
 
 from informin.errors import UsageError
-from informin.option_types import checked_value
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+UNIONS = (Union, UnionType)
+UNNAMED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)  # *args and **kwargs
+CLASSES: dict[Any, Any] = {
+    int: Integral,
+    float: Real,
+    bool: bool | np.bool_,
+    str: str | PathLike,  # options of the command line declare paths as text
+    Path: PathLike,
+}
+NAMES: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    str: "text",
+    Path: "a path",
+    Mapping: "a dictionary",
+    dict: "a dictionary",
+    NoneType: "None",
+}
+
+
+def checks_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function so that it raises UsageError for an argument whose type is not that of its annotation."""
+    declared = signature(function)
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = declared.bind(*args, **kwargs)
+        check_arguments(declared, given.arguments)
+        return function(*given.args, **given.kwargs)
+
+    return checked
+
+
+def check_arguments(declared: Signature, given: dict[str, Any]) -> None:
+    """Raise UsageError for an argument whose type is not that of its annotation, and convert NumPy numbers in place.
+
+    Args:
+        declared: The signature of the function.
+        given: Its arguments by name.
+    """
+    for name, parameter in declared.parameters.items():
+        if name in given and parameter.kind not in UNNAMED and parameter.annotation is not Parameter.empty:
+            given[name] = checked_value(name, given[name], parameter.annotation, parameter.default)
+
+
+def checked_value(name: str, value: Any, kind: Any, default: Any) -> Any:
+    """Return the value of an option, with a NumPy number as a number of Python.
+
+    Args:
+        name: Name of the option.
+        value: The value.
+        kind: Its annotation.
+        default: The default of the option, which is returned as it is.
+
+    Raises:
+        UsageError: The value has another type.
+    """
+    if value is default:
+        return value
+    if not fits(value, kind):
+        raise UsageError(f"is {value!r:.60}", option=name, needed=described(kind))
+    if Path in get_args(kind):
+        return with_home(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def with_home(value: Any) -> Any:
+    """Return a path, or a list of paths, with the home folder in place of a leading `~`. Other values stay as they are.
+
+    A shell expands `~` only at the start of a word, not in `--output_dir=~/x`; YAML and Python never do.
+    """
+    if isinstance(value, str | PathLike):
+        expanded = os.path.expanduser(value)
+        return Path(expanded) if isinstance(value, Path) else expanded
+    if isinstance(value, list | tuple) and any(isinstance(item, str | PathLike) for item in value):
+        return [with_home(item) for item in value]
+    return value
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Return whether a value has the type of an annotation. The items of an `Iterable` are not checked."""
+    origin = get_origin(kind)
+    if origin in UNIONS:
+        return any(fits(value, one) for one in get_args(kind))
+    if origin in (list, Sequence):
+        return is_list(value, Collection) and all(fits(item, item_kind(kind)) for item in value)
+    if origin is Iterable:
+        return is_list(value, Iterable)
+    if kind in CLASSES:
+        is_boolean = isinstance(value, bool | np.bool_)
+        return isinstance(value, CLASSES[kind]) and is_boolean is (kind is bool)
+    expected = origin or kind
+    is_class = isinstance(expected, type) and expected is not Any  # a class since Python 3.11
+    return not is_class or getattr(expected, "_is_protocol", False) or isinstance(value, expected)
+
+
+def is_list(value: Any, kind: Any) -> bool:
+    """Return whether a value is a collection or an iterable, and not a text or a dictionary."""
+    return isinstance(value, kind) and not isinstance(value, str | bytes | Mapping)
+
+
+def item_kind(kind: Any) -> Any:
+    """Return the annotation of the items of a list."""
+    kinds = get_args(kind)
+    return kinds[0] if kinds else Any
+
+
+def described(kind: Any) -> str:
+    """Return the description of an annotation in a message, such as "a whole number or None"."""
+    origin = get_origin(kind)
+    if origin in UNIONS:
+        return " or ".join(described(one) for one in get_args(kind))
+    if origin in (list, Sequence, Iterable):
+        item = item_kind(kind)
+        return "a list" if item is Any else f"a list (each {described(item)})"
+    expected = origin or kind
+    return NAMES.get(expected, getattr(expected, "__name__", str(expected)))
 
 
 def option(default, help: str, choices: Collection[str] | None = None) -> Any:

@@ -42,8 +42,8 @@ importlib.metadata.version = functools.cache(importlib.metadata.version)
 importlib.metadata.metadata = functools.cache(importlib.metadata.metadata)
 
 from informin.errors import UsageError
-from tests.browser import Browser
-from tests.hub_server import HubServer
+from tests.support.browser import Browser
+from tests.support.hub_server import HubServer
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
@@ -168,7 +168,7 @@ def raises_usage(option=None, **contained: str):
 def how_to_train(*folder, **options) -> dict:
     """Return the trainer's arguments `args`, `objective` and `view` for options as on the command line."""
     from informin.cli.train_options import OPTION_KINDS, objective_and_view
-    from informin.training.options import InforMinTrainingArguments
+    from informin.training.arguments import InforMinTrainingArguments
 
     names = {kind.option_name(declared.name) for kind in OPTION_KINDS for declared in dataclasses.fields(kind)}
     flags = {name: value for name, value in options.items() if name in names}
@@ -331,8 +331,8 @@ def logged_in(hub, monkeypatch, tmp_path) -> Iterator[HubServer]:
     """
     import huggingface_hub
 
-    from informin import hub_access
-    from informin.hub_access import hub_is_reachable
+    from informin import hub as hub_access
+    from informin.hub import hub_is_reachable
 
     constants = {
         "ENDPOINT": hub.url,

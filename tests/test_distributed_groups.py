@@ -3,7 +3,7 @@
 import torch
 
 from informin import distributed
-from tests import forked
+from tests.support import forked
 
 
 def test_tensors_on_a_cpu_do_not_use_the_group_of_the_gpus(monkeypatch):
@@ -52,7 +52,7 @@ import sys
 from datetime import timedelta
 import torch.distributed as dist
 from informin.distributed import first_only, on_first
-from informin.outputs import only_writer
+from informin.files import only_writer
 
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", f"file://{sys.argv[2]}", timedelta(seconds=60), 2, rank)

@@ -5,9 +5,9 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from informin.models import forward
-from informin.models.embedding import encode_in_shares
-from informin.models.opening import load_model
+from informin.fast import forward
+from informin.model.embedding import encode_in_shares
+from informin.model.open import load_model
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, save_bert
 from trainer_informin import InforMinTrainer
 

@@ -7,16 +7,15 @@ import pytest
 from huggingface_hub import constants
 from huggingface_hub.utils import get_session
 
-from informin import hub_access
+from informin import hub as hub_access
 from informin.errors import UsageError
 from informin.evaluation.senteval import senteval_folder
-from informin.hub_access import hub_is_reachable
-from informin.models.opening import load_model, source_of
-from informin.training.inputs import DataArguments
-from informin.training.missing import raise_if_missing
-from informin.training.options import InforMinTrainingArguments
-from informin.training.sentences import load_sentences
-from informin.training.sources import opened
+from informin.hub import hub_is_reachable
+from informin.model.open import load_model, source_of
+from informin.training.arguments import InforMinTrainingArguments
+from informin.training.data import load_sentences
+from informin.training.inputs import DataArguments, raise_if_missing
+from informin.training.model import opened
 from tests.conftest import raises_usage
 
 
@@ -42,13 +41,13 @@ def test_a_mistyped_name_without_the_hub_is_not_found(no_hub, caplog):
         with raises_usage("model_name", found="not found"):
             load_model(name)
     assert len(no_hub) == 1, "nothing is tried again"
-    assert [record.name for record in caplog.records] == ["informin.hub_access"]
+    assert [record.name for record in caplog.records] == ["informin.hub"]
 
 
 def test_the_hub_library_does_not_warn_again(no_hub, caplog):
     assert not hub_is_reachable()
     logging.getLogger("huggingface_hub.hf_api").warning("Could not reach the Hub")
-    assert [record.name for record in caplog.records] == ["informin.hub_access"]
+    assert [record.name for record in caplog.records] == ["informin.hub"]
 
 
 def test_the_hub_library_does_not_warn_offline(no_hub, caplog, monkeypatch):

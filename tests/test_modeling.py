@@ -9,15 +9,14 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from informin.objectives import Contrast, MaskedLM
-from informin.objectives.objective import as_preset
-from informin.objectives.presets import Encoder
-from informin.publishing.saving import export_folder
-from informin.training.active_objective import activate
+from informin.objectives.presets import Encoder, as_preset
+from informin.publishing.export import export_folder
+from informin.training.arguments import InforMinTrainingArguments
 from informin.training.model import TrainedModel, open_to_train
-from informin.training.options import InforMinTrainingArguments
+from informin.training.objective import activate
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
-from tests import forked
 from tests.conftest import ROOT, make_sentences, raises_usage, save_sentence_transformer, tokenizer_of
+from tests.support import forked
 
 CLASSES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
 
@@ -151,7 +150,7 @@ def test_half_precision_checkpoint_trains_in_float32(tmp_path, bert):
 READ = """
 import json, logging, sys, torch, transformers
 
-from tests.forked import PACKAGE, forget_this_package
+from tests.support.forked import PACKAGE, forget_this_package
 forget_this_package()
 root, transformers.dynamic_module_utils.HF_MODULES_CACHE, *folders = sys.argv[1:]
 sys.path = [path for path in sys.path if path not in ("", ".", root)]

@@ -17,10 +17,10 @@ import informin
 from informin import Contrast, Index, InforMinTrainer, InforMinTrainingArguments, LinearAdapter, Term, embed
 from informin.cli.train_options import Parser
 from informin.objectives import TERMS
-from informin.option_types import checked_value, fits
+from informin.options import checked_value, fits
+from informin.training.arguments import NUMBERS
+from informin.training.data import as_data
 from informin.training.inputs import SourceArguments
-from informin.training.option_checks import NUMBERS
-from informin.training.sentences import as_data
 from informin.views import VIEWS, View
 from tests.conftest import make_sentences, raises_usage
 

@@ -10,7 +10,7 @@ import pytest
 from safetensors import SafetensorError
 
 from informin.errors import SaveError
-from informin.outputs import PREFIX, new_file, new_files, new_folder, only_writer, raise_if_used, save_text
+from informin.files import PREFIX, new_file, new_files, new_folder, only_writer, raise_if_used, save_text
 from tests.conftest import ROOT, raises_usage
 
 
@@ -111,7 +111,7 @@ def test_used_folders(tmp_path):
 
 def start(code: str, folder: Path) -> subprocess.Popen:
     """Start a program, and wait for its first line."""
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from informin.outputs import *\n{code}"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from informin.files import *\n{code}"
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, **pipes)
     assert process.stdout.readline() == "ready\n"

@@ -233,7 +233,7 @@ def test_option_names(parser):
 def test_neither_torch_nor_transformers_is_imported():
     code = (
         "import sys, types; package = types.ModuleType('informin'); package.__path__ = ['informin'];"
-        "sys.modules['informin'] = package; import informin.program, informin.texts, informin.outputs;"
+        "sys.modules['informin'] = package; import informin.program, informin.texts, informin.files;"
         "assert not {'torch', 'transformers', 'datasets', 'numpy'} & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

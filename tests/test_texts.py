@@ -15,6 +15,7 @@ import pytest
 
 from informin.errors import UsageError
 from informin.texts import (
+    SEPARATORS,
     as_number,
     as_sentence,
     as_texts,
@@ -24,7 +25,6 @@ from informin.texts import (
     read_rows,
     read_texts,
 )
-from informin.texts.columns import SEPARATORS
 from tests.conftest import raises_usage
 
 

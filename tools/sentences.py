@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = """
     README.md CONTRIBUTING.md SECURITY.md docs/*.md docs/reference/*.md experiments/results/*.md
-    informin/publishing/templates/*.md informin/report/templates/*.html
+    informin/templates/*.md informin/templates/*.html
 """.split()
 CODE = """
     informin/**/*.py trainer_informin.py modeling_informin.py run_unsup.py tools/*.py experiments/**/*.py

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from experiments.benchmarks.adaptation_peers import BEFORE, PEERS, train
 from experiments.benchmarks.adaptation_table import save_tables
+from informin.evaluation.evaluate import Tasks, load_tasks, score_model
 from informin.evaluation.pairs import score_pairs
-from informin.evaluation.scoring import Tasks, load_tasks, score_model
 from informin.evaluation.senteval import STS_TASKS, load_stsb_dev, senteval_folder
 from informin.files import read_json, write_json
-from informin.models.embedding import encode_in_shares
-from informin.models.opening import load_model
+from informin.model.embedding import encode_in_shares
+from informin.model.open import load_model
 from informin.texts import read_texts
 
 

@@ -49,8 +49,8 @@ def score(model_name: str, labels: Path, senteval: Path) -> dict[str, float]:
     from informin.evaluation.labels import load_labels, score_labels
     from informin.evaluation.pairs import score_pairs
     from informin.evaluation.senteval import load_stsb_dev
-    from informin.models.embedding import encode_in_shares
-    from informin.models.opening import load_model
+    from informin.model.embedding import encode_in_shares
+    from informin.model.open import load_model
 
     model = load_model(model_name, max_seq_length=64)
 

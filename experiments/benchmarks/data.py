@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from informin.evaluation.collections import load_collection
-from informin.evaluation.geometry import unit
+from informin.evaluation.encode import unit
 from informin.evaluation.labels import load_labels
-from informin.models.embedding import encode_in_shares
-from informin.models.opening import load_model
+from informin.evaluation.retrieval import load_collection
+from informin.model.embedding import encode_in_shares
+from informin.model.open import load_model
 
 DOCUMENTS, QUERIES = 5_000, 2_500  # sentences of a labeled set
 LABELED = {  # files of the documents and of the queries; the second half of one file if there is only one

@@ -23,8 +23,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from experiments.benchmarks.report import report, spread
-from informin.models.embedding import encode_in_shares
-from informin.models.opening import load_model
+from informin.model.embedding import encode_in_shares
+from informin.model.open import load_model
 from informin.publishing.onnx import export_onnx, quantize_onnx
 from informin.texts import read_texts
 

@@ -82,7 +82,7 @@ def model_of(name: str, length: int = 32) -> Any:
 
 def trainer_here(name: str, lines: list[str], folder: str, args: argparse.Namespace) -> Any:
     """Return our trainer."""
-    from informin.training.options import InforMinTrainingArguments
+    from informin.training.arguments import InforMinTrainingArguments
     from trainer_informin import InforMinTrainer
 
     options = {"objective": "simcse", "projection_head": "none", "max_seq_length": 32}
@@ -114,7 +114,7 @@ def seconds(work: Any) -> np.ndarray:
 
 def ratios(name: str, args: argparse.Namespace) -> dict[str, float]:
     """Return seconds there divided by seconds here, for training and for `encode`, and the seconds here."""
-    from informin.models.speed import speed_up
+    from informin.fast.speed import speed_up
 
     lines = list(read_texts(args.train_file))
     training, embedding = lines[: args.batch_size * args.steps], lines[: args.texts]

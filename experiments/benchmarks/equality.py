@@ -6,7 +6,7 @@ For each objective, one batch of real sentences is computed without padding, in 
 processes. Dropout is off, since its random numbers differ; a masked word distinguishes the two views instead. Each way
 is compared with one process that computes padded rows at once: the difference of the loss, and the largest difference
 of the gradient as a fraction of the largest gradient. A queue is empty in the first step, so it has no row.
-tests/models/test_packing.py, tests/training/test_gradient_cache.py and tests/training/test_distributed.py check the
+tests/fast/test_packing.py, tests/training/test_gradient_cache.py and tests/training/test_distributed.py check the
 same on small encoders, with queues, and that recomputed chunks reuse their dropout masks.
 """
 
@@ -24,8 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from experiments.benchmarks.report import report
 from informin.cli.train_options import parse
+from informin.fast.attention import ViewDropout
 from informin.texts import read_texts
-from informin.views.attention import ViewDropout
 from trainer_informin import InforMinTrainer
 
 SIZE = 24  # batch size, also of general sentences, so that each process gets equally many

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from experiments.benchmarks.report import report, spread
-from informin.evaluation.scoring import Tasks, load_tasks, score_model
+from informin.evaluation.evaluate import Tasks, load_tasks, score_model
 from informin.evaluation.senteval import chosen_tasks, senteval_folder
-from informin.models.opening import load_model
+from informin.model.open import load_model
 
 SIDES = ("sentence-transformers", "here")
 

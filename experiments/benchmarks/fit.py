@@ -42,7 +42,7 @@ def run_side(side: str, path: Path) -> dict[str, float]:
         start = time.perf_counter()
         PCA(WIDTH).fit(x)
     else:
-        from informin.adapters.linear import LinearAdapter
+        from informin.frozen.adapter import LinearAdapter
 
         x = np.load(path, mmap_mode="r")
         start = time.perf_counter()

@@ -27,12 +27,11 @@ import numpy as np
 
 from experiments.benchmarks.data import LABELED, embedded, labeled, search
 from experiments.benchmarks.report import report
-from informin.adapters.linear import TASKS, LinearAdapter
-from informin.evaluation.collections import load_collection
+from informin.evaluation.encode import unit
 from informin.evaluation.fusion import bm25_search
-from informin.evaluation.geometry import unit
-from informin.evaluation.ranking import randomization_test
+from informin.evaluation.retrieval import load_collection, randomization_test
 from informin.evaluation.words import Words
+from informin.frozen.adapter import TASKS, LinearAdapter
 
 COLLECTIONS = ("cisi", "npl", "xquad_en")
 NEAREST = 10

@@ -81,7 +81,7 @@ def read_lines(args: argparse.Namespace) -> list[str]:
 
 def ours(args: argparse.Namespace, folder: str, padding_free: bool) -> float:
     """Return the sentences per second of InforMinTrainer."""
-    from informin.training.options import InforMinTrainingArguments
+    from informin.training.arguments import InforMinTrainingArguments
     from trainer_informin import InforMinTrainer
 
     options = dict(objective="simcse", projection_head="none", pooler=args.pooler, padding_free=padding_free)

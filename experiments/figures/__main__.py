@@ -27,12 +27,12 @@ from experiments.figures.similar_pairs import measure_pairs
 from experiments.published import published
 from experiments.tables import markdown, read_summary
 from informin.evaluation.drift import draw, measure_drift, stsb_dev
+from informin.evaluation.evaluate import load_tasks, score_model
 from informin.evaluation.labels import load_labels
 from informin.evaluation.pairs import cosine, score_pairs
-from informin.evaluation.scoring import load_tasks, score_model
 from informin.evaluation.senteval import STS_TASKS, load_stsb, senteval_folder
-from informin.models.embedding import encode_in_shares
-from informin.models.opening import load_model
+from informin.model.embedding import encode_in_shares
+from informin.model.open import load_model
 from informin.texts import read_texts
 
 Files = list[Path]

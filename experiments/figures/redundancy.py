@@ -21,8 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from informin.errors import UsageError
-from informin.evaluation.encode import Encode
-from informin.evaluation.geometry import unit
+from informin.evaluation.encode import Encode, unit
 
 # Closed word classes of English, as far as the rules need them.
 SUBJECTS = frozenset("i you he she it we they there".split())

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.cluster import KMeans
 
-from informin.evaluation.geometry import unit
+from informin.evaluation.encode import unit
 from informin.evaluation.pairs import GradedPairs, positive
 
 CLUSTERS, STARTS, GRADES = 10, 5, 10

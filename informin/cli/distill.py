@@ -35,14 +35,14 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Read the texts, distill, save, and print what was done."""
-    from informin.hub_access import raise_if_not_found
-    from informin.outputs import only_writer, raise_if_used
-    from informin.records import FITTED
+    from informin.files import only_writer, raise_if_used
+    from informin.hub import raise_if_not_found
+    from informin.model.records import FITTED
 
     raise_if_used(args.output_dir, "output_dir", replaces=FITTED if args.overwrite_output_dir else None)
     raise_if_not_found(args.model_name, args.revision)
     from informin.distributed import first_only
-    from informin.jobs.distill import distill
+    from informin.frozen.distill import distill
     from informin.texts import read_texts
 
     with processes(), first_only(only_writer(args.output_dir, "output_dir")):

@@ -35,11 +35,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Read the texts, embed them, and print the shape."""
-    from informin.hub_access import raise_if_not_found
+    from informin.hub import raise_if_not_found
 
     raise_if_not_found(args.model_name, args.revision)
     from informin.errors import UsageError, counted
-    from informin.jobs.embed import embed
+    from informin.model.embed import embed
     from informin.texts import read_texts
 
     with processes():

@@ -192,11 +192,11 @@ def work(args: argparse.Namespace) -> int:
     if args.report:
         report(args)
         return 0
-    from informin.hub_access import raise_if_not_found
+    from informin.hub import raise_if_not_found
 
     for name in args.model_name or []:
         raise_if_not_found(name, args.revision)
-    from informin.jobs.evaluate import evaluate
+    from informin.evaluation.evaluate import evaluate
 
     with processes():
         chosen = {name: getattr(args, name) for name in TASK_OPTIONS}
@@ -207,9 +207,9 @@ def work(args: argparse.Namespace) -> int:
 
 def report(args: argparse.Namespace) -> None:
     """Print the tables of saved results, and save them in a folder."""
+    from informin.evaluation.evaluate import Evaluation
     from informin.evaluation.results import load_all_results
     from informin.evaluation.table import load_others
-    from informin.jobs.evaluate import Evaluation
 
     rows = load_all_results(args.report)
     saved = Evaluation(rows, load_others(args.compare, len(rows), args.split))

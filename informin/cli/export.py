@@ -34,17 +34,16 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Export the folder, add the ONNX files, and print the list of files and which output of ONNX to take."""
-    from informin.outputs import new_folder, raise_if_used
-    from informin.packages import raise_if_missing
+    from informin.errors import raise_if_missing
+    from informin.files import new_folder, raise_if_used
 
     if args.onnx:
         raise_if_missing("onnx", option="onnx")
     replaces = "modules.json" if args.overwrite_output_dir else None
     raise_if_used(args.output_dir, "output_dir", replaces=replaces)
     from informin.publishing.card import CARD, write_card
-    from informin.publishing.export import export_checkpoint
+    from informin.publishing.export import export_checkpoint, published_files
     from informin.publishing.onnx import advice_for_clients, export_onnx, quantize_onnx
-    from informin.publishing.published import published_files
 
     with new_folder(args.output_dir, "output_dir", replaces=replaces) as folder:
         export_checkpoint(args.model_name, folder, args.dtype)

@@ -11,7 +11,7 @@ from informin import program
 from informin.cli.options import add_model_options, add_output_dir, add_pooler, add_text_options, model_options
 
 if TYPE_CHECKING:
-    from informin.search.index import Index
+    from informin.frozen.index import Index
 
 OPTION_OF = {"ids": "id_column", "fields": "keep", "texts": "train_file"}  # by the argument of `Index.build`
 BUILD_OPTIONS = ("language", "word_weight", "smooth", "query_prompt", "queries", "second_look")
@@ -67,13 +67,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Read the texts, build the index, save it, and print its size."""
-    from informin.hub_access import raise_if_not_found
+    from informin.hub import raise_if_not_found
 
     raise_if_not_found(args.model_name, args.revision)
     from informin.errors import counted
-    from informin.outputs import only_writer
-    from informin.search.files import raise_if_not_index
-    from informin.search.index import Index
+    from informin.files import only_writer
+    from informin.frozen.index import Index
+    from informin.frozen.index_files import raise_if_not_index
 
     with only_writer(args.output_dir, "output_dir"):
         raise_if_not_index(args.output_dir, args.overwrite_output_dir)
@@ -106,7 +106,7 @@ def named_as_options() -> Iterator[None]:
 
 def second_look_cost(index: "Index") -> str:
     """Return a sentence with the bytes that a second look would add."""
-    from informin.search.derived import second_look_bytes
+    from informin.frozen.index_state import second_look_bytes
 
     size = second_look_bytes(index.model, index.texts)
     if size is None:

@@ -64,5 +64,5 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def model_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of the model for a function in `informin.jobs`."""
+    """Return the options of the model for `informin.fit` and the other functions."""
     return {name: getattr(args, name) for name in MODEL_OPTIONS}

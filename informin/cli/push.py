@@ -55,9 +55,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def work(args: argparse.Namespace) -> None:
     """Add results to the folder, check the repository, list the files and upload them."""
-    from informin.packages import raise_if_missing
-    from informin.publishing.hub import add_results, check_name, prepare, push_folder
-    from informin.publishing.published import check_export
+    from informin.errors import raise_if_missing
+    from informin.publishing.export import check_export
+    from informin.publishing.push import add_results, check_name, prepare, push_folder
 
     folder = args.model_name
     repo = args.hub_model_id
@@ -81,8 +81,8 @@ def work(args: argparse.Namespace) -> None:
 def show(args: argparse.Namespace) -> None:
     """Print the model card and the files that would be uploaded."""
     from informin.publishing.card import CARD, write_card
-    from informin.publishing.hub import add_results
-    from informin.publishing.published import preview
+    from informin.publishing.export import preview
+    from informin.publishing.push import add_results
 
     with preview(args.model_name) as copy:
         if args.results:
@@ -95,8 +95,8 @@ def show(args: argparse.Namespace) -> None:
 
 def publish_space(space: str, model: str, private: bool, overwrite: bool) -> None:
     """Upload the page of a model on the Hub."""
-    from informin.demo.space import write_space
-    from informin.publishing.hub import push_space
+    from informin.frozen.space import write_space
+    from informin.publishing.push import push_space
 
     with TemporaryDirectory() as folder:
         write_space(folder, model)
@@ -105,7 +105,7 @@ def publish_space(space: str, model: str, private: bool, overwrite: bool) -> Non
 
 def print_files(folder: str, preview: Path | None = None) -> None:
     """Print the files to upload, in a folder or its preview, with their sizes, and the names of the others."""
-    from informin.publishing.published import published_files
+    from informin.publishing.export import published_files
 
     source = preview or Path(folder)
     files = published_files(source)

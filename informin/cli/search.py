@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from informin import program
 
 if TYPE_CHECKING:
-    from informin.search.record import Hit
+    from informin.frozen.index_state import Hit
 
 EXCERPT = 600  # characters of a text that are printed
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
 def work(args: argparse.Namespace) -> None:
     """Open the index, and print the hits or serve the page until a signal."""
     from informin.errors import UsageError
-    from informin.search.index import Index
+    from informin.frozen.index import Index
     from informin.texts import is_blank
 
     query = " ".join(args.query)
@@ -52,7 +52,7 @@ def work(args: argparse.Namespace) -> None:
         raise UsageError("The query is blank", fix="Give the words to search for.")
     index = Index.load(args.index, args.model_name, trust_remote_code=args.trust_remote_code)
     if not args.query:
-        from informin.demo.local import serve
+        from informin.frozen.page import serve
 
         serve(index, args.host, args.port)
         return

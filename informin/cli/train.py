@@ -14,13 +14,11 @@ from transformers import HfArgumentParser
 from informin import program
 from informin.errors import UsageError, error_line
 from informin.options import check_fields
-from informin.training.inputs import DataArguments, ModelArguments, SourceArguments
-from informin.training.missing import raise_if_missing
-from informin.training.recipes import recipe_options
+from informin.training.inputs import DataArguments, ModelArguments, SourceArguments, raise_if_missing, recipe_options
 
 if TYPE_CHECKING:
     from informin.cli.train_options import Given
-    from informin.training.options import InforMinTrainingArguments
+    from informin.training.arguments import InforMinTrainingArguments
     from trainer_informin import InforMinTrainer
 
 logger = logging.getLogger(__name__)
@@ -92,8 +90,7 @@ def check_output(args: "InforMinTrainingArguments") -> None:
 
     `train` checks again: it also knows the default folder, which depends on the encoder.
     """
-    from informin.training.checkpoints import raise_if_output_used
-    from informin.training.signals import is_restarted
+    from informin.training.checkpoints import is_restarted, raise_if_output_used
 
     if args.output_dir and not args.resume_from_checkpoint and not is_restarted():
         raise_if_output_used(args.output_dir)
@@ -104,8 +101,8 @@ def new_trainer(given: "Given") -> "InforMinTrainer":
     import datasets
 
     from informin.distributed import first_of_machine_first
+    from informin.training.data import load_development, load_sentences
     from informin.training.record import provenance
-    from informin.training.sentences import load_development, load_sentences
     from trainer_informin import InforMinTrainer
 
     check_reporters(list(given.args.report_to or []))
@@ -148,9 +145,15 @@ def check_reporters(names: list[str]) -> None:
 
 def train(trainer: "InforMinTrainer") -> int:
     """Train, or resume a run. Returns the number of the signal that interrupted it; 0 if it is finished."""
-    from informin.outputs import only_writer
-    from informin.training.checkpoints import LAST, can_resume, complete_checkpoints, raise_if_output_used
-    from informin.training.signals import StopOnSignal, is_restarted
+    from informin.files import only_writer
+    from informin.training.checkpoints import (
+        LAST,
+        StopOnSignal,
+        can_resume,
+        complete_checkpoints,
+        is_restarted,
+        raise_if_output_used,
+    )
 
     folder = str(trainer.args.output_dir)
     resume = trainer.args.resume_from_checkpoint

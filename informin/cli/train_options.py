@@ -16,12 +16,10 @@ from transformers.hf_argparser import string_to_bool
 from informin import program
 from informin.errors import UsageError, error_line
 from informin.objectives import PRESETS, TERMS, Term
-from informin.objectives.objective import active_terms
-from informin.objectives.presets import BERT_BASE, Encoder, Preset
-from informin.option_types import checks_options
-from informin.training.inputs import DataArguments, ModelArguments
-from informin.training.options import CardArguments, InforMinTrainingArguments
-from informin.training.recipes import recipe_options
+from informin.objectives.presets import BERT_BASE, Encoder, Preset, active_terms
+from informin.options import checks_options
+from informin.training.arguments import CardArguments, InforMinTrainingArguments
+from informin.training.inputs import DataArguments, ModelArguments, recipe_options
 from informin.views import VIEWS, View
 
 # Options of transformers that are often used; `--help` shows them and ours.

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from informin.evaluation.collections import DEPTH, Collection
+from informin.evaluation.retrieval import DEPTH, Collection
+from informin.evaluation.vectors import top
 from informin.evaluation.words import Words
-from informin.rows import top
 
 FUSION = 60  # the constant of reciprocal rank fusion
 FUSION_DEPTH = 2_000  # documents of each ranking that are fused; the complete ranking of small collections

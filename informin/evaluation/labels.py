@@ -18,12 +18,11 @@ from sklearn.metrics import v_measure_score
 from threadpoolctl import threadpool_limits
 
 from informin.errors import UndefinedScoreError, UsageError, counted
-from informin.evaluation.collection_files import name_in
-from informin.evaluation.encode import Encode, embed_once
-from informin.evaluation.geometry import unit
+from informin.evaluation.encode import Encode, embed_once, unit
 from informin.evaluation.measures import LABELS, Measure
+from informin.evaluation.retrieval import name_in
+from informin.evaluation.vectors import nearest
 from informin.files import last_name
-from informin.neighbors import nearest
 from informin.texts import Row, joined_cells, read_rows
 
 logger = logging.getLogger(__name__)

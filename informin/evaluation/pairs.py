@@ -10,8 +10,7 @@ import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
 from informin.errors import UndefinedScoreError, UsageError, counted
-from informin.evaluation.encode import Encode, embed_once
-from informin.evaluation.geometry import alignment, uniformity, unit
+from informin.evaluation.encode import Encode, alignment, embed_once, uniformity, unit
 from informin.evaluation.measures import PAIRS, Measure
 from informin.files import last_name
 from informin.texts import as_number, as_sentence, read_rows

@@ -11,8 +11,7 @@ import numpy as np
 
 from informin.errors import UsageError
 from informin.evaluation.senteval import GROUPS
-from informin.files import read_json, sha256, write_json
-from informin.outputs import named_in_errors
+from informin.files import named_in_errors, read_json, sha256, write_json
 
 CLASSIFIER = "L2 logistic regression, one class against the rest; C = 2^t by SentEval's scikit-learn grids"
 COSINE = "cosine"

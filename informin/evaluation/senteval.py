@@ -13,9 +13,9 @@ from huggingface_hub import constants, hf_hub_download
 
 from informin.errors import UsageError, error_line
 from informin.evaluation.pairs import GradedPairs
-from informin.hub_access import HUB_DATA, HUB_SENTEVAL, hub_is_reachable
-from informin.option_types import with_home
-from informin.outputs import new_folder
+from informin.files import new_folder
+from informin.hub import HUB_DATA, HUB_SENTEVAL, hub_is_reachable
+from informin.options import with_home
 
 # Number of graded pairs in each subset. STS13 lacks SMT, whose license forbids redistribution. The files of STS15 and
 # STS16 also contain pairs without a grade, marked by a blank line.

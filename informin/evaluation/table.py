@@ -1,4 +1,4 @@
-"""Format results as tables like those in papers, in text, Markdown or LaTeX."""
+"""HTML tables, for pages and for results in a notebook. All texts are escaped."""
 
 import json
 import math
@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from informin.errors import UsageError, counted, one_line
 from informin.evaluation.measures import KINDS
-from informin.evaluation.ranking import TRIALS, randomization_test
 from informin.evaluation.results import COSINE, Results, load_all_results
+from informin.evaluation.retrieval import TRIALS, randomization_test
 from informin.evaluation.senteval import GROUPS
 
 TITLES = {"sts": "STS, Spearman x 100", "transfer": "Transfer, accuracy x 100"}
@@ -269,7 +270,7 @@ def check_same_files(others: Sequence[Results], sums: dict[str, dict[str, str]])
     """Raise UsageError if results to compare with were computed on another file of the same name.
 
     Args:
-        sums: SHA-256 of the files of each task; see `informin.evaluation.scoring.Tasks`.
+        sums: SHA-256 of the files of each task; see `informin.evaluation.evaluate.Tasks`.
     """
     for other in others:
         for name, entry in other.samples().items():
@@ -287,3 +288,26 @@ def tables_text(
     start = "% " if form == "latex" else ""
     notes = [start + one_line(note) for note in footnotes(rows, others)]
     return "\n\n".join(tables + notes)
+
+
+PAGES = Environment(
+    loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def tables_html(tables: Sequence[Table]) -> str:
+    """Return tables of numbers."""
+    return "".join(str(_macros().number_table(table)) for table in tables)
+
+
+def values_html(title: str, values: Mapping[str, Any]) -> str:
+    """Return a table of names and values."""
+    return str(_macros().value_table(title, values))
+
+
+def _macros() -> Any:
+    return PAGES.get_template("tables.html").module

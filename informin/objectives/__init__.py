@@ -8,7 +8,7 @@ from informin.objectives.guided_similarity import GuidedSimilarity
 from informin.objectives.masked_lm import MaskedLM
 from informin.objectives.presets import PRESETS
 from informin.objectives.reconstruction import Reconstruction
-from informin.objectives.terms import Head, Term, Views
+from informin.objectives.term import Head, Term, Views
 
 # In the order in which the command line adds terms to an objective.
 TERMS: list[type[Term]] = [

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from informin.errors import UsageError
-from informin.objectives.terms import Term, Views, needed
+from informin.objectives.term import Term, Views, needed
 from informin.options import check_value, option
 
 ATTENTION_MI_FORMS = ("paper", "code")

@@ -10,11 +10,132 @@ from torch.nn.functional import cross_entropy, normalize
 
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError
-from informin.objectives.false_negatives import SIMILARITIES, batch_threshold, copies, false_negative_mask
+from informin.fast.attention import copy_with_dropout
 from informin.objectives.numerics import in_float32, mean_over_anchors
-from informin.objectives.queue import MomentumQueue
-from informin.objectives.terms import Guide, GuideNeeds, Term, Views, needed
+from informin.objectives.term import Guide, GuideNeeds, Head, Term, Views, needed
 from informin.options import check_value, option
+
+SIMILARITIES = ("guide", "model")
+
+
+@in_float32
+def false_negative_mask(x1: Tensor, x2: Tensor, threshold: float | Tensor) -> Tensor:
+    """Find false negatives: candidates whose embeddings are more similar to the anchor's than a threshold.
+
+    Use it with `contrast` on text from one domain, where many sentences of a batch have nearly the same meaning.
+
+    Also known as false-negative filtering, or guided in-sample selection (GISTEmbed, CachedGISTEmbedLoss). GISTEmbed's
+    threshold is the similarity of the anchor and its own positive; here one threshold holds for all pairs.
+
+        mask_ik = cos(x1_i, x2_k) > threshold
+
+    Args:
+        x1: Unit vectors of the anchors, (N, d).
+        x2: Unit vectors of this process's candidates, (N, d).
+        threshold: Cosine above which a candidate is a false negative.
+
+    Returns:
+        True where one of the candidates of all W processes is a false negative, (N, W*N) bool.
+
+    Source:
+        Solatorio (2024), GISTEmbed, section 3.
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+        >>> false_negative_mask(x, x, threshold=0.7).int()
+        tensor([[1, 1, 0],
+                [1, 1, 0],
+                [0, 0, 1]], dtype=torch.int32)
+    """
+    return x1 @ gather_with_gradient(x2).T > threshold
+
+
+@in_float32
+def batch_threshold(x1: Tensor, x2: Tensor, fraction: float, left_out: Tensor | None = None) -> Tensor:
+    """Find the cosine that a fraction of the batch's pairs of different sentences exceeds, over all W processes.
+
+    Args:
+        x1: Unit vectors of this process's anchors, (N, d).
+        x2: Unit vectors of this process's candidates, (N, d).
+        fraction: Fraction of the pairs, from 0 to below 1; rounded down to a number of pairs.
+        left_out: True for further pairs that do not count, such as copies of a sentence, (N, W*N) bool.
+
+    Returns:
+        The cosine, a scalar; the largest one of the batch if the fraction is less than one pair.
+
+    Source:
+        This project.
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+        >>> batch_threshold(x, x, fraction=0.4)
+        tensor(0.6000)
+    """
+    cosines = gather_with_gradient(x1) @ gather_with_gradient(x2).T  # (W*N, W*N)
+    counts = ~torch.eye(len(cosines), dtype=torch.bool, device=cosines.device)
+    if left_out is not None:
+        counts &= gather_with_gradient(left_out.float()) == 0
+    # The number of pairs stays on the device: reading it would wait for the GPU.
+    number = counts.sum()
+    ascending = cosines.masked_fill(~counts, -torch.inf).flatten().sort().values
+    place = len(ascending) - 1 - (number.double() * fraction).long()
+    threshold = ascending.gather(0, place[None])[0]
+    return torch.where(number > 0, threshold, torch.inf)  # without pairs there is one sentence, several times
+
+
+def copies(ids: Tensor, candidates: Tensor) -> Tensor:
+    """Return True where a candidate is a copy of the anchor's sentence, so no negative, (B, C) bool.
+
+    Args:
+        ids: `Views.sentence_ids` of the anchors, (B,) int64.
+        candidates: Ids of C candidate sentences, (C,) int64.
+    """
+    return ids[:, None] == candidates
+
+
+class MomentumQueue(Head):
+    """Queue of embeddings (Q, d) of earlier sentences, from an encoder whose weights are a moving average.
+
+    Source:
+        He et al. (2020), MoCo, section 3.2; Klein and Nabi (2023), miCSE.
+    """
+
+    embeddings: Tensor
+    ids: Tensor
+
+    def __init__(self, model: Any, size: int, decay: float, dropout: float):
+        super().__init__()
+        self.encoder = copy_with_dropout(model.base_model, dropout).requires_grad_(False)
+        self.decay = decay
+        self.register_buffer("embeddings", torch.zeros(size, model.config.hidden_size))
+        self.register_buffer("ids", torch.zeros(size, dtype=torch.int64))
+        self.to(model.device)
+
+    def forward(self, model, projection, input_ids, attention_mask, sentence_ids, gather) -> tuple[Tensor, Tensor]:
+        """Return the queue (Q, d) before this batch and the ids (Q,) of its sentences, then add the batch to the queue.
+
+        Empty slots are rows of zeros. The embeddings from all processes enter the queue, and the oldest ones leave.
+        """
+        size = len(sentence_ids)
+        earlier = self.embeddings.clone(), self.ids.clone()
+        with torch.no_grad():
+            embeddings = model.embed_with(self.encoder, input_ids[:size], attention_mask[:size])
+            self.enqueue(gather(model.project(embeddings)), gather(sentence_ids))
+        return earlier
+
+    @torch.no_grad()
+    def enqueue(self, keys: Tensor, ids: Tensor) -> None:
+        """Insert embeddings (K, d) and the ids (K,) of their sentences at the front, and drop the oldest."""
+        self.embeddings.copy_(torch.cat([keys.to(self.embeddings.dtype), self.embeddings])[: len(self.embeddings)])
+        self.ids.copy_(torch.cat([ids, self.ids])[: len(self.ids)])
+
+    @torch.no_grad()
+    def after_step(self, model) -> None:
+        """Update the momentum encoder: m <- decay * m + (1 - decay) * theta (He et al., 2020, eq. 2)."""
+        slow, fast = list(self.encoder.parameters()), list(model.base_model.parameters())
+        torch._foreach_lerp_(slow, fast, 1 - self.decay)
 
 
 @in_float32

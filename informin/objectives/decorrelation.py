@@ -10,7 +10,7 @@ from torch.nn.functional import batch_norm, cosine_similarity
 
 from informin.errors import UsageError
 from informin.objectives.numerics import in_float32
-from informin.objectives.terms import Head, Term, Views
+from informin.objectives.term import Head, Term, Views
 from informin.options import check_value, option
 
 SELF_CONTRAST_FORMS = ("paper", "code")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from informin.objectives.terms import Guide, GuideNeeds, Term, Views, needed
+from informin.objectives.term import Guide, GuideNeeds, Term, Views, needed
 from informin.options import check_value, option
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError, counted
 from informin.objectives.numerics import in_float32, mean_over_anchors
-from informin.objectives.terms import Guide, GuideNeeds, Term, Views, needed
+from informin.objectives.term import Guide, GuideNeeds, Term, Views, needed
 from informin.options import check_value, option
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from informin.distributed import sum_over_processes, world_size
-from informin.objectives.terms import Masking, Term, Views, needed
+from informin.objectives.term import Masking, Term, Views, needed
 from informin.options import option
 
 MASKED = 0.15  # fraction of the tokens, as in BERT

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss, normalize
 
-from informin.objectives.terms import Term, Views
+from informin.objectives.term import Term, Views
 from informin.options import check_value, option
 
 FORMS = ("code", "paper", "unit")

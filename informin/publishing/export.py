@@ -1,23 +1,15 @@
-"""Write the folder that people load and that is pushed to the Hub.
-
-config.json, model.safetensors          the encoder as transformers' own class, which all libraries can load
-projection_head/model.safetensors       projection head, for further training; other training heads are left out
-modeling_informin.py                    for BERT and RoBERTa: loaded by AutoModel with trust_remote_code=True
-tokenizer.json, tokenizer_config.json   without the truncation and padding of earlier calls
-modules.json, 1_Pooling/config.json,
-sentence_bert_config.json,
-config_sentence_transformers.json       in the older, verbose format of sentence-transformers, which all versions read
-training.json, fit.json                 record of the run or of the fit: see `RunRecord` and `FitRecord`
-results/                                evaluation results: see `informin.publishing.hub`
-onnx/                                   see `informin.publishing.onnx`
-README.md                               the model card, generated from the files above
-"""
+"""The facts about a run, its checkpoints, and the export of its model."""
 
 import copy
 import json
+import os
+import re
+import shlex
 import shutil
-from collections.abc import Mapping
-from pathlib import Path
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path, PurePath
 from typing import Any
 
 import torch
@@ -28,28 +20,157 @@ from sentence_transformers import models as older
 from sentence_transformers.sentence_transformer.modules import Transformer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
-from transformers.utils import SAFE_WEIGHTS_NAME
+from transformers.dynamic_module_utils import get_relative_import_files
+from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 import modeling_informin
-from informin.errors import UsageError
-from informin.files import read_json, set_usual_modes, sha256, write_json
-from informin.models.checksums import forget_truncation
-from informin.models.dropouts import own_dropouts
-from informin.models.model_files import MODULES
-from informin.models.opening import load_finished
-from informin.models.pooling import NAMES
-from informin.outputs import new_files, new_folder
-from informin.publishing.card import write_card
+from informin.errors import SaveError, UsageError, error_line
+from informin.files import is_write_error, new_files, new_folder, read_json, set_usual_modes, sha256, write_json
+from informin.model.checksums import forget_truncation
+from informin.model.lora import merged
+from informin.model.open import ADAPTER_CONFIG, MODULES, load_finished, modules_of, own_dropouts
+from informin.model.pooling import NAMES
+from informin.model.records import FITTED, TRAINING, FitRecord, RunRecord
+from informin.publishing.card import CARD, TOKENIZER_CONFIG, license_of, raise_if_local_path, remove_origins, write_card
 from informin.publishing.onnx import ONNX_FILE, remove_model_args
-from informin.publishing.origin import remove_origins
-from informin.publishing.published import (
-    ADAPTER_WEIGHTS,
-    MADE_FROM_WEIGHTS,
-    raise_if_linked,
-    raise_if_weights_not_finite,
-)
-from informin.records import FitRecord, RunRecord
+from informin.training.data import Sentences
+from informin.training.model import TrainedModel, save_wrapper
+from informin.training.record import describe_sentences, training_record
 from modeling_informin import CLASSES, HEAD_FILE, has_pooler, sentence_transformers_files
+
+ADAPTER_WEIGHTS = (ADAPTER_CONFIG, "adapter_model.safetensors")
+# Files that belong to one version of the weights.
+MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx")
+RESULTS = ("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json")
+ROOT = (
+    *(CARD, TRAINING, FITTED, "modules.json", "config_sentence_transformers.json", HEAD_FILE),
+    *("modeling_informin.py", "onnx/model.onnx", "onnx/model_quantized.onnx"),
+)
+# What the modules of sentence-transformers write: weights, settings and tokenizers.
+MODULE = (
+    *("config.json", "generation_config.json", "router_config.json", SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME),
+    *(*ADAPTER_WEIGHTS, TOKENIZER_CONFIG, "tokenizer.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "bpe.codes", "chat_template.jinja"),
+    *("spiece.model", "spm.model", "tokenizer.model", "sentencepiece.model", "sentencepiece.bpe.model"),
+    *("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"),
+    *("cnn_config.json", "lstm_config.json", "wordembedding_config.json"),
+    *("whitespacetokenizer_config.json", "phrasetokenizer_config.json", "sentence_bert_config.json"),
+)
+SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+# What an upload deletes from the repository if the folder does not have it.
+REPLACED = (*ROOT, *MODULE, "model-?????-of-?????.safetensors", *(f"[0-9]*_*/{name}" for name in MODULE), *RESULTS)
+# `model` in results that `informin.publishing.push` added.
+ADDED = re.compile(r"this model|before training|seed [0-9]+")
+EXPORTED = "a folder that `informin train`, `fit` or `export` wrote"
+
+
+def published_files(folder: str | Path) -> list[Path]:
+    """Return the files of a folder that are published, relative to it.
+
+    Raises:
+        UsageError: One of them is a link; see `raise_if_linked`.
+    """
+    folder = Path(folder)
+    raise_if_linked(folder)
+    names: set[PurePath] = {PurePath(name) for name in ROOT} | set(result_files(folder))
+    for path in module_folders(folder):
+        names |= {PurePath(path, name) for name in MODULE}
+        inside = (folder / path).glob("*.safetensors")
+        names |= {PurePath(path, file.name) for file in inside if SHARD.fullmatch(file.name)}
+        names |= set(_code(folder, path))
+    inner = (name for name in names if not name.is_absolute() and ".." not in name.parts)
+    return sorted(Path(name) for name in inner if (folder / name).is_file())
+
+
+def result_files(folder: str | Path) -> list[PurePath]:
+    """Return the results that `add_results` put into a folder. Those of `informin eval` contain a path."""
+    files = [path for pattern in RESULTS for path in Path(folder).glob(pattern)]
+    added = [path for path in files if ADDED.fullmatch(str(read_json(path).get("model")))]
+    return [path.relative_to(folder) for path in added]
+
+
+def module_folders(folder: Path) -> list[str]:
+    """Return the folders of all modules, relative to the model's folder, with those in a Router."""
+    return list(dict.fromkeys(path for path, _ in modules_of(str(folder))))
+
+
+@contextmanager
+def preview(folder: str | Path) -> Iterator[Path]:
+    """Yield a copy of the published files of a folder, to try changes on. Weights are as large, but empty."""
+    with tempfile.TemporaryDirectory() as copy:
+        for name in published_files(folder):
+            path = Path(copy, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix in (".safetensors", ".onnx"):
+                path.touch()
+                os.truncate(path, Path(folder, name).stat().st_size)
+            else:
+                shutil.copyfile(Path(folder, name), path)
+        yield Path(copy)
+
+
+def check_export(folder: str | Path) -> None:
+    """Check that a folder can be published.
+
+    Raises:
+        UsageError: It is not an exported model or is a checkpoint, contains links, names a path of this machine, or has
+            weights that are NaN or infinite.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UsageError(f"is {folder}, which is not a folder", option="model_name", needed=EXPORTED)
+    raise_if_linked(folder)
+    if (folder / TRAINER_STATE_NAME).is_file():
+        fix = f"Export it first: informin export --model_name {shlex.quote(str(folder))} --output_dir NEW_FOLDER"
+        raise UsageError(f"{folder} is a checkpoint of a run", option="model_name", needed=EXPORTED, fix=fix)
+    if not any((folder / name).is_file() for name in (TRAINING, FITTED)) or not (folder / "modules.json").is_file():
+        raise UsageError(f"{folder} is not an exported model", option="model_name", needed=EXPORTED)
+    files = published_files(folder)
+    for path in (path for path in files if path.suffix == ".safetensors"):
+        raise_if_weights_not_finite(load_file(folder / path), str(folder / path))
+    raise_if_local_path(folder, files)
+
+
+def raise_if_weights_not_finite(weights: Mapping[str, Tensor], where: str) -> None:
+    """Raise UsageError if a weight is NaN or infinite."""
+    for name, weight in weights.items():
+        if weight.is_floating_point() and not weight.isfinite().all():
+            raise UsageError(f"{where}: the weight {name} is NaN or infinite")
+
+
+def raise_if_linked(folder: str | Path) -> None:
+    """Raise UsageError if a folder contains a link: it may lead to a private file, or to one that must stay as it is.
+
+    The folder itself may be a link, and checkpoints and logs in it are ignored.
+    """
+    folder = Path(folder)
+    links = sorted(path for path in folder.rglob("*") if path.is_symlink())
+    ignored = ("checkpoint-", "runs")
+    links = [path for path in links if not path.relative_to(folder).parts[0].startswith(ignored)]
+    if links:
+        fix = f"Copy the folder with the targets of its links: cp -rL {shlex.quote(str(folder))} NEW_FOLDER"
+        raise UsageError(f"{links[0]} is a link", needed="regular files", fix=fix)
+
+
+def _code(folder: Path, path: str) -> Iterator[PurePath]:
+    """Yield the files with a module's own code: those of its classes, and what they import from the same folder."""
+    classes = [kind for where, kind in modules_of(str(folder)) if where == path]
+    for name in ("config.json", TOKENIZER_CONFIG):
+        named = _json(folder / path / name, {}).get("auto_map", {})
+        for value in named.values() if isinstance(named, dict) else [named]:
+            classes += value if isinstance(value, list) else [value]
+    for name in (str(name) for name in classes if "--" not in str(name)):  # REPOSITORY--FILE.CLASS is on the Hub
+        for file in (folder / where / f"{name.rpartition('.')[0].replace('.', '/')}.py" for where in (path, "")):
+            if file.is_file():
+                yield from (
+                    PurePath(os.path.relpath(str(one), folder)) for one in (file, *get_relative_import_files(file))
+                )
+
+
+def _json(path: Path, missing: Any) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else missing
+
 
 WEIGHT_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, *ADAPTER_WEIGHTS)  # in the root of a folder
@@ -241,3 +362,88 @@ def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | No
     if head:
         (folder / HEAD_FILE).parent.mkdir()
         save_file(dict(head), folder / HEAD_FILE, {"format": "pt"})
+
+
+def run_facts(trained: TrainedModel, sentences: Sentences | None, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts about a run with those of its source model and its sentences.
+
+    Args:
+        trained: The model in training.
+        sentences: The training sentences; None for tokenized rows.
+        provenance: See `provenance`.
+    """
+    facts = dict(provenance)
+    hub_id = facts.pop("hub_id", None)
+    base = trained.record_entry()
+    facts["base_model"] = base | {"hub_id": hub_id or base["hub_id"]} if base else None
+    if sentences is not None:
+        facts["data"] = describe_sentences(sentences) | (facts.get("data") or {})
+    if "license" not in facts:
+        facts |= license_of(trained.source)
+    return facts
+
+
+def write_model(
+    trainer: Any, folder: str, state: dict[str, Any] | None = None, module: nn.Module | None = None
+) -> None:
+    """Write the model, its tokenizer and training.json to the folder of a checkpoint.
+
+    Args:
+        trainer: The trainer.
+        folder: Folder to write.
+        state: Whole weights by name, if they are sharded.
+        module: Module with these weights, if FSDP shards them.
+    """
+    forget_truncation(trainer.trained.tokenizer)
+    if trainer.trained.is_native:
+        trainer._save(folder, state)
+    else:
+        save_wrapper(trainer.trained, folder, module)
+    # A pickle of the options, which contains local paths and is not used.
+    Path(folder, TRAINING_ARGS_NAME).unlink(missing_ok=True)
+    training_record(trainer).save(folder)
+    set_usual_modes(Path(folder))  # transformers copies the modeling file with its mode
+
+
+def export_model(trainer: Any, folder: str | Path | None = None) -> None:
+    """Export the model, by default to the output folder. Call it in every process.
+
+    Raises:
+        SaveError: The folder could not be written. Earlier files in it are unchanged.
+    """
+    folder = folder or str(trainer.args.output_dir)
+    whole = trainer.whole_model
+    if not trainer.is_world_process_zero():
+        return
+    try:
+        merge = trainer.args.lora_merge
+        export_folder(trainer.trained, folder, training_record(trainer), module=whole, merge=merge)
+    except Exception as error:
+        if not is_write_error(error):
+            raise
+        raise SaveError(f"The model could not be written to {folder}: {error_line(error)}") from error
+
+
+def export_folder(
+    trained: TrainedModel,
+    folder: str | Path,
+    record: RunRecord | None = None,
+    module: nn.Module | None = None,
+    merge: bool = True,
+) -> None:
+    """Write a model in training so that it can be loaded and published. `trained` is not changed.
+
+    Args:
+        trained: The model in training.
+        folder: Folder to write. Files in it are replaced once all of them are written.
+        record: Record of the run.
+        module: Module with whole weights, if they are sharded.
+        merge: Merge low-rank matrices into the weights. False writes them alone, for the source model.
+
+    Raises:
+        UsageError: A weight is NaN or infinite, or a file in the folder is a link.
+    """
+    head = getattr(module or trained.module, "mlp", None)
+    model = trained.finished(module)
+    with merged(model) if merge and trained.has_lora else nullcontext():
+        write_exported(model, Path(folder), record, "float32", None if head is None else head.state_dict())

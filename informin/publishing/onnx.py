@@ -24,12 +24,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling
 from torch import Tensor, nn
 
-from informin.errors import SaveError
-from informin.files import read_json, write_json
-from informin.models.model_files import modules_of
-from informin.models.opening import load_model
-from informin.outputs import new_file
-from informin.packages import raise_if_missing
+from informin.errors import SaveError, raise_if_missing
+from informin.files import new_file, read_json, write_json
+from informin.model.open import load_model, modules_of
 
 ONNX_FILE = "onnx/model.onnx"
 QUANTIZED = "onnx/model_quantized.onnx"  # the 8-bit file that transformers.js loads by default in browsers

@@ -2,20 +2,264 @@
 
 import logging
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from glob import escape
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import CommitInfo, HfApi, get_token
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from transformers.trainer_utils import HubStrategy
 
 from informin.errors import PushError, UsageError, error_line
-from informin.publishing.hub import Destination, prepare, push_folder
-from informin.publishing.saving import export_model
+from informin.evaluation.evaluate import pooler_of
+from informin.evaluation.results import Results, load_all_results
+from informin.model.checksums import weights_sha256
+from informin.model.open import load_model
+from informin.model.records import FITTED, TRAINING, RunRecord
+from informin.publishing.card import CARD, is_edited, write_card
+from informin.publishing.export import REPLACED, check_export, export_model, published_files, raise_if_linked
 
 logger = logging.getLogger(__name__)
 
 
+CREATION = "initial commit"  # title of the commit that the Hub makes for whoever creates a repository
+MODEL_REPOSITORY = "model"  # a kind of repository
+SPACE = "space"  # another kind
+SPACE_TAG = "informin-cl-search"  # in the metadata of the Spaces of this project
+TOKEN_HELP = "Create a token with write access in your Hub settings, then run `hf auth login` or set HF_TOKEN."
+AS_TESTED = {"whitening": None, "split": "test", "precision": "fp32"}
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A repository that `prepare` has checked.
+
+    Attributes:
+        api: Client. Its token is None to use the stored login.
+        repo: USER/NAME.
+        branch: None for main.
+        kind: model or space.
+        overwrite: The user allows overwriting files of others.
+    """
+
+    api: HfApi
+    repo: str
+    branch: str | None = None
+    kind: str = MODEL_REPOSITORY
+    overwrite: bool = False
+
+    @property
+    def url(self) -> str:
+        return f"{self.api.endpoint}/{'spaces/' if self.kind == SPACE else ''}{self.repo}"
+
+
+def check_name(repo: str, option: str) -> None:
+    """Raise UsageError if the Hub would refuse the name of a repository."""
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UsageError(f"is {repo}, which the Hub refuses", option=option, fix=error_line(error)) from None
+
+
+def prepare(
+    repo: str,
+    private: bool | None = None,
+    token: str | None = None,
+    branch: str | None = None,
+    overwrite: bool = False,
+    folder: str | Path | None = None,
+    kind: str = MODEL_REPOSITORY,
+) -> Destination:
+    """Check that a push can succeed, and create the repository if it does not exist.
+
+    Args:
+        repo: USER/NAME, or NAME for a repository of the token's owner.
+        private: Whether a new repository is private; True also requires it of an existing one.
+        token: Hub token; None to use the stored login.
+        branch: An existing branch; None for main.
+        overwrite: Allow overwriting files that this user did not upload with InforMin-CL.
+        folder: The folder to push, if it exists already.
+        kind: model or space.
+
+    Raises:
+        UsageError: The token is missing or lacks write access, or the repository has files of others or is public
+            although `private` is set.
+        OSError: The Hub refuses the name or the access, or cannot be reached.
+    """
+    if not (token or get_token()):
+        raise UsageError("No Hub token was found", fix=TOKEN_HELP)
+    api = HfApi(token=token)
+    user = api.whoami()
+    access = user["auth"].get("accessToken") or {}  # empty after a login in the browser
+    if access.get("role") == "read":
+        raise UsageError(f"The token of {user['name']} is read-only", fix=TOKEN_HELP)
+    repo = repo if "/" in repo else f"{user['name']}/{repo}"
+    api.create_repo(repo, repo_type=kind, private=private, space_sdk="gradio" if kind == SPACE else None, exist_ok=True)
+    api.auth_check(repo, repo_type=kind, write=True)
+    info = api.repo_info(repo, repo_type=kind, revision=branch)
+    if private and not info.private:
+        raise UsageError(f"{repo} is public", option="private", fix="Choose another repository.")
+    if not overwrite:
+        _raise_if_foreign(api, info, user["name"], branch, folder, kind)
+    return Destination(api, repo, branch, kind, overwrite)
+
+
+def push_folder(folder: str | Path, to: Destination, message: str = "Upload model") -> str:
+    """Upload an exported folder and return the URL of the model page.
+
+    Raises:
+        UsageError: The folder is not an export, or its weights are NaN or infinite.
+        PushError: The upload failed. The error says how to finish it.
+    """
+    check_export(folder)
+    if not write_card(folder, to.repo):
+        logger.info(f"{folder}/{CARD} was edited by hand and is uploaded unchanged.")
+    with _as_push_errors(folder, to):
+        names = [path.as_posix() for path in published_files(folder)]
+        commit = _upload(to, folder, message, names, delete_patterns=REPLACED)
+        if write_card(folder, to.repo, commit.oid):
+            _upload(to, folder, "Model card: pin the commit that holds the weights", [CARD])
+    return to.url
+
+
+def push_space(folder: str | Path, repo: str, private: bool | None = None, overwrite: bool = False) -> str:
+    """Create a Space if needed, upload its folder in one commit, and return its URL.
+
+    Args:
+        folder: A folder that holds nothing but the Space.
+        repo: USER/NAME, or NAME for a Space of the token's owner.
+        private: As in `prepare`.
+        overwrite: As in `prepare`.
+
+    Raises:
+        UsageError: As in `prepare`.
+        OSError: The upload failed.
+    """
+    to = prepare(repo, private, overwrite=overwrite, kind=SPACE)
+    names = [path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()]
+    _upload(to, folder, "Upload search page", names, delete_patterns=["informin/*"])  # modules that are gone
+    return to.url
+
+
+def _upload(to: Destination, folder: str | Path, message: str, names: list[str], **options: Any) -> CommitInfo:
+    return to.api.upload_folder(
+        repo_id=to.repo,
+        repo_type=to.kind,
+        revision=to.branch,
+        folder_path=folder,
+        commit_message=message,
+        allow_patterns=[escape(name) for name in names],
+        **options,
+    )
+
+
+def _raise_if_foreign(api: HfApi, info: Any, user: str, branch: str | None, folder, kind: str) -> None:
+    """Raise UsageError if a repository contains anything that this user did not push with InforMin-CL."""
+    commits = api.list_repo_commits(info.id, repo_type=kind, revision=branch)
+    if all(commit.title == CREATION for commit in commits):
+        return
+    held = [sibling.rfilename for sibling in info.siblings or () if sibling.rfilename != ".gitattributes"]
+    card = Path(api.hf_hub_download(info.id, CARD, repo_type=kind, revision=info.sha)) if CARD in held else None
+    space = card is not None and f"- {SPACE_TAG}\n" in card.read_text(encoding="utf-8", errors="replace")
+    others = {author for commit in commits if commit.title != CREATION for author in commit.authors} - {user}
+    if held and not (space if kind == SPACE else {TRAINING, FITTED} & set(held)):
+        problem = f"has files that InforMin-CL did not upload ({', '.join(held[:3])}, {len(held)} in total)"
+    elif others:
+        problem = f"has commits by {', '.join(sorted(others))}"
+    elif kind == MODEL_REPOSITORY and card and is_edited(card) and not (folder and is_edited(Path(folder, CARD))):
+        problem = f"has a {CARD} that was edited by hand"
+    else:
+        return
+    raise UsageError(f"{info.id} {problem}", option="overwrite", fix="Choose another repository, or set `overwrite`.")
+
+
+@contextmanager
+def _as_push_errors(folder: str | Path, to: Destination) -> Iterator[None]:
+    """Raise any error of an upload as PushError, which says that the model is saved and how to finish the push."""
+    try:
+        yield
+    except Exception as error:  # the client raises OSError, ValueError, RuntimeError and errors of its HTTP library
+        finish: dict[str, str | bool] = {"model_name": str(folder), "hub_model_id": to.repo}
+        finish |= {name: value for name in ("branch", "overwrite") if (value := getattr(to, name))}
+        raise PushError(
+            f"The push to {to.repo} failed: {error_line(error)}. The model is saved in {folder}.",
+            finish,
+        ) from error
+
+
+def add_results(
+    folder: str | Path,
+    files: Sequence[str | Path],
+    *,
+    trust_remote_code: bool = False,
+    to: str | Path | None = None,
+) -> None:
+    """Copy results of `informin eval` into the results/ of an exported folder.
+
+    The checksum of the weights tells whether a file belongs to this model or to its source model. Results of a model
+    in another folder count as another seed, if its training.json differs only in the seed. Nothing is copied if one of
+    the files does not belong here.
+
+    Args:
+        folder: An exported folder.
+        files: Results files, or folders of them.
+        trust_remote_code: Run the model's own code, if it needs it to be loaded.
+        to: Folder that gets them, such as a preview; None for the exported folder.
+
+    Raises:
+        UsageError: The folder is not an output of training, or results belong to another model or other
+            settings.
+    """
+    folder = Path(folder)
+    raise_if_linked(folder)
+    record = RunRecord.load(folder)
+    if record is None:
+        raise UsageError("is set, but only the card of a trained model has a table of scores", option="results")
+    model = load_model(folder, device="cpu", trust_remote_code=trust_remote_code)
+    ours = weights_sha256(model)
+    base = (record.base_model or {}).get("weights_sha256")
+    default = model.prompts.get(model.default_prompt_name or "", "")
+    usual = {"max_seq_length": model.max_seq_length, "prompt": record.options.get("prompt", default) or None}
+    usual["pooler"] = pooler_of(model)
+    placed = {}
+    for results in load_all_results(files):
+        seed = _other_seed(results, record)
+        if results.weights_sha256 == ours:
+            place = "model.json"
+            name = "this model"
+        elif results.weights_sha256 == base:
+            place = f"base-{results.pooler}.json"
+            name = "before training"
+        elif seed is not None:
+            place = f"other_seeds/seed{seed}.json"
+            name = f"seed {seed}"
+        else:
+            needed = f"the weights of {folder}, of its source model or of another seed of the run"
+            raise UsageError(f"has results of another model ({results.model})", option="results", needed=needed)
+        for setting, value in (AS_TESTED if name == "before training" else AS_TESTED | usual).items():
+            if getattr(results, setting) != value:
+                found = f"has results of {results.model} with {setting} {getattr(results, setting)!r}"
+                raise UsageError(found, option="results", needed=repr(value))
+        placed[place] = replace(results, model=name)  # the name may be a local path
+    for place, results in placed.items():
+        results.save(Path(to or folder, "results", place))
+
+
+def _other_seed(results: Results, record: RunRecord) -> int | None:
+    """Return the seed of a run that differs from this one only in the seed, if its weights gave these results."""
+    other = RunRecord.load(results.model)
+    if other is None or other.seed == record.seed:
+        return None
+    same = (other.base_model, other.data, other.options) == (record.base_model, record.data, record.options)
+    return other.seed if same and weights_sha256(load_model(results.model)) == results.weights_sha256 else None
+
+
 def destination_of(trainer: Any, token: str | None = None, private: bool | None = None) -> Destination:
-    """Return the repository that a trainer's options name, after the checks of `informin.publishing.hub.prepare`.
+    """Return the repository that a trainer's options name, after the checks of `informin.publishing.push.prepare`.
 
     Args:
         trainer: The trainer.

@@ -2,22 +2,199 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from accelerate import Accelerator
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
 from tqdm.auto import tqdm
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import ExportableState
 
 from informin.distributed import rank, world_size
+from informin.errors import NonFiniteLossError
+from informin.evaluation.measures import ALL
+from informin.fast.threads import retained_graphs
 from informin.program import hidden
-from informin.training.log_entries import LOGGING_STEPS, logged_scores, loss_text
-from informin.views.stacking import step_seed
+from informin.training.arguments import LOGGING_STEPS
+from informin.training.batch import step_seed
 
 if TYPE_CHECKING:  # it imports scikit-learn and datasets, and a wrong option is answered without them
     from informin.evaluation.development import Development
+
+
+TERM = "terms/"  # prefix of the objective's terms in the log: terms/NAME, and terms/NAME/ENTRY for further values
+
+
+def logged_terms(entry: Mapping) -> dict[str, float]:
+    """Return the unweighted terms in a log entry by name, in the order of summation."""
+    names = {name: name.removeprefix(TERM) for name in entry if name.startswith(TERM)}
+    return {short: entry[name] for name, short in names.items() if "/" not in short}
+
+
+def logged_scores(entry: Mapping) -> dict[str, float]:
+    """Return the evaluation scores in a log entry by name: those of this project first, in the order of `ALL`.
+
+    Trainer sorts the entries by name when it saves a checkpoint.
+    """
+    scores = {name.removeprefix("eval_"): value for name, value in entry.items() if name.startswith("eval_")}
+    scores.pop("runtime", None)
+    ordered = [name for name in ALL if name in scores]
+    return {name: scores[name] for name in dict.fromkeys([*ordered, *scores])}
+
+
+def evaluations(log_history: list[dict]) -> list[dict]:
+    """Return the log entries of a run's evaluations in order."""
+    return [entry for entry in log_history if logged_scores(entry) and "aside" not in entry]
+
+
+def loss_text(value: float) -> str:
+    """Return a loss with four decimals, or, if it is small, with two digits: not 0.0000 for a contrast near 0."""
+    return f"{value:.1e}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"
+
+
+class LossWatch:
+    """Collects the losses of the steps and their terms.
+
+    Reading a number from a GPU waits for all queued work. So losses are checked at once on a CPU only. On a GPU, the
+    first loss that is not finite stays on the device until `check` is called: for each log line, and before anything is
+    saved, evaluated or returned.
+    """
+
+    def __init__(self, device: torch.device):
+        self._checks_each = device.type == "cpu"
+        self._sums: dict[str, Tensor] = {}
+        self._steps: Counter[str] = Counter()  # in which each term was computed: its further values may not be in all
+        self._names: list[str] = []
+        self._first: Tensor | None = None  # step, loss and terms: of the first loss that is not finite, else the last
+
+    def add(self, step: int, loss: Tensor, values: Mapping[str, Tensor]) -> None:
+        """Add the loss of a step, counted from 1, and its terms by name.
+
+        Raises:
+            NonFiniteLossError: See `check`.
+        """
+        for name, value in values.items():
+            self._sums[name] = self._sums.get(name, 0) + value
+        self._steps.update(values.keys())
+        self._names = [name.removeprefix(TERM) for name in values]
+        numbers = [loss.detach(), *values.values()]
+        now = torch.stack([torch.full_like(loss, step, dtype=torch.float32), *(value.float() for value in numbers)])
+        if self._first is not None and len(self._first) != len(now):
+            self.check()  # the terms changed
+        if self._first is not None:
+            now = torch.where(self._first[1].isfinite(), now, self._first)
+        self._first = now
+        if self._checks_each:
+            self.check()
+
+    def check(self) -> None:
+        """Raise NonFiniteLossError for the first loss that is NaN or infinite."""
+        first = self._first
+        self._first = None
+        if first is None or first[1].isfinite():
+            return
+        step, loss, *values = first.tolist()
+        terms = ", ".join(f"{name} {value:.4g}" for name, value in zip(self._names, values))
+        raise NonFiniteLossError(
+            f"The loss is {loss} at step {step:.0f} ({terms}). Earlier checkpoints are intact. Try a lower "
+            "`learning_rate`, warmup (`warmup_steps` 0.1), or fp32 instead of fp16."
+        )
+
+    def pop_means(self, accelerator: Accelerator) -> dict[str, float]:
+        """Return the means of the terms over steps and processes since the last call. Empty without terms."""
+        self.check()
+        means = {name: value / self._steps[name] for name, value in self._sums.items()}
+        self._sums = {}
+        self._steps = Counter()
+        if not means:
+            return {}
+        reduced = accelerator.reduce(torch.stack(list(means.values())), reduction="mean")
+        return dict(zip(means, reduced.tolist()))
+
+
+CONTRAST = "contrast"
+
+
+def shares(
+    losses: Mapping[str, Tensor], projection: Tensor, size: int, weights: Sequence[Tensor]
+) -> dict[str, tuple[float, bool]]:
+    """Return the strength of each weighted term divided by that of the contrast. Changes no gradient and no weight.
+
+    Of a term that reads the projections, such as reconstruction, it is the pull on the positive pairs: the derivative
+    of the term along the gradient of the pairs' cosines. If the negatives are at right angles to the pairs, the
+    contrast has (1 - p) / temperature, with p the softmax probability of the pair, and reconstruction in the form
+    `code` has 4 lambda / d. It is negative for a term that pushes the two views apart. Of another term, such as masked
+    language modeling and attention mutual information, it is the norm of the gradient by the weights that both terms
+    train.
+
+    Args:
+        losses: Weighted terms by name, including the contrast.
+        projection: Projections from which the terms were computed, (N, d): view 1, view 2, and maybe further rows.
+        size: Number of sentences B, at most N / 2.
+        weights: Weights to train. Empty leaves out the terms that do not read the projections.
+
+    Returns:
+        By name, the ratio, and whether it is that of the pull on the positive pairs.
+    """
+    cosines = cosine_similarity(projection[:size].float(), projection[size : 2 * size].float())
+    toward = torch.autograd.grad(cosines.sum(), projection)[0]
+    pulls: dict[str, float] = {}
+    for name, loss in losses.items():
+        gradient = gradients(loss, [projection])[0]
+        if gradient is not None:
+            pulls[name] = -(gradient.float() * toward.float()).sum().item()
+    found: dict[str, tuple[float, bool]] = {}
+    if pulls.get(CONTRAST, 0) > 0:
+        found = {name: (pull / pulls[CONTRAST], True) for name, pull in pulls.items() if name != CONTRAST}
+    others = [name for name in losses if name not in pulls]
+    if not weights or not others:
+        return found
+    base = gradients(losses[CONTRAST], weights)
+    for name in others:
+        ratio = _ratio_of_norms(gradients(losses[name], weights), base)
+        if ratio is not None:
+            found[name] = (ratio, False)
+    return found
+
+
+def _ratio_of_norms(gradient: Sequence[Tensor | None], base: Sequence[Tensor | None]) -> float | None:
+    """Return the norm of a gradient divided by that of another, over the weights that both have; None without such."""
+    mine: list[Tensor] = []
+    its: list[Tensor] = []
+    for x, y in zip(gradient, base):
+        if x is not None and y is not None:
+            mine.append(x.float().norm())
+            its.append(y.float().norm())
+    if not mine:
+        return None
+    return (torch.stack(mine).norm() / torch.stack(its).norm()).item()
+
+
+def gradients(loss: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    """Return the gradients by the inputs, None for inputs that the loss does not depend on, and keep the graph."""
+    if not loss.requires_grad:
+        return tuple(None for _ in inputs)
+    with retained_graphs():
+        return torch.autograd.grad(loss, inputs, retain_graph=True, allow_unused=True)
+
+
+def shares_line(found: Mapping[str, tuple[float, bool]]) -> str:
+    """Return the shares as text, such as "reconstruction 0.8% of the contrast's pull on the positive pairs"."""
+    of = {True: "the contrast's pull on the positive pairs", False: "the contrast's gradient"}
+    return ", ".join(f"{name} {ratio_text(value)} {of[pull]}" for name, (value, pull) in found.items())
+
+
+def ratio_text(value: float) -> str:
+    """Return a ratio as text: "0.8% of" below 1, "8 times" from 1 on."""
+    if abs(value) < 1:
+        return f"{100 * value:.2g}% of"
+    return f"{value:,.0f} times" if abs(value) >= 10 else f"{value:.2g} times"
+
 
 BAR = "{desc} |{bar}| {remaining} left{postfix}, {rate_fmt}"  # a narrow terminal cuts the end
 OF_DROPOUT = 1  # last part of a seed that no step has: zeros at the end of the parts change nothing

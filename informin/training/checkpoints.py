@@ -1,21 +1,39 @@
-"""Find the checkpoint to resume from, and check that a new run does not write into a used folder."""
+"""Resume a run exactly: its checkpoint, its position in a stream, and the state of its callbacks."""
 
+import copy
 import logging
+import os
 import re
 import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
-from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+import torch
+from accelerate.utils import recursively_apply
+from transformers import TrainerCallback
+from transformers.integrations.integration_utils import MLflowCallback, TrackioCallback, WandbCallback, WandbLogModel
+from transformers.trainer import OPTIMIZER_NAME, TRAINER_STATE_NAME
+from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 
-from informin.errors import UsageError
-from informin.files import damage, manifest_files, read_json
-from informin.option_types import with_home
-from informin.records import TRAINING, RunRecord
-from informin.training.record import DEFAULTS, ONLY_IF_CHANGED
+from informin.distributed import any_process
+from informin.errors import SaveError, UsageError, error_line
+from informin.files import damage, is_write_error, manifest_files, read_json, write_manifest
+from informin.model.records import TRAINING, RunRecord
+from informin.options import with_home
+from informin.program import SIGNALS
+from informin.training.arguments import FIRST
+from informin.training.callbacks import EpochStart, Throughput
+from informin.training.record import DEFAULTS, ONLY_IF_CHANGED, training_record
 
 logger = logging.getLogger(__name__)
+
 
 LAST = "last"  # value of `resume_from_checkpoint` for the latest complete checkpoint
 RESUME = "resume_from_checkpoint"
@@ -217,3 +235,283 @@ def delete_old_checkpoints(output_dir: Path, limit: int | None, best: str | None
     for path in others[: max(0, surplus)]:
         logger.debug(f"Deleting {path.name}, because of `save_total_limit`")
         shutil.rmtree(path, ignore_errors=True)
+
+
+LAUNCHED = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # set by torchrun and accelerate launch
+
+
+class EvaluationLeft(Exception):
+    """Ends the current evaluation, so that the run can save a checkpoint and stop."""
+
+
+class StopOnSignal(TrainerCallback):
+    """Stops training with a checkpoint after the current step if a signal arrives within its `with` block.
+
+    An evaluation ends after the current batch; the resumed run evaluates first. A second signal has its usual effect;
+    under a launcher, the third, because torchrun forwards the signal that the terminal has sent to every process, and
+    it may do so late. All processes stop at the same step, whichever received the signal. Signals that the process was
+    started to ignore, as by nohup, stay ignored.
+
+    Attributes:
+        received: Number of the signal, or None.
+    """
+
+    def __init__(self):
+        self.received: int | None = None
+        self._may_be_forwarded = is_launched()  # the next signal, if one was received
+
+    def __enter__(self):
+        handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        self._previous = {number: signal.signal(number, self._handle) for number in handled}
+        return self
+
+    def __exit__(self, *_):
+        self._restore()
+
+    def _restore(self):
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number, _frame):
+        if self.received and not self._may_be_forwarded:
+            self._restore()
+            signal.raise_signal(number)
+        elif self.received:
+            self._may_be_forwarded = False
+        else:
+            self.received = number
+            if number == getattr(signal, "SIGHUP", None):
+                _silence_terminals()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self._agree():
+            control.should_save = control.should_training_stop = True
+
+    on_evaluate = on_step_end
+
+    def on_save(self, args, state, control, **kwargs):
+        control.should_training_stop |= self._agree()
+
+    def on_prediction_step(self, args, state, control, **kwargs):
+        if self.received:
+            raise EvaluationLeft
+
+    def _agree(self) -> bool:
+        """Return whether any process received a signal."""
+        if any_process(bool(self.received)):
+            self.received = self.received or signal.SIGTERM
+        return bool(self.received)
+
+
+def _silence_terminals() -> None:
+    """Redirect stdout and stderr to /dev/null if they are terminals: writing to a closed one raises an error."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None and not stream.closed and stream.isatty():
+            with open(os.devnull, "w") as null:
+                os.dup2(null.fileno(), stream.fileno())
+
+
+def is_stopped(callbacks: Iterable[TrainerCallback]) -> bool:
+    """Return whether a signal stopped a run with these callbacks."""
+    return any(isinstance(one, StopOnSignal) and bool(one.received) for one in callbacks)
+
+
+def is_launched() -> bool:
+    """Return whether torchrun or accelerate launch started this process."""
+    return any(name in os.environ for name in LAUNCHED)
+
+
+def is_restarted() -> bool:
+    """Return whether torchrun restarted the processes after one of them died (`--max_restarts`)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+# Whether `on_save` of a callback reads the new checkpoint, for those that do not always do.
+READS: dict[Any, Callable[[Any], bool]] = {
+    TrainerCallback.on_save: lambda callback: False,
+    Throughput.on_save: lambda callback: False,
+    StopOnSignal.on_save: lambda callback: False,
+    TrackioCallback.on_save: lambda callback: False,
+    WandbCallback.on_save: lambda callback: callback._log_model == WandbLogModel.CHECKPOINT,
+    MLflowCallback.on_save: lambda callback: callback._log_artifacts,
+}
+
+
+class Background:
+    """Does work in a background thread, one piece at a time. Python does not exit before its end."""
+
+    def __init__(self) -> None:
+        self._thread: Thread | None = None
+        self._error: Exception | None = None
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Start the work. First wait for the end of the work before it."""
+        self.wait()
+        self._thread = Thread(target=self._run, args=(work,), name="checkpoint", daemon=False)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for the end of the work, and raise the error that ended it."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        error = self._error
+        self._error = None
+        if error:
+            raise error
+
+    def _run(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self._error = error
+
+
+@contextmanager
+def unfinished_checkpoint(trainer: Any, folder: Path) -> Iterator[None]:
+    """Return a context in which Trainer writes a checkpoint, which `finish_checkpoint` then completes.
+
+    Trainer's own push and its deletion of older checkpoints are off within: both must wait for the manifest.
+
+    Raises:
+        SaveError: The checkpoint could not be written; its incomplete files are deleted.
+    """
+    args = trainer.args
+    trainer.args = copy.copy(args)
+    trainer.args.push_to_hub = False
+    trainer.args.save_total_limit = None
+    if args.should_save:
+        shutil.rmtree(folder, ignore_errors=True)  # a damaged one that the run did not resume from
+    trainer.accelerator.wait_for_everyone()
+    try:
+        with _deleted_after(folder):
+            yield
+        trainer.accelerator.wait_for_everyone()  # each process writes its random state
+    finally:
+        trainer.args = args
+
+
+def finish_checkpoint(folder: Path, optimizer: dict[str, Any] | None, limit: int | None, best: str | None) -> None:
+    """Write the optimizer state and the manifest of a checkpoint, and then delete older checkpoints.
+
+    Args:
+        folder: Folder of the checkpoint.
+        optimizer: State of the optimizer; None if Trainer has written it, or if it is not saved.
+        limit: See `delete_old_checkpoints`.
+        best: See `delete_old_checkpoints`.
+
+    Raises:
+        SaveError: The checkpoint could not be written; its incomplete files are deleted, and older ones are kept.
+    """
+    with _deleted_after(folder):
+        if optimizer is not None:
+            torch.save(optimizer, folder / OPTIMIZER_NAME)
+        write_manifest(folder)
+    delete_old_checkpoints(folder.parent, limit, best)
+
+
+@contextmanager
+def _deleted_after(folder: Path) -> Iterator[None]:
+    """Delete an incomplete checkpoint if a file of it cannot be written, and raise SaveError."""
+    try:
+        yield
+    except Exception as error:
+        if not is_write_error(error) and not is_of_torch_save(error):
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+        raise SaveError(
+            f"{folder.name} could not be saved: {error_line(error)}. Its incomplete files were deleted. Free some "
+            f"space, then resume from the checkpoint before it (`resume_from_checkpoint` {LAST})."
+        ) from error
+
+
+def is_of_torch_save(error: Exception) -> bool:
+    """Return whether torch.save raised an error, as it does if the disk is full. Its messages vary."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals["__name__"] == torch.serialization.__name__
+
+
+def copy_on_cpu(state: Any) -> Any:
+    """Return a copy of nested dictionaries and lists whose tensors are copied to the CPU."""
+    return recursively_apply(torch.Tensor.to, state, "cpu", copy=True)
+
+
+def reads_checkpoints(callbacks: Iterable[TrainerCallback]) -> bool:
+    """Return whether a callback may read a new checkpoint in `on_save`.
+
+    Those of W&B and MLflow do if WANDB_LOG_MODEL=checkpoint and HF_MLFLOW_LOG_ARTIFACTS=1 ask for it.
+    """
+    return any(READS.get(type(callback).on_save, lambda callback: True)(callback) for callback in callbacks)
+
+
+def find_checkpoint(trainer: Any, wanted: str | bool) -> Path:
+    """Return the checkpoint from which a trainer resumes, after checking that the run is still the same.
+
+    Args:
+        trainer: The trainer of the resumed run, before its first step.
+        wanted: See `checkpoint_to_resume`.
+
+    Raises:
+        UsageError: See `checkpoint_to_resume`, `check_same_run` and `check_order`.
+    """
+    checkpoint = checkpoint_to_resume(str(trainer.args.output_dir), wanted)
+    began = RunRecord.load(checkpoint)
+    if began and trainer.args.metric_for_best_model == FIRST:
+        trainer.args.metric_for_best_model = began.options.get("metric_for_best_model", "eval_spearman")
+    check_same_run(checkpoint, training_record(trainer))
+    check_order(checkpoint, trainer.args, has_size=has_length(trainer.train_dataset))
+    return checkpoint
+
+
+class ResumedRun(TrainerCallback):
+    """Restores, when a resumed run begins, what Trainer does not restore from the checkpoint.
+
+    Args:
+        trainer: The trainer of the run.
+        checkpoint: Folder of the checkpoint.
+    """
+
+    def __init__(self, trainer: Any, checkpoint: Path):
+        self.trainer = trainer
+        self.checkpoint = checkpoint
+        # A signal may have ended the evaluation at the checkpoint's step. The resumed run then evaluates first.
+        self.evaluates_first = bool(callback_state(checkpoint, "TrainerControl").get("should_evaluate"))
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        trainer = self.trainer
+        state.compute_steps(args, state.max_steps)  # between log lines, evaluations and checkpoints, as in `args`
+        for callback in trainer.callback_handler.callbacks + [trainer.control]:
+            if isinstance(callback, ExportableState):  # Trainer cannot save one that the checkpoint lacks
+                state.stateful_callbacks.setdefault(type(callback).__name__, callback.state())
+            if isinstance(callback, EpochStart):
+                vars(callback).update(callback_state(self.checkpoint, "EpochStart"))
+        finished = RunRecord.load(self.checkpoint.parent)
+        if finished and finished.steps == state.global_step:  # no further step will be measured
+            trainer.throughput.sentences_per_second = finished.sentences_per_second
+        if args.load_best_model_at_end and state.best_global_step:
+            find_best(state, self.checkpoint.parent)
+        if self.evaluates_first and args.eval_strategy != "no":
+            metrics = trainer._evaluate(None, None)
+            if trainer._determine_best_metric(metrics=metrics, trial=None):
+                find_best(state, Path(args.output_dir))
+
+
+def find_best(state: Any, folder: Path) -> None:
+    """Set the best checkpoint to the one in a folder, which may have been renamed, if it is still there."""
+    best = folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
+    state.best_model_checkpoint = str(best) if best.is_dir() else None
+
+
+def position_in_stream(checkpoint: Path, args: Any) -> tuple[int, int]:
+    """Return the number of finished passes over a stream, and of batches to skip in the current one.
+
+    Passes may differ in their numbers of batches, because the order of the files decides which worker reads which.
+
+    Args:
+        checkpoint: Folder of the checkpoint from which the run resumes.
+        args: Arguments of the run.
+    """
+    start = EpochStart(**callback_state(checkpoint, "EpochStart"))
+    if args.ignore_data_skip:
+        return start.epoch, 0
+    return start.epoch, (step_of(checkpoint) - start.step) * args.gradient_accumulation_steps

@@ -2,45 +2,647 @@
 
 import copy
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
+from accelerate.utils import str_to_bool
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from transformers import PreTrainedTokenizerBase, set_seed
+from sentence_transformers.models import Normalize, Pooling, Router, Transformer
+from tokenizers.processors import TemplateProcessing
+from torch import nn
+from transformers import (
+    MODEL_FOR_MASKED_LM_MAPPING,
+    AutoModelForMaskedLM,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    set_seed,
+)
 
+from informin.errors import UsageError, counted
+from informin.fast.attention import set_dropout
+from informin.fast.forward import How, reads_packed_rows
+from informin.fast.packing import computes_at_once
+from informin.fast.threads import number_of_parts
+from informin.model.lora import add_lora
+from informin.model.open import (
+    DROPOUTS,
+    SAFE,
+    Source,
+    file_of,
+    found_name,
+    load_model,
+    name_of,
+    own_dropouts,
+    source_of,
+    with_pooling,
+)
+from informin.model.pooling import MODES, NAMES
+from informin.model.wrapper import LanguageModelHead, SentenceTransformerForInforMinCL
+from informin.training.objective import ActiveObjective
+from modeling_informin import CLASSES, SOURCE_SETTINGS, ProjectionHead
+
+if TYPE_CHECKING:
+    pass
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from informin.fast.forward import Forward
+from informin.model.embedding import encode
+from informin.objectives.term import Term
+from informin.views import View
+
+if TYPE_CHECKING:
+    pass
+
+
+from informin.fast.attention import prepare_encoder
+from informin.fast.forward import with_encoder
+from informin.fast.speed import speed_up
 from informin.files import last_name
-from informin.models.checksums import settings_sha256, weights_sha256
-from informin.models.embedding import width_of
-from informin.models.forward import Forward, with_encoder
-from informin.models.opening import load_model, source_of
-from informin.models.speed import speed_up
-from informin.models.vocabulary import raise_if_tokens_lack_embeddings
-from informin.training.active_objective import ActiveObjective
-from informin.training.computing import how_to_compute
-from informin.training.lora import without_lora
-from informin.training.model_checks import (
-    check_dropout,
-    check_embeddings,
-    check_needs,
-    check_recomputing,
-    freeze_unused,
-    naming,
-)
-from informin.training.modules import build_native, build_wrapper
-from informin.training.sources import (
-    UNLIMITED,
-    check_one_route,
-    is_native,
-    opened,
-    opened_around,
-    training_tokenizer,
-    with_same_weights,
-)
-from informin.training.wrapper import WrapperConfig
-from informin.views.attention import prepare_encoder
-from modeling_informin import CLASSES, InforMinMixin, with_default_prompt
+from informin.model.checksums import settings_sha256, weights_sha256
+from informin.model.embedding import width_of
+from informin.model.lora import without_lora
+from informin.model.open import raise_if_tokens_lack_embeddings
+from informin.model.wrapper import WrapperConfig
+from modeling_informin import InforMinMixin, with_default_prompt
+
+
+def how_to_compute(
+    st: SentenceTransformer, args: Any, needs: dict[str, str], length: int, prompt_tokens: int = 0
+) -> How:
+    """Return how the rows of a run are computed.
+
+    Args:
+        st: The model.
+        args: `InforMinTrainingArguments`.
+        needs: See `ActiveObjective.needs`.
+        length: The most tokens of a text.
+        prompt_tokens: Tokens of the prompt that the pooling leaves out.
+
+    Raises:
+        UsageError: `padding_free` is set, and something excludes it.
+    """
+    packed = _packs(st, args, needs)
+    return How(
+        packs=packed,
+        device=args.device,
+        threads=_parts(args) if packed else 1,
+        chunk_size=args.gradient_cache_chunk_size,
+        momentum="momentum" in needs,
+        reads_maps="maps" in needs,
+        bf16=args.device.type == "cpu" and args.mixed_precision == "bf16",
+        prompt_tokens=prompt_tokens,
+        graph_length=length if _takes_graphs(st, args, packed) else None,
+        dtype=_dtype(args),
+    )
+
+
+def _dtype(args: Any) -> torch.dtype | None:
+    """Return the data type of autocast; None without autocast."""
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.mixed_precision)
+
+
+def _packs(st: SentenceTransformer, args: Any, needs: dict[str, str]) -> bool:
+    """Return whether batches are packed: by default wherever the model, the options and the device allow it."""
+    if args.padding_free is False:
+        return False
+    reason = _what_needs_padding(st, args, needs)
+    if reason and args.padding_free:
+        raise UsageError(f"cannot be combined with {reason}", option="padding_free", fix="Leave one out.")
+    is_fast = args.device.type == "cpu" or computes_at_once(args.device, _dtype(args))
+    return reason is None and (is_fast or bool(args.padding_free))
+
+
+def _what_needs_padding(st: SentenceTransformer, args: Any, needs: dict[str, str]) -> str | None:
+    """Return the first thing that requires padded batches; None if there is none."""
+    reasons = {"`view_dropout`": "rates" in needs, "attention maps": "maps" in needs}
+    found = [reason for reason, holds in reasons.items() if holds] + _what_needs_its_own_forward(args)
+    if not found and not reads_packed_rows(st):
+        return "a model whose modules need padded batches"
+    return found[0] if found else None
+
+
+def _what_needs_its_own_forward(args: Any) -> list[str]:
+    """Return what requires the usual forward pass of the encoder: neither packed nor as a CUDA graph."""
+    reasons = {
+        "`gradient_checkpointing`": args.gradient_checkpointing,
+        "`torch_compile`": args.torch_compile,
+        "`neftune_noise_alpha`": args.neftune_noise_alpha is not None,  # scaled by the padded length of the batch
+    }
+    return [reason for reason, holds in reasons.items() if holds] + sharded_by(args)
+
+
+def sharded_by(args: Any) -> list[str]:
+    """Return which of FSDP and DeepSpeed shard weights, gradients or optimizer state across processes."""
+    plugins = {"FSDP": args.fsdp, "DeepSpeed": args.deepspeed}
+    launched = {name: str_to_bool(os.environ.get(f"ACCELERATE_USE_{name.upper()}", "false")) for name in plugins}
+    return [name for name, value in plugins.items() if value or launched[name]]
+
+
+def _parts(args: Any) -> int:
+    """Return the number of parts that a packed batch is trained in, which the dropout masks depend on.
+
+    The parts keep their activations until the backward pass, and gradient caching discards them.
+    """
+    is_split = args.device.type == "cpu" and not args.gradient_cache_chunk_size and args.mixed_precision != "fp16"
+    return number_of_parts(torch.get_num_threads()) if is_split else 1
+
+
+def _takes_graphs(st: SentenceTransformer, args: Any, packed: bool) -> bool:
+    """Return whether CUDA graphs compute the encoder: by default wherever they can.
+
+    They are for one GPU, and for one forward and backward pass in each step: with several processes, gradients are
+    reduced while they are computed. Where packed attention is not computed at once, as in float32, a graph would repeat
+    the lengths of the first batch.
+    """
+    if args.cuda_graphs is False:
+        return False
+    reason = _what_excludes_graphs(st, args, packed)
+    if reason and args.cuda_graphs:
+        raise UsageError(f"cannot be combined with {reason}", option="cuda_graphs", fix="Leave one out.")
+    return reason is None
+
+
+def _what_excludes_graphs(st: SentenceTransformer, args: Any, packed: bool) -> str | None:
+    """Return the first thing that excludes CUDA graphs; None if there is none."""
+    if args.device.type != "cuda":
+        return f"the device {args.device.type}"
+    reasons = {
+        "several processes": args.world_size > 1,
+        "`gradient_cache_chunk_size`": bool(args.gradient_cache_chunk_size),
+        "`padding_free` without FlashAttention": packed and not computes_at_once(args.device, _dtype(args)),
+    }
+    found = [reason for reason, holds in reasons.items() if holds] + _what_needs_its_own_forward(args)
+    if found:
+        return found[0]
+    if not reads_packed_rows(st):
+        return "a model whose modules need padded batches"
+    if any(module._forward_hooks or module._forward_pre_hooks for module in st[0].auto_model.modules()):
+        return "hooks in the encoder"
+    return None
+
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+UNLIMITED = 1_000_000  # tokens; maximum length of models that do not truncate, such as static embeddings
+
+
+def with_same_weights(model: Any, are_frozen: bool = False) -> Any:
+    """Return a copy of a model with modules and settings of its own, and the weights of the model.
+
+    Training changes modules, hooks, attention functions and configurations. These changes stay in the copy. The weights
+    are shared, so the original model is trained, too.
+
+    Args:
+        model: The model.
+        are_frozen: Whether training changes no weight, but adds some. The copy can then have another data type and
+            device, and the memory is shared until it has.
+    """
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        if not are_frozen:
+            memo[id(module._buffers)] = module._buffers  # as a whole, because a device replaces its values
+        for name in HOOKS:
+            memo |= {id(hook): hook for hook in getattr(module, name).values()}
+    for weight in model.parameters():
+        memo[id(weight)] = nn.Parameter(weight.data, weight.requires_grad) if are_frozen else weight
+    return copy.deepcopy(model, memo)
+
+
+def opened(model: str | Path, args: Any) -> SentenceTransformer:
+    """Return a model with the pooling of training.
+
+    A model that stores no pooling gets [CLS]. A pooling other than the model's own drops its normalization.
+
+    Args:
+        model: Hub id or folder.
+        args: `InforMinTrainingArguments`.
+    """
+    name = found_name(name_of(model), args.revision)
+    how = {"revision": args.revision, "trust_remote_code": args.trust_remote_code, "device": "cpu"}
+    asks = args.pooler not in ("auto", "st")
+    if file_of(name, "modules.json", args.revision) is None:
+        return load_model(name, pooler=args.pooler if asks else "cls", **how)
+    st = load_model(name, **how)
+    own = st[1].pooling_mode if len(st) > 1 and isinstance(st[1], Pooling) else None
+    if not asks or MODES[args.pooler] == own:
+        return st
+    changed = with_pooling(st, args.pooler)
+    changed.informin_source = source_of(st)
+    changed = load_model(changed)
+    if args.lora_r is not None or not is_native(changed):
+        raise UsageError(
+            f"is {args.pooler}, but a SentenceTransformer has its own pooling", option="pooler", needed="auto"
+        )
+    return changed
+
+
+def opened_around(model: Any, tokenizer: PreTrainedTokenizerBase | None) -> SentenceTransformer:
+    """Return an object of `modeling_informin` as a SentenceTransformer with other weights."""
+    if tokenizer is None:
+        raise UsageError("is missing", option="processing_class", fix="Pass the tokenizer of the model.")
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        st = load_model(folder, device="cpu")
+    st.informin_source = Source(model.config._name_or_path or type(model).__name__)
+    return st
+
+
+def is_native(st: SentenceTransformer) -> bool:
+    """Return whether a model consists of a BERT or RoBERTa, a pooling that this project has, and normalization."""
+    modules = list(st)
+    return (
+        [type(module) for module in modules[:2]] == [Transformer, Pooling]
+        and all(type(module) is Normalize for module in modules[2:])
+        and len(modules) <= 3
+        and modules[0].config.model_type in CLASSES
+        and not getattr(modules[0].auto_model, "peft_config", None)
+        and not modules[0].config.is_decoder
+        and modules[1].pooling_mode in MODES.values()
+        and modules[1].include_prompt
+        and st.truncate_dim is None
+    )
+
+
+def check_one_route(st: SentenceTransformer) -> None:
+    """Raise UsageError for a model whose documents and queries take different routes."""
+    if any(isinstance(module, Router) for module in st.modules()):
+        raise UsageError(
+            f"{name_of(st)} has a Router: training would change the route of documents and not that of queries",
+            option="model_name",
+            needed="a model with one route",
+        )
+
+
+def training_tokenizer(st: SentenceTransformer) -> PreTrainedTokenizerBase:
+    """Return the transformers tokenizer that gives the tokens that a model reads."""
+    tokenizer: Any = st.tokenizer
+    if type(st[0]).__name__ == "StaticEmbedding":
+        is_plain = hasattr(tokenizer, "to_str")
+        backend = type(tokenizer).from_str(tokenizer.to_str()) if is_plain else tokenizer.backend_tokenizer
+        backend.post_processor = TemplateProcessing(single="$A", special_tokens=[])
+        backend.no_truncation()
+        backend.no_padding()
+        pad = backend.id_to_token(0)
+        return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=pad, model_max_length=UNLIMITED)
+    if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.pad_token_id is None:
+        raise UsageError(
+            "The model has no fast tokenizer with a padding token, which training needs", option="model_name"
+        )
+    return tokenizer
+
+
+HEADS_FILE = "heads.safetensors"  # in checkpoints: the projection head, the language-model head, and those of the terms
+TRAINED_FILE = "trained.safetensors"  # with LoRA: all weights that training changes, in checkpoints
+
+
+# BERT and RoBERTa
+
+
+def build_native(model: "TrainedModel", args: Any, objective: ActiveObjective, settings: dict[str, Any]) -> Any:
+    """Return a module of a class of `modeling_informin`, which becomes the encoder of the finished model.
+
+    Args:
+        model: The model.
+        args: `InforMinTrainingArguments`.
+        objective: What the run trains with.
+        settings: What `config.informin` records.
+    """
+    config = copy.deepcopy(model.config)
+    config.output_hidden_states = config.output_attentions = False
+    config.update(own_dropouts(getattr(config, "informin", None)))  # if this is a checkpoint
+    config.informin = settings | {"pooling": NAMES[model.st[1].pooling_mode]} | _settings_of_files(model.st)
+    rate = objective.dropout
+    if rate is not None:
+        config.informin["dropouts"] = {name: getattr(config, name) for name in DROPOUTS}
+        config.update(dict.fromkeys(DROPOUTS, rate))
+    option = objective.needs(args).get("lm_head", "mlm_weight")
+    set_seed(args.seed)  # for newly initialized heads
+    if model.given is None:
+        module = _from_source(model, CLASSES[config.model_type], option, config=config)
+    else:
+        module = _prepared(model.given, config, rate, option)
+    # save_pretrained leaves tied weights out anyway. Listed here, Trainer does not warn about them.
+    module._keys_to_ignore_on_save = set(module.all_tied_weights_keys)
+    model.st[0].model = module.base_model
+    model.st[0].processor = model.tokenizer
+    model.tokenizer.padding_side = "right"
+    return module
+
+
+def _prepared(module: Any, config: Any, rate: float | None, option: str) -> Any:
+    """Return an object of our classes with the configuration, the heads and the dropout rate that a run needs."""
+    module.float()
+    has_lm_head = module.config.informin["lm_head"]
+    if config.informin["lm_head"] and not has_lm_head:
+        raise UsageError(
+            "The model was built without its language-model head",
+            option=option,
+            fix='Load it with `config.informin = {"lm_head": True}`, or pass its name.',
+        )
+    config.informin["lm_head"] = has_lm_head
+    if config.informin["projection_head"] == "none":
+        module.mlp = None
+    elif not isinstance(getattr(module, "mlp", None), ProjectionHead):
+        module.mlp = ProjectionHead(config.hidden_size)
+        module.mlp.apply(module._init_weights)
+    if rate is not None:
+        set_dropout(module.base_model, rate)
+    module.config.update({name: getattr(config, name) for name in DROPOUTS})
+    module.config.informin = config.informin
+    return module
+
+
+def _settings_of_files(st: Any) -> dict[str, Any]:
+    """Return the settings that a checkpoint needs to be a SentenceTransformer; see `modeling_informin`."""
+    prompts = {name: text for name, text in st.prompts.items() if text}
+    values = {"max_seq_length": st.max_seq_length, "do_lower_case": st[0].do_lower_case, "prompts": prompts}
+    values |= {"default_prompt_name": st.default_prompt_name, "similarity_fn_name": st._similarity_fn_name}
+    files = {name: values[name] for name in SOURCE_SETTINGS if values[name]}
+    return {"sentence_transformers": files} | ({"normalize": True} if len(st) > 2 else {})
+
+
+# Other models
+
+
+def build_wrapper(model: "TrainedModel", args: Any, objective: ActiveObjective, settings: dict[str, Any]) -> Any:
+    """Return a module around all modules of the finished model, with LoRA if it is asked for; see `build_native`."""
+    st, lora = model.st, args.lora_r is not None
+    if objective.dropout is not None:
+        set_dropout(st[0].auto_model, objective.dropout)
+    if lora:
+        if args.bf16:
+            st.to(torch.bfloat16)
+        add_lora(st, args)
+    for weight in st.parameters():
+        if weight.requires_grad:
+            weight.data = weight.data.to(torch.float32, copy=lora)  # with LoRA, those of an object in memory stay
+    model.config.informin = settings | {"pooling": "st", "lora": lora}
+    set_seed(args.seed)  # for newly initialized heads
+    lm_head = _lm_head(model, objective.needs(args)["lm_head"]) if settings["lm_head"] else None
+    return SentenceTransformerForInforMinCL(st, model.config, lm_head)
+
+
+def _lm_head(model: "TrainedModel", option: str) -> LanguageModelHead:
+    """Return the pretrained language-model head of a model.
+
+    Raises:
+        UsageError: transformers has no such class for the model, or the source lacks the weights.
+    """
+    encoder = model.st[0].auto_model
+    if type(encoder.config) not in MODEL_FOR_MASKED_LM_MAPPING or not model.is_stored:
+        raise UsageError(
+            f"needs a pretrained language-model head, which transformers does not have for {model.name}",
+            option=option,
+            fix=f"Set `{option}` to 0, or use an encoder that was trained with masked language modeling.",
+        )
+    return LanguageModelHead(_from_source(model, AutoModelForMaskedLM, option), encoder)
+
+
+def _from_source(model: "TrainedModel", kind: Any, option: str, **config: Any) -> Any:
+    """Return a model of transformers with the weights of the source.
+
+    Args:
+        model: The model in training.
+        kind: Class of transformers, or of `modeling_informin`.
+        option: The option that asks for a language-model head.
+        config: `config`, if it is not that of the source.
+    """
+    loaded, report = kind.from_pretrained(
+        model.name,
+        revision=model.source.revision,
+        dtype=torch.float32,
+        output_loading_info=True,
+        trust_remote_code=False,
+        **config,
+        **SAFE,
+    )
+    missing = sorted(name for name in report["missing_keys"] if ".pooler." not in f".{name}")
+    if missing:
+        raise UsageError(
+            f"{model.name} lacks {counted(len(missing), 'weight')} that the objective needs, such as {missing[0]}",
+            option="model_name",
+            fix=f"Use a checkpoint with a language-model head, or set `{option}` to 0.",
+        )
+    return loaded
+
+
+def save_wrapper(model: "TrainedModel", folder: str | Path, module: Any = None) -> None:
+    """Write a checkpoint of a SentenceTransformer; `module` has whole weights, if they are sharded."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    model.finished(module).save_pretrained(str(folder), create_model_card=False)
+    trained = module or model.module
+    shared = {id(weight) for weight in trained.st.parameters()}  # such as the decoder of the language-model head
+    others = trained.state_dict(keep_vars=True).items()
+    heads = {name: x.data for name, x in others if not name.startswith("st.") and id(x) not in shared}
+    if heads:
+        save_file(heads, folder / HEADS_FILE, {"format": "pt"})
+    if model.has_lora:
+        weights = {name: x.data for name, x in trained.named_parameters() if x.requires_grad}
+        save_file(weights, folder / TRAINED_FILE, {"format": "pt"})
+
+
+def load_wrapper(model: "TrainedModel", folder: str | Path) -> None:
+    """Load the weights of such a checkpoint."""
+    if model.has_lora:
+        model.module.load_state_dict(load_file(Path(folder, TRAINED_FILE)), strict=False)
+    else:
+        # A checkpoint has BERT's own pooler, even if the model was opened without it.
+        saved = load_model(folder, device="cpu", trust_remote_code=model.trusts_code).state_dict()
+        missing = model.st.load_state_dict(saved, strict=False).missing_keys
+        if missing := [name for name in missing if ".pooler." not in name]:
+            raise UsageError(f"{folder} lacks weights, such as {missing[0]}", fix="Use another checkpoint.")
+    if Path(folder, HEADS_FILE).exists():
+        model.module.load_state_dict(load_file(Path(folder, HEADS_FILE)), strict=False)
+
+
+TEXTS = ["A dog sleeps.", "The price of the old house by the river fell again last year."]
+TOLERANCE, HALF_TOLERANCE = 1e-3, 0.05  # of the length of an embedding, the second with weights in bfloat16
+
+
+def check_needs(needs: dict[str, str], args: Any, is_static: bool) -> None:
+    """Raise UsageError if an option, or a model without an encoder, excludes what a run needs.
+
+    Args:
+        needs: See `ActiveObjective.needs`.
+        args: `InforMinTrainingArguments`.
+        is_static: Whether the model is a table of token vectors.
+    """
+    if is_static and needs:
+        option = next(iter(needs.values()))
+        raise UsageError(
+            "needs an encoder, and this model is a table of token vectors",
+            option=option,
+            fix=f"Leave `{option}` out, or use another model.",
+        )
+    if is_static and args.neftune_noise_alpha is not None:
+        raise UsageError(
+            "adds noise to the inputs of an encoder, and this model is a table of token vectors",
+            option="neftune_noise_alpha",
+            fix="Leave it out, or use another model.",
+        )
+    if args.gradient_cache_chunk_size and "maps" in needs:
+        raise UsageError(
+            f"discards activations, and `{needs['maps']}` needs the attention maps of the whole batch at once",
+            option="gradient_cache_chunk_size",
+            fix="Leave one out.",
+        )
+    sharding = sharded_by(args)
+    if sharding and "momentum" in needs:
+        option = needs["momentum"]
+        raise UsageError(
+            f"needs whole weights for its momentum encoder, and {sharding[0]} shards them across processes",
+            option=option,
+            fix=f"Set `{option}` to 0, or use another file from configs/accelerate.",
+        )
+
+
+def check_recomputing(model: "TrainedModel", args: Any) -> None:
+    """Raise UsageError if activations shall be recomputed, and the encoder cannot do that."""
+    if not args.gradient_checkpointing:
+        return
+    encoder = None if model.is_static else model.st[0].auto_model
+    if encoder is None or not encoder.supports_gradient_checkpointing:
+        name = model.name if encoder is None else type(encoder).__name__
+        raise UsageError(
+            f"is not supported by {name}",
+            option="gradient_checkpointing",
+            fix="Leave it out. `gradient_cache_chunk_size` also needs less memory.",
+        )
+
+
+@contextmanager
+def naming(option: str | None) -> Iterator[None]:
+    """Let a UsageError about the model name this option of the run."""
+    try:
+        yield
+    except UsageError as error:
+        if error.option == "model_name" and option:
+            error.option = option
+        raise
+
+
+def check_embeddings(model: "TrainedModel") -> None:
+    """Raise UsageError if the rows of tokens in training would not give the model's own embeddings."""
+    if model.st.truncate_dim is not None:
+        raise UsageError(
+            f"{model.name} keeps only {model.st.truncate_dim} dimensions of its embeddings (truncate_dim)",
+            option="model_name",
+            fix="Train it with `truncate_dim` None, and set `truncate_dim` when you load the result.",
+        )
+    half = any(weight.dtype != torch.float32 for weight in model.module.parameters())
+    with torch.no_grad(), precision(model.module):
+        ours = embeddings_in_training(model, [model.prompt + text for text in TEXTS]).float().cpu()
+        theirs = torch.as_tensor(encode(model.st, TEXTS, prompt=model.prompt))
+    ours = normalize(ours) if isinstance(list(model.st)[-1], Normalize) else ours
+    difference = float((ours - theirs).abs().max() / theirs.norm(dim=1).max())
+    if not difference < (HALF_TOLERANCE if half else TOLERANCE):
+        raise UsageError(
+            f"{model.name} cannot be trained: embeddings of tokens differ from those of `encode` by {difference:.2g}",
+            option="model_name",
+            needed="a model whose modules read input_ids and attention_mask",
+        )
+
+
+def check_dropout(model: "TrainedModel") -> None:
+    """Raise UsageError if two forward passes in training give the same embeddings."""
+    model.module.train()
+    with torch.no_grad(), torch.random.fork_rng(), precision(model.module):
+        one, other = (embeddings_in_training(model, TEXTS) for _ in range(2))
+    model.module.eval()
+    if not torch.equal(one, other):
+        return
+    if any(isinstance(part, nn.Dropout) for part in model.st.modules()):
+        raise UsageError(
+            "Every dropout rate of this model is 0, so the two views of a sentence would be identical",
+            fix="Set `view_dropout`, for example to 0.1, or `view` to crop.",
+        )
+    raise UsageError(
+        f"{model.name} has no dropout, so the two views of a sentence would be identical",
+        option="view",
+        needed="views that differ in their tokens: crop or repetition",
+        fix="Set `view` to crop, or use a term with a guide alone (objective guided).",
+    )
+
+
+def freeze_unused(model: "TrainedModel") -> None:
+    """Freeze weights that no embedding depends on, such as BERT's pooler: processes would wait for their gradients.
+
+    Frozen copies replace them, because an object that was passed in shares the weights.
+    """
+    if not any(weight.requires_grad for weight in model.st.parameters()):
+        raise UsageError(f"{model.name} has no weights to train: all are frozen", option="model_name")
+    with precision(model.module):
+        embeddings_in_training(model, TEXTS).float().sum().backward()
+    for part in list(model.st.modules()):
+        for name, weight in list(part.named_parameters(recurse=False)):
+            if weight.requires_grad and weight.grad is None:
+                setattr(part, name, nn.Parameter(weight.data, requires_grad=False))
+    model.module.zero_grad()
+
+
+def check_weights(terms: Sequence[Term], view: View, module: nn.Module) -> None:
+    """Raise UsageError if a term or the view holds weights to train that are not part of the module in training."""
+    trained = {id(weight) for weight in module.parameters()}
+    owners: list[tuple[str, Term | View]] = [*(("objective", term) for term in terms), ("view", view)]
+    for option, owner in owners:
+        if any(id(weight) not in trained for weight in weights_to_train(owner, set())):
+            raise UsageError(
+                f"{owner.name} holds weights that would never be trained",
+                option=option,
+                fix="Return a module with them from `head` of a term, or freeze them with `requires_grad_(False)`.",
+            )
+
+
+def weights_to_train(owner: Any, seen: set[int]) -> Iterator[Tensor]:
+    """Yield the tensors with gradient in an object: in modules, containers and attributes, each object once.
+
+    Args:
+        owner: The object.
+        seen: Ids of the objects that were searched.
+    """
+    if id(owner) in seen or isinstance(owner, str | bytes | np.ndarray | type):
+        return
+    seen.add(id(owner))
+    if isinstance(owner, Tensor):
+        yield from [owner] if owner.requires_grad else []
+        return
+    is_module = isinstance(owner, nn.Module) and callable(owner.__hash__)  # of a term, its attributes have them
+    parts: list[Any] = list(owner.parameters()) if is_module else []
+    parts += owner.values() if isinstance(owner, Mapping) else []
+    parts += owner if isinstance(owner, list | tuple | set) else []
+    parts += getattr(owner, "__dict__", {}).values() if not isinstance(owner, FunctionType | ModuleType) else []
+    for part in parts:
+        yield from weights_to_train(part, seen)
+
+
+def embeddings_in_training(model: "TrainedModel", texts: list[str]) -> Tensor:
+    """Return the embeddings (N, d) of texts as a step computes them."""
+    reading = {"padding": True, "truncation": True, "max_length": model.length, "return_token_type_ids": False}
+    batch = model.tokenizer(texts, return_tensors="pt", **reading)
+    device = next(model.st.parameters()).device
+    how = replace(model.module.forward_pass.how, device=device, momentum=False, reads_maps=False, graph_length=None)
+    forward = Forward(model.st, how)
+    return forward.run(forward.collate(dict(batch) | {"sentence_ids": torch.arange(len(texts))}))[0]
+
+
+def precision(module: nn.Module) -> Any:
+    """Return the context in which a model with some weights in half precision computes on a CPU."""
+    half = any(weight.dtype != torch.float32 for weight in module.parameters())
+    return torch.autocast("cpu", torch.bfloat16) if half else nullcontext()
+
 
 CLASS_NAMES = {"SentenceTransformer", *(kind.__name__ for kind in CLASSES.values())}  # of objects without a name
 

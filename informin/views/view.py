@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import PreTrainedTokenizerBase
 
-from informin.objectives.terms import snake_case
+from informin.objectives.term import snake_case
 from informin.options import check_fields
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from informin.models.opening import load_model
+from informin.model.open import load_model
 from tests.conftest import make_sentences
 
 

@@ -10,7 +10,7 @@ import pytest
 from informin import program
 from informin.cli import COMMANDS, embed
 from informin.cli import eval as eval_command
-from informin.models.pooling import POOLERS
+from informin.model.pooling import POOLERS
 from tests.conftest import ROOT
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "datasets", "sklearn", "scipy", "matplotlib", "gradio")

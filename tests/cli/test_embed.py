@@ -7,8 +7,8 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from informin.cli import embed
-from tests import forked
 from tests.conftest import make_sentences
+from tests.support import forked
 
 
 def words(model, file, output, *others: object) -> list[str]:

@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from informin.cli import eval as eval_command
-from informin.models.opening import load_model
+from informin.model.open import load_model
 from tests.conftest import ROOT, make_sentences
-from tests.senteval_data import small_counts, write_senteval
+from tests.support.senteval_data import small_counts, write_senteval
 
 FRACTION = 0.01  # of the examples of each task; the smallest has 16
 

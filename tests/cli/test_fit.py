@@ -12,10 +12,10 @@ import pytest
 import safetensors.numpy
 from sentence_transformers import SentenceTransformer
 
-from informin.adapters.linear import TASKS, LinearAdapter
 from informin.cli import fit
-from tests import forked
+from informin.frozen.adapter import TASKS, LinearAdapter
 from tests.conftest import make_sentences
+from tests.support import forked
 
 TEXTS = make_sentences(60)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from informin.outputs import PREFIX
+from informin.files import PREFIX
 from tests.cli.test_commands import informin
 
 FOLDERS = ("fit", "distill", "embeddings", "export")
@@ -69,7 +69,7 @@ def test_a_used_folder_is_found_before_torch_is_imported(tmp_path, name, more):
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_that_another_process_writes_is_found_before_the_work(command, tmp_path, monkeypatch, capsys, name):
     for module in ("fit", "distill"):
-        monkeypatch.setattr(f"informin.jobs.{module}.{module}", None)
+        monkeypatch.setattr(f"informin.frozen.{module}.{module}", None)
     with FileLock(tmp_path / f"{PREFIX}out.lock"):
         assert command(name) == 2
     assert "--output_dir" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`informin push` and `export`, with tests/hub_server.py as the Hub."""
+"""`informin push` and `export`, with tests/support/hub_server.py as the Hub."""
 
 import json
 import shlex
@@ -11,12 +11,12 @@ import pytest
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
-from informin.adapters import LinearAdapter
 from informin.cli import eval as eval_command
 from informin.cli import export, push, train
-from informin.models.opening import load_model
-from informin.publishing.adapted import save_adapted
-from informin.publishing.published import published_files
+from informin.frozen.adapted import save_adapted
+from informin.frozen.adapter import LinearAdapter
+from informin.model.open import load_model
+from informin.publishing.export import published_files
 from tests.conftest import make_sentences
 
 REPO = "alice/m"

@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 from informin.cli import train
-from informin.models.checksums import weights_sha256
-from informin.models.opening import load_model
-from tests import forked
+from informin.model.checksums import weights_sha256
+from informin.model.open import load_model
 from tests.conftest import ROOT
-from tests.forked import Forked
+from tests.support import forked
+from tests.support.forked import Forked
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
 

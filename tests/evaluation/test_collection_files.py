@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from informin.evaluation.collections import Collection, load_collection, make_collection
 from informin.evaluation.fusion import bm25_search, fused_ranking
+from informin.evaluation.retrieval import Collection, load_collection, make_collection
 from tests.conftest import raises_usage
 from tests.evaluation.test_collections import random_encode, words_of
 

@@ -7,9 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from informin.evaluation.collections import Collection, load_collection, make_collection
 from informin.evaluation.fusion import bm25_search, fused_ranking
-from informin.evaluation.ranking import randomization_test
+from informin.evaluation.retrieval import Collection, load_collection, make_collection, randomization_test
 from informin.evaluation.words import Words
 from tests.conftest import SHARED, make_sentences, raises_usage
 

@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from informin.evaluation.collections import Collection
 from informin.evaluation.development import Development, as_development
 from informin.evaluation.labels import LabeledSentences, score_labels
 from informin.evaluation.measures import ALL, KINDS
 from informin.evaluation.pairs import GradedPairs, load_pairs, score_pairs
+from informin.evaluation.retrieval import Collection
 from tests.conftest import raises_usage
 
 PAIRS = GradedPairs("pairs", ["a", "b", "c"], ["b", "c", "a"], np.array([1.0, 5.0, 2.0]))

@@ -19,13 +19,13 @@ from informin.evaluation.drift import (
     neighbor_examples,
     stsb_dev,
 )
-from informin.evaluation.geometry import effective_rank, hubness, occurrences, rotated_cosine, uniformity, unit
+from informin.evaluation.encode import effective_rank, hubness, occurrences, rotated_cosine, uniformity, unit
 from informin.evaluation.pairs import GradedPairs
 from informin.evaluation.senteval import load_stsb_dev
 from informin.evaluation.table import render
-from informin.neighbors import nearest
+from informin.evaluation.vectors import nearest
 from tests.conftest import raises_usage
-from tests.senteval_data import small_counts, write_senteval
+from tests.support.senteval_data import small_counts, write_senteval
 
 NAMES = [f"sentence {i}" for i in range(60)]
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import homogeneity_completeness_v_measure
 
-from informin import neighbors
 from informin.errors import UndefinedScoreError
 from informin.evaluation import labels
-from informin.evaluation.geometry import unit
+from informin.evaluation import vectors as neighbors
+from informin.evaluation.encode import unit
 from informin.evaluation.labels import LabeledSentences, few_shot_accuracy, load_labels, score_labels
 from informin.evaluation.measures import LABELS
-from informin.neighbors import nearest
+from informin.evaluation.vectors import nearest
 from tests.conftest import raises_usage
 
 HEADER = "text\tlabel\n"

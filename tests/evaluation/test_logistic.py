@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from informin.evaluation.logistic import LogisticPath
+from informin.evaluation.transfer import LogisticPath
 from tests.evaluation.transfer_helpers import NESTED, fitted
 
 

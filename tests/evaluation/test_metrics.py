@@ -9,7 +9,7 @@ import evaluate
 import numpy as np
 import pytest
 
-from informin.evaluation.geometry import alignment, uniformity
+from informin.evaluation.encode import alignment, uniformity
 from informin.evaluation.pairs import correlations
 from tests.conftest import ROOT
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from informin.errors import UndefinedScoreError
-from informin.evaluation import geometry
-from informin.evaluation.geometry import alignment, uniformity
+from informin.evaluation import encode as geometry
+from informin.evaluation.encode import alignment, uniformity
 from informin.evaluation.pairs import GradedPairs, load_pairs, score_pairs
 from informin.evaluation.senteval import STSB_DEV, load_stsb_dev
 from tests.conftest import make_sentences, raises_usage

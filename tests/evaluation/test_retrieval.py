@@ -5,9 +5,9 @@ import pytest
 from pytrec_eval import RelevanceEvaluator
 
 from informin.errors import UndefinedScoreError
-from informin.evaluation import collections
-from informin.evaluation.collections import Collection, load_retrieval_pairs
+from informin.evaluation import retrieval as collections
 from informin.evaluation.measures import SEARCH
+from informin.evaluation.retrieval import Collection, load_retrieval_pairs
 from tests.conftest import raises_usage
 from tests.evaluation.test_labels import cosine, encoder, write
 

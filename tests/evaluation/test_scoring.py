@@ -9,20 +9,20 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Router
 
 from informin.errors import UndefinedScoreError
-from informin.evaluation import scoring
-from informin.evaluation.collections import DEPTH
+from informin.evaluation import evaluate as scoring
 from informin.evaluation.encode import whiten, whitened
+from informin.evaluation.evaluate import load_tasks, pooler_of, score_model, score_sts
 from informin.evaluation.labels import score_labels
 from informin.evaluation.results import load_results
-from informin.evaluation.scoring import load_tasks, pooler_of, score_model, score_sts
+from informin.evaluation.retrieval import DEPTH
 from informin.evaluation.senteval import load_task
 from informin.evaluation.tokens import CANDIDATES
+from informin.evaluation.vectors import smooth_rows
 from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
-from informin.models.opening import load_model
-from informin.neighbors import smooth_rows
-from informin.search.index import Index
+from informin.frozen.index import Index
+from informin.model.open import load_model
 from tests.conftest import make_sentences, raises_usage, save_sentence_transformer
-from tests.senteval_data import small_counts, write_senteval
+from tests.support.senteval_data import small_counts, write_senteval
 
 SHARE = 0.01
 

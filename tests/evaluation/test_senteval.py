@@ -6,7 +6,7 @@ import pytest
 from informin.evaluation import senteval
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, chosen_tasks, load_stsb_dev, load_task
 from tests.conftest import SHARED, raises_usage
-from tests.senteval_data import (
+from tests.support.senteval_data import (
     CLASSES,
     LATIN,
     class_of,

@@ -10,7 +10,7 @@ import pytest
 from informin.evaluation import senteval
 from informin.evaluation.senteval import STSB_DEV, load_stsb_dev, senteval_folder, unpack
 from tests.conftest import raises_usage
-from tests.senteval_data import stsb_dev
+from tests.support.senteval_data import stsb_dev
 
 
 def make_tar(path: Path, members: dict[str, bytes | str], mode="w"):

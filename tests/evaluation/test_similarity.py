@@ -7,11 +7,10 @@ import pytest
 from scipy.stats import spearmanr
 from sentence_transformers import SimilarityFunction
 
-from informin.evaluation import ranking
-from informin.evaluation.collections import make_collection
+from informin.evaluation import retrieval as ranking
+from informin.evaluation.evaluate import score_sts
 from informin.evaluation.pairs import GradedPairs
-from informin.evaluation.ranking import randomization_test
-from informin.evaluation.scoring import score_sts
+from informin.evaluation.retrieval import make_collection, randomization_test
 from informin.evaluation.senteval import StsTask
 
 SOURCE = np.random.default_rng(3)

@@ -9,8 +9,8 @@ from scipy.stats import pearsonr, spearmanr
 
 from informin.errors import UndefinedScoreError
 from informin.evaluation.encode import EmbeddingCache, Whitening, whitened
+from informin.evaluation.evaluate import score_sts
 from informin.evaluation.pairs import GradedPairs
-from informin.evaluation.scoring import score_sts
 from informin.evaluation.senteval import StsTask
 from tests.conftest import make_sentences
 

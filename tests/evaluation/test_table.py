@@ -5,8 +5,8 @@ import copy
 import numpy as np
 import pytest
 
-from informin.evaluation.ranking import randomization_test
 from informin.evaluation.results import Results
+from informin.evaluation.retrieval import randomization_test
 from informin.evaluation.table import (
     Row,
     Table,

@@ -16,8 +16,8 @@ from informin.evaluation.tokens import (
     embed_queries,
     without_context,
 )
-from informin.models.embedding import encode_in_shares
-from informin.models.opening import load_model
+from informin.model.embedding import encode_in_shares
+from informin.model.open import load_model
 from tests.conftest import make_sentences, raises_usage, save_letters, save_sentence_transformer
 
 QUERIES = ["the old dog runs", "a small house", "not"]
@@ -252,7 +252,7 @@ def test_the_bar_moves_with_each_batch(model, texts, monkeypatch):
         if not bar.disable:
             moves.append(rows)
 
-    monkeypatch.setattr("informin.models.embedding.hidden", lambda: False)
-    monkeypatch.setattr("informin.models.embedding.tqdm.update", update)
+    monkeypatch.setattr("informin.model.embedding.hidden", lambda: False)
+    monkeypatch.setattr("informin.model.embedding.tqdm.update", update)
     embed_documents(model, texts, batch_size=10, title="embed")
     assert len(moves) == 15 and sum(moves) == 150

@@ -6,9 +6,8 @@ from sklearn.model_selection import StratifiedKFold
 
 from informin.errors import UndefinedScoreError
 from informin.evaluation import transfer
-from informin.evaluation.logistic import LogisticPath
 from informin.evaluation.senteval import TransferTask
-from informin.evaluation.transfer import score_transfer
+from informin.evaluation.transfer import LogisticPath, score_transfer
 from tests.conftest import make_sentences
 from tests.evaluation.transfer_helpers import NESTED, fitted
 

@@ -12,9 +12,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from informin.distributed import gather_with_gradient
 from informin.objectives.decorrelation import SELF_CONTRAST_FORMS, Projector, decorrelation, self_contrast
-from tests import forked
 from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient, head_values, model_of, rows
+from tests.support import forked
 
 WORLD = 2
 WEIGHT = 0.3  # weight of the off-diagonal sum; far above the paper's 0.013, so that an error in either sum is visible

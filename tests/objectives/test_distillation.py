@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from informin.objectives.distillation import Distillation, Replay, cosine_distance
-from informin.objectives.terms import Views
+from informin.objectives.term import Views
 from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from informin.objectives.contrast import Contrast, contrast
-from informin.objectives.false_negatives import batch_threshold, false_negative_mask
-from informin.objectives.terms import Views
+from informin.objectives.contrast import Contrast, batch_threshold, contrast, false_negative_mask
+from informin.objectives.term import Views
 from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient
 

@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import normalize
 
 from informin.objectives.guided_similarity import GuidedSimilarity, guided_similarity
-from informin.objectives.terms import Views
+from informin.objectives.term import Views
 from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient
 

@@ -5,10 +5,9 @@ import torch
 from torch.nn.functional import normalize
 
 from informin.objectives import numerics
-from informin.objectives.contrast import contrast
+from informin.objectives.contrast import batch_threshold, contrast, false_negative_mask
 from informin.objectives.decorrelation import decorrelation, self_contrast
 from informin.objectives.distillation import cosine_distance
-from informin.objectives.false_negatives import batch_threshold, false_negative_mask
 from informin.objectives.guided_similarity import guided_similarity
 from informin.objectives.reconstruction import reconstruction
 

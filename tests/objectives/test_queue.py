@@ -6,9 +6,7 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from informin.objectives.contrast import Contrast, contrast
-from informin.objectives.false_negatives import copies
-from informin.objectives.queue import MomentumQueue
+from informin.objectives.contrast import Contrast, MomentumQueue, contrast, copies
 from tests.conftest import raises_usage
 from tests.objectives.conftest import head_values, model_of, rows
 

@@ -12,9 +12,9 @@ from informin.objectives import PRESETS, Reconstruction
 from informin.objectives.attention_mi import attention_layers
 from informin.objectives.presets import Encoder
 from informin.objectives.reconstruction import FORMS
-from informin.training.active_objective import activate
-from informin.training.paper_values import with_paper_values
-from informin.training.recipes import RECIPES as FOLDER
+from informin.training.arguments import with_paper_values
+from informin.training.inputs import RECIPES as FOLDER
+from informin.training.objective import activate
 from tests.conftest import ROOT
 
 LARGE = dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)

@@ -19,9 +19,8 @@ from informin.objectives import (
     Reconstruction,
     SelfContrast,
 )
-from informin.objectives.objective import active_terms, as_preset
-from informin.objectives.presets import BERT_BASE, Encoder, Paper, Preset
-from informin.objectives.terms import Term, Views, fill_heads, losses_of, snake_case
+from informin.objectives.presets import BERT_BASE, Encoder, Paper, Preset, active_terms, as_preset
+from informin.objectives.term import Term, Views, fill_heads, losses_of, snake_case
 from informin.options import check_value, option
 from tests.conftest import ROOT, raises_usage
 from tests.objectives.conftest import head_values, model_of, rows
@@ -67,7 +66,7 @@ def test_defaults_and_choices_of_a_term_are_valid(term):
         assert declared.metadata["help"]
         for choice in declared.metadata.get("choices", ()):
             assert getattr(term(**{declared.name: choice}), declared.name) == choice
-    assert term.paper is None or list((ROOT / "informin/publishing/templates/citations").glob(f"{term.paper}.*"))
+    assert term.paper is None or list((ROOT / "informin/templates/citations").glob(f"{term.paper}.*"))
 
 
 def test_names_and_options_of_terms_are_unique():

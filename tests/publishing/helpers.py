@@ -9,10 +9,10 @@ from huggingface_hub import ModelCard
 
 from informin.evaluation.results import Results
 from informin.evaluation.senteval import TASKS
-from informin.models.checksums import weights_sha256
-from informin.models.opening import load_model
+from informin.model.checksums import weights_sha256
+from informin.model.open import load_model
+from informin.model.records import RunRecord
 from informin.publishing.export import export_checkpoint
-from informin.records import RunRecord
 from tests.conftest import make_sentences, save_sentence_transformer
 
 TEXTS = make_sentences(20, seed=5)

@@ -4,13 +4,13 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from informin.adapters.linear import TASKS, LinearAdapter
-from informin.models.checksums import weights_sha256
-from informin.models.opening import load_model
-from informin.publishing.adapted import save_adapted
+from informin.frozen.adapted import save_adapted
+from informin.frozen.adapter import TASKS, LinearAdapter
+from informin.model.checksums import weights_sha256
+from informin.model.open import load_model
+from informin.model.records import FitRecord
 from informin.publishing.card import write_card
 from informin.publishing.export import export_checkpoint
-from informin.records import FitRecord
 from tests.conftest import make_sentences, raises_usage, save_sentence_transformer
 from tests.publishing.helpers import TEXTS, contents, largest_difference, metadata, read_json, tables
 

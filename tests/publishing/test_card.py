@@ -5,8 +5,8 @@ import pytest
 from huggingface_hub import ModelCard
 
 from informin.files import read_json
+from informin.model.records import RunRecord
 from informin.publishing.card import is_edited, render_card, write_card
-from informin.records import RunRecord
 from tests.conftest import raises_usage
 from tests.publishing.helpers import (
     OBJECTIVE,

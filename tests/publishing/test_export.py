@@ -11,10 +11,10 @@ from sentence_transformers.sentence_transformer.modules import Dense, StaticEmbe
 from transformers import AutoModel, AutoTokenizer
 
 from informin.errors import SaveError
-from informin.models.opening import load_model
+from informin.model.open import load_model
+from informin.model.records import RunRecord
 from informin.publishing import export
 from informin.publishing.export import export_checkpoint, save_model
-from informin.records import RunRecord
 from modeling_informin import HEAD_FILE
 from tests.conftest import raises_usage
 from tests.publishing.helpers import PUBLISHED, TEXTS, change_json, contents, export_of, largest_difference, read_json

@@ -4,7 +4,7 @@ import pytest
 from huggingface_hub import HfApi
 
 from informin.errors import PushError
-from informin.publishing.hub import prepare, push_folder, push_space
+from informin.publishing.push import prepare, push_folder, push_space
 from tests.conftest import raises_usage
 from tests.publishing.helpers import PUBLISHED, contents, results_of
 

@@ -9,11 +9,11 @@ import torch
 from onnx import load as load_onnx
 from transformers import AutoTokenizer
 
-from informin.adapters.linear import LinearAdapter
 from informin.errors import SaveError
-from informin.models.opening import load_model
+from informin.frozen.adapted import save_adapted
+from informin.frozen.adapter import LinearAdapter
+from informin.model.open import load_model
 from informin.publishing import onnx
-from informin.publishing.adapted import save_adapted
 from tests.conftest import ROOT, make_sentences, raises_usage, save_roberta
 from tests.publishing.helpers import TEXTS, contents, export_of, read_json
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from informin.publishing.published import check_export, published_files
+from informin.publishing.export import check_export, published_files
 from tests.conftest import raises_usage
 from tests.publishing.helpers import PUBLISHED, change_json, results_of
 
@@ -177,6 +177,6 @@ def test_other_folders_are_not_published(folder, name):
 
 def test_the_list_of_files_can_be_parsed():
     """The dry run prints `  SIZE  name` lines; no published name contains a space."""
-    from informin.publishing.published import MODULE, ROOT
+    from informin.publishing.export import MODULE, ROOT
 
     assert all(re.fullmatch(r"[\w./-]+", name) for name in (*ROOT, *MODULE))

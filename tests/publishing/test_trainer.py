@@ -3,7 +3,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from informin.publishing.published import check_export, published_files
+from informin.publishing.export import check_export, published_files
 from tests.conftest import FOUR_STEPS, make_sentences, raises_usage
 from tests.publishing.helpers import TEXTS, contents, largest_difference, read_json
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments

@@ -10,9 +10,8 @@ from informin.cli import train
 from informin.cli.train_options import parse
 from informin.files import write_manifest
 from informin.objectives.presets import Encoder
-from informin.training.active_objective import activate
-from informin.training.options import InforMinTrainingArguments
-from informin.training.paper_values import with_paper_values
+from informin.training.arguments import InforMinTrainingArguments, with_paper_values
+from informin.training.objective import activate
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences
 from trainer_informin import InforMinTrainer
 

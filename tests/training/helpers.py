@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
+from informin.training.data import load_sentences
 from informin.training.inputs import DataArguments
-from informin.training.sentences import load_sentences
 from trainer_informin import InforMinTrainer
 
 

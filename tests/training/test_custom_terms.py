@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 
 from informin.objectives import AttentionMI, Contrast, Head, MaskedLM, Reconstruction, Term
 from informin.publishing.card import write_card
-from informin.training.log_entries import logged_terms
+from informin.training.callbacks import logged_terms
 from informin.views import Crop
 from tests.conftest import FOUR_STEPS, make_sentences, raises_usage
 from tests.training.helpers import assert_same, logged, trained, weights_of

@@ -20,18 +20,17 @@ from transformers import TrainerCallback
 
 import trainer_informin
 from informin.distributed import gather_with_gradient
-from informin.guide.replay import GeneralSentences
+from informin.fast.attention import ViewDropout
 from informin.objectives import Contrast
-from informin.objectives.terms import Masking, Term
+from informin.objectives.term import Masking, Term
 from informin.training import callbacks
-from informin.training.checkpoints import complete_checkpoints, step_of
+from informin.training.batch import StackedViews, step_seed
+from informin.training.checkpoints import StopOnSignal, complete_checkpoints, step_of
+from informin.training.data import load_sentences
+from informin.training.guide import GeneralSentences
 from informin.training.inputs import DataArguments
-from informin.training.sentences import load_sentences
-from informin.training.signals import StopOnSignal
-from informin.views.attention import ViewDropout
-from informin.views.stacking import StackedViews, step_seed
-from tests import forked
 from tests.conftest import how_to_train, make_sentences, save_pairs
+from tests.support import forked
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 WORLD = 2

@@ -7,8 +7,8 @@ import pytest
 from informin.cli import train
 from informin.errors import UsageError
 from informin.evaluation.drift import MEASURES, draw, measure_drift
-from informin.models.opening import load_model
-from informin.records import RunRecord
+from informin.model.open import load_model
+from informin.model.records import RunRecord
 from informin.training.model import TrainedModel
 from tests.conftest import make_sentences
 

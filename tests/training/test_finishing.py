@@ -17,11 +17,9 @@ import trainer_informin
 from informin.errors import SaveError
 from informin.evaluation import pairs
 from informin.files import damage
-from informin.training import finishing
+from informin.training import checkpoints as finishing
 from informin.training.callbacks import Throughput
-from informin.training.checkpoints import complete_checkpoints, step_of
-from informin.training.finishing import Background, reads_checkpoints
-from informin.training.signals import EvaluationLeft
+from informin.training.checkpoints import Background, EvaluationLeft, complete_checkpoints, reads_checkpoints, step_of
 from tests.training.helpers import assert_same, weights_of
 
 STEPS = dict(eval_strategy="no", save_strategy="steps", save_steps=1, save_total_limit=9)

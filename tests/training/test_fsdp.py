@@ -12,8 +12,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-from informin.models.opening import load_model
-from tests import forked
+from informin.model.open import load_model
 from tests.conftest import (
     FOUR_STEPS,
     ROOT,
@@ -23,6 +22,7 @@ from tests.conftest import (
     save_pairs,
     save_sentence_transformer,
 )
+from tests.support import forked
 from trainer_informin import InforMinTrainer
 
 HOW = FOUR_STEPS | dict(objective="guided", guided_weight=1.0, guided_neighbors=0, max_seq_length=16)

@@ -17,7 +17,7 @@ from transformers import AutoModel, DistilBertConfig, MPNetConfig, T5Config, T5E
 
 from informin.evaluation.development import as_development
 from informin.evaluation.pairs import load_pairs
-from informin.records import RunRecord
+from informin.model.records import RunRecord
 from modeling_informin import BertForInforMinCL
 from tests.conftest import make_sentences, raises_usage, save_letters, tokenizer_of
 from tests.training.helpers import assert_same, logged, stream_of, trained, weights_of

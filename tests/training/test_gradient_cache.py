@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from informin.models import forward
-from informin.views.attention import ViewDropout
+from informin.fast import forward
+from informin.fast.attention import ViewDropout
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage
 from trainer_informin import InforMinTrainer
 

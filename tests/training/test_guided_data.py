@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from informin.cli import train
-from informin.records import RunRecord
+from informin.model.records import RunRecord
 from tests.conftest import how_to_train, make_sentences, raises_usage, save_bert
 from tests.training.helpers import assert_same, weights_of
 from trainer_informin import InforMinTrainer

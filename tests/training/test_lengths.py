@@ -4,7 +4,7 @@ import datasets
 import numpy as np
 import pytest
 
-from informin.training.tokens import fitting_length
+from informin.training.data import fitting_length
 from tests.conftest import make_sentences
 from trainer_informin import InforMinTrainer
 
@@ -31,7 +31,7 @@ def test_95_percent_of_the_sentences_fit(counts, longest, length):
 def test_guided_training_and_its_guide_use_long_sentences(bert, arguments, monkeypatch):
     lengths = []
     monkeypatch.setattr(
-        "informin.training.guided_data.load_guide",
+        "informin.training.guide.load_guide",
         lambda folder, encoder, texts: lengths.append(encoder.max_seq_length) or stop(),
     )
 

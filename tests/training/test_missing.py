@@ -2,11 +2,10 @@
 
 import pytest
 
-from informin import hub_access
+from informin import hub as hub_access
 from informin.errors import UsageError
-from informin.training import missing
-from informin.training.inputs import DataArguments
-from informin.training.missing import raise_if_missing
+from informin.training import inputs as missing
+from informin.training.inputs import DataArguments, raise_if_missing
 
 BERT = {"model_name": "bert-base-uncased"}
 

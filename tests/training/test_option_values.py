@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from informin.training.option_values import as_json
+from informin.training.objective import as_json
 from tests.conftest import raises_usage
 
 

@@ -11,17 +11,13 @@ from transformers import TrainingArguments
 
 from informin.cli import train
 from informin.cli.train_options import EVALUATION_DATA, OFTEN_USED, Parser, parse, recipe
+from informin.errors import is_installed
 from informin.objectives import PRESETS
-from informin.objectives.objective import active_terms
-from informin.objectives.presets import BERT_BASE
-from informin.packages import is_installed
+from informin.objectives.presets import BERT_BASE, active_terms
 from informin.program import quiet_transformers
-from informin.training.active_objective import activate
-from informin.training.inputs import DataArguments, SourceArguments
-from informin.training.option_checks import check_terms
-from informin.training.options import InforMinTrainingArguments, prefers_bf16
-from informin.training.paper_values import with_paper_values
-from informin.training.recipes import RECIPES, recipe_options
+from informin.training.arguments import InforMinTrainingArguments, check_terms, prefers_bf16, with_paper_values
+from informin.training.inputs import RECIPES, DataArguments, SourceArguments, recipe_options
+from informin.training.objective import activate
 from informin.views import View
 from tests.conftest import how_to_train, make_sentences, raises_usage, save_bert, save_roberta
 from trainer_informin import InforMinTrainer
@@ -338,7 +334,7 @@ def test_invalid_options_are_rejected(option, given):
 
 
 def test_deepspeed_needs_its_package(monkeypatch):
-    monkeypatch.setattr("informin.training.option_checks.is_deepspeed_available", lambda: False)
+    monkeypatch.setattr("informin.training.arguments.is_deepspeed_available", lambda: False)
     with raises_usage("deepspeed"):
         how_to_train(use_cpu=True, deepspeed={"zero_optimization": {"stage": 2}})
 

@@ -6,8 +6,7 @@ import pytest
 
 from informin.evaluation.development import as_development
 from informin.training import callbacks
-from informin.training.callbacks import Progress
-from informin.training.shares import shares_line
+from informin.training.callbacks import Progress, shares_line
 
 ARGS = SimpleNamespace(disable_tqdm=False, per_device_train_batch_size=8, gradient_accumulation_steps=2, world_size=4)
 

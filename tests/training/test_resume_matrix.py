@@ -15,11 +15,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from informin.training import sentences as training_sentences
+from informin.training import data as training_sentences
+from informin.training.data import load_sentences
 from informin.training.inputs import DataArguments
-from informin.training.sentences import load_sentences
-from tests import forked
 from tests.conftest import make_sentences, save_bert
+from tests.support import forked
 from tests.training.test_distributed import WORLD, train
 
 DATA, PROCESSES = ("map-style", "stream"), (1, WORLD)

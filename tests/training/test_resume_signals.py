@@ -9,9 +9,8 @@ import pytest
 from transformers import TrainerCallback
 
 from informin.program import SAME, SIGNALS
-from informin.training.checkpoints import complete_checkpoints, step_of
-from informin.training.options import InforMinTrainingArguments
-from informin.training.signals import LAUNCHED, StopOnSignal
+from informin.training.arguments import InforMinTrainingArguments
+from informin.training.checkpoints import LAUNCHED, StopOnSignal, complete_checkpoints, step_of
 from tests.conftest import make_sentences
 from trainer_informin import InforMinTrainer
 

@@ -11,7 +11,7 @@ from informin.cli import train
 from informin.errors import SaveError
 from informin.evaluation import pairs
 from informin.files import write_manifest
-from informin.records import RunRecord
+from informin.model.records import RunRecord
 from informin.training.checkpoints import LAST, check_same_run, checkpoint_to_resume, complete_checkpoints
 from tests.conftest import make_sentences, raises_usage, save_bert
 from tests.training.helpers import assert_same, assert_same_files, stream_of, weights_of

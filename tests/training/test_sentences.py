@@ -6,10 +6,9 @@ import pandas
 import pandas as pd
 import pytest
 
-from informin.training import tokens
+from informin.training import data as tokens
+from informin.training.data import TRUNCATED, as_data, draw_sample, load_development, load_sentences, tokenize
 from informin.training.inputs import DataArguments
-from informin.training.sentences import as_data, draw_sample, load_development, load_sentences
-from informin.training.tokens import TRUNCATED, tokenize
 from tests.conftest import make_sentences, raises_usage, tokenizer_of
 from tests.training.helpers import assert_same, stream_of, trained, weights_of
 from trainer_informin import InforMinTrainer
@@ -41,7 +40,7 @@ def test_only_changed_files_are_read_again(tmp_path, monkeypatch):
     assert load(path)["text"][:] == ["one", "two"]
     write(tmp_path / "a.txt", ["one", "two", "three"])
     assert len(load(path)) == 3
-    monkeypatch.setattr("informin.training.sentences.read_texts", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr("informin.training.data.read_texts", lambda *_: pytest.fail("read again"))
     assert len(load(path)) == 3
 
 

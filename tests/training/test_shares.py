@@ -8,8 +8,8 @@ import torch
 from informin.objectives.contrast import contrast
 from informin.objectives.decorrelation import self_contrast
 from informin.objectives.reconstruction import reconstruction
-from informin.training.shares import shares
-from tests.models.test_cpu_threads import cores
+from informin.training.callbacks import shares
+from tests.fast.test_cpu_threads import cores
 from tests.training.helpers import assert_same, weights_of
 
 PAIRS, COSINE, WEIGHT, TEMPERATURE = 4, 0.6, 0.4, 0.2

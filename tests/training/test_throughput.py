@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from transformers import TrainerCallback
 
-from informin.records import RunRecord
+from informin.model.records import RunRecord
 from informin.training import callbacks
 from tests.conftest import make_sentences
 from trainer_informin import InforMinTrainer

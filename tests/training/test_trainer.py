@@ -12,9 +12,9 @@ from transformers import TrainerCallback
 from informin.objectives.contrast import contrast
 from informin.objectives.masked_lm import masked_lm
 from informin.objectives.reconstruction import reconstruction
-from informin.objectives.terms import Masking
-from informin.training.log_entries import logged_terms
-from informin.views.stacking import StackedViews, step_seed
+from informin.objectives.term import Masking
+from informin.training.batch import StackedViews, step_seed
+from informin.training.callbacks import logged_terms
 from tests.conftest import make_sentences, raises_usage, save_bert
 from tests.training.helpers import logged
 from trainer_informin import InforMinTrainer

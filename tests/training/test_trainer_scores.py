@@ -8,11 +8,11 @@ import torch
 
 from informin.errors import UndefinedScoreError
 from informin.evaluation import pairs as pairs_module
-from informin.evaluation.collections import Collection
 from informin.evaluation.labels import LabeledSentences, score_labels
 from informin.evaluation.measures import ALL, LABELS, PAIRS
 from informin.evaluation.pairs import load_pairs
-from informin.training.summary import summary
+from informin.evaluation.retrieval import Collection
+from informin.training.record import summary
 from tests.conftest import make_sentences, raises_usage
 from tests.training.helpers import WeightsAtEvaluation
 from trainer_informin import InforMinTrainer

@@ -4,7 +4,7 @@ import datasets
 import evaluate
 import numpy as np
 
-from informin.evaluation.geometry import alignment, uniformity
+from informin.evaluation.encode import alignment, uniformity
 
 DESCRIPTION = """\
 Distribution of embeddings on the unit sphere. Alignment is the mean squared distance |x - y|^2 of positive pairs. \

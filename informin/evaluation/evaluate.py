@@ -1,0 +1,546 @@
+"""Score models on STS and transfer tasks, labeled texts and retrieval."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count, product
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Normalize, Pooling
+from typing_extensions import Unpack
+
+from informin.distributed import first_only, gather_objects, rank, world_size
+from informin.errors import UndefinedScoreError, UsageError
+from informin.evaluation.encode import EmbeddingCache, Encode, embed_once, whiten, whitened
+from informin.evaluation.fusion import FUSION_DEPTH, bm25_search, fused_ranking
+from informin.evaluation.labels import LABEL_COLUMNS, LabeledSentences, load_labels
+from informin.evaluation.pairs import correlations, cosine
+from informin.evaluation.results import COSINE, Results, checksums, environment
+from informin.evaluation.retrieval import DEPTH, Collection, Similarity, load_retrieval
+from informin.evaluation.second_look import SecondLook
+from informin.evaluation.senteval import TASKS, StsTask, TransferTask, chosen_tasks, load_task, senteval_folder
+from informin.evaluation.table import check_same_files, load_others, model_label, score_tables, tables_html, tables_text
+from informin.evaluation.tokens import embed_documents, embed_queries, has_token_vectors
+from informin.evaluation.transfer import score_transfer
+from informin.evaluation.vectors import smooth_rows, unit_rows
+from informin.evaluation.words import Words, language_name
+from informin.files import only_writer, save_text
+from informin.model.checksums import weights_sha256
+from informin.model.embedding import encode_in_shares, side_prompt, width_of
+from informin.model.open import Loading, load_model, name_of, source_of
+from informin.model.pooling import NAMES
+from informin.options import checks_options
+
+logger = logging.getLogger(__name__)
+
+
+TESTED = ("ndcg_10", "recall_100")  # measures of retrieval that are saved for each query
+FITTED_ON = "the sentences of each task"
+Task = StsTask | TransferTask | LabeledSentences | Collection
+
+
+def score_sts(encode: Encode, task: StsTask, similarity: Callable[..., Any] = cosine) -> dict:
+    """Return Spearman x 100 of one STS task, with the aggregations that papers use.
+
+    Args:
+        encode: Function from N sentences to embeddings (N, d); called once, with the distinct sentences.
+        similarity: Function from embeddings (N, d) and (N, d) to the similarities (N,) of the pairs, such as the
+            `similarity_pairwise` of a SentenceTransformer.
+
+    Returns:
+        `score`: over the pairs of all subsets together ("all", reported by SimCSE and InforMin-CL). `mean`, `wmean`:
+        mean of the subsets' correlations, unweighted and weighted by number of pairs. `pearson`: x 100, over all
+        pairs. `n`: number of pairs. `subsets`: `score` and `n` of each subset.
+
+    Raises:
+        UndefinedScoreError: An embedding is not finite, or all similarities of a subset are equal.
+    """
+    embedding = embed_once(encode, task.texts())
+    sides = ((embedding(pairs.sentences1), embedding(pairs.sentences2)) for pairs in task.subsets)
+    predicted = [np.asarray(similarity(x, y)) for x, y in sides]
+    overall = correlations(np.concatenate(predicted), np.concatenate([pairs.scores for pairs in task.subsets]))
+    scores = [correlations(values, pairs.scores)["spearman"] for values, pairs in zip(predicted, task.subsets)]
+    return {
+        "score": overall["spearman"],
+        "mean": float(np.mean(scores)),
+        "wmean": float(np.average(scores, weights=list(map(len, task.subsets)))),
+        "pearson": overall["pearson"],
+        **task.counts,
+        "subsets": {pairs.name: {"score": s, "n": len(pairs)} for pairs, s in zip(task.subsets, scores)},
+    }
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Data of tasks by name, and SHA-256 of their files or texts. All SentEval tasks have the same split."""
+
+    split: str
+    data: dict[str, Task]
+    checksums: dict[str, dict[str, str]]
+
+
+def load_tasks(
+    folder: Path | None,
+    names: Sequence[str],
+    split: str = "test",
+    labels: Sequence[str | Path] = (),
+    retrieval: Sequence[str | Path] = (),
+    columns: tuple[str, str] = LABEL_COLUMNS,
+) -> Tasks:
+    """Load and check the data of all tasks before the first is scored.
+
+    Args:
+        folder: SentEval's `data/downstream`; can be None if `names` is empty.
+        names: SentEval tasks.
+        split: Split of the SentEval tasks, test or dev.
+        labels: Files for `load_labels`. Each is one task, named after the file.
+        retrieval: Folders and files for `load_retrieval`. Each is one task, named after it.
+        columns: Columns of `labels` with the sentences and their labels.
+
+    Raises:
+        UsageError: As `load_task`, `load_labels` and `load_retrieval`. Also if two tasks have the same name.
+    """
+    data: dict[str, Task] = {}
+    sums: dict[str, dict[str, str]] = {}
+    for name in names:
+        task = load_task(Path(folder or ""), name, split)
+        data[name] = task
+        sums[name] = checksums(task.files, folder or "")
+    for option, paths in (("labels", labels), ("retrieval", retrieval)):
+        for path in map(Path, paths):
+            name = task_name(path)
+            if name in TASKS or name in data:
+                raise UsageError(f"{path}: a task {name} already exists", option=option, fix="Rename the file.")
+            sample = load_labels(path, option, *columns) if option == "labels" else load_retrieval(path, option)
+            data[name] = sample
+            sums[name] = {path.name: sample.sha256}
+    return Tasks(split, data, sums)
+
+
+def task_name(path: str | Path) -> str:
+    """Return the name of the task of a file or folder, such as banking77 for data/banking77.tsv.gz."""
+    path = Path(path)
+    if path.is_dir():
+        return path.resolve().name
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).stem
+
+
+def score_model(
+    model: SentenceTransformer,
+    tasks: Tasks,
+    *,
+    pooler: str = "auto",
+    prompt: str | None = None,
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
+    whitening: float | None = None,
+    bm25: bool = False,
+    language: str = "english",
+    batch_size: int = 64,
+    output: str | Path | None = None,
+) -> Results:
+    """Score a model on every task, one after the other, and save each as soon as it is finished.
+
+    STS and retrieval compare embeddings with the similarity of the model. Texts of an earlier task are not encoded
+    again, except for retrieval. Retrieval is also scored with a second look by token vectors, if the model has them,
+    nothing is whitened, and there is one process. All processes must make the same call.
+
+    Args:
+        model: The model.
+        tasks: Data from `load_tasks`.
+        pooler: Name of the pooling in tables; `auto` for the name of the pooling that the model has.
+        prompt: Prompt prepended to each text; None for the stored prompts.
+        query_prompt: Prompt prepended to the queries of retrieval; None for `prompt`.
+        document_prompt: The same for documents.
+        whitening: Whiten embeddings with a map fitted on each task's own texts, compare them by cosine, and keep this
+            number of dimensions; `math.inf` for all, None for no whitening.
+        bm25: In retrieval, also score the rank fusion of BM25 and the model.
+        language: Language of the words in retrieval; see `Words.build`.
+        batch_size: Texts per forward pass.
+        output: File to save the results in and to resume from; None to save nothing.
+
+    Raises:
+        UsageError: `output` has results of another model, whitening asks for more dimensions than there are, or an
+            embedding is not finite.
+    """
+    language = language_name(language)
+    chosen = {
+        None: prompt,
+        "query": prompt if query_prompt is None else query_prompt,
+        "document": prompt if document_prompt is None else document_prompt,
+    }
+    encode = {side: _encoder(model, side, text, batch_size) for side, text in chosen.items()}
+    prompts = _prompts_used(model, chosen)
+    results = _no_results(model, pooler, whitening, tasks.split, prompts.pop(None) or None)
+    results = results.resumed(output) if output else results
+    # Prompts of retrieval are recorded if they differ from that of other texts.
+    sides = {} if set(prompts.values()) == {results.prompt or ""} else {"prompts": prompts}
+    pending = [name for name in tasks.data if not _finished(results, name, tasks, sides, bm25, language)]
+    pending = gather_objects(pending)[0]  # and no process saves results before all have read the earlier ones
+    for name in pending:
+        task = tasks.data[name]
+        start = time.perf_counter()
+        searched = None
+        if isinstance(task, Collection):
+            searched = _embed_collection(model, task, encode, chosen, results, batch_size)
+        else:
+            encode[None](task.texts())
+        encoded = time.perf_counter()
+        entry = _score(model, task, encode, searched, results, bm25, language)
+        if isinstance(task, Collection):
+            entry |= sides
+        entry["seconds"] = {"encode": encoded - start, "score": time.perf_counter() - encoded}
+        entry["data"] = tasks.checksums[name]
+        results.add(name, entry)
+        if output and rank() == 0:
+            results.save(output)
+        shown = "no score" if entry["score"] is None else f"{entry['score']:.2f}"
+        seconds = sum(entry["seconds"].values())
+        logger.info(f"{name}: {shown} ({results.model}, {results.pooler}, {seconds:.0f} s)")
+    return results
+
+
+def _prompts_used(model: SentenceTransformer, chosen: dict[str | None, str | None]) -> dict[str | None, str]:
+    """Return the prompt of each side, the stored one where none was chosen."""
+    prompts = {side: side_prompt(model, side) or "" for side in chosen}
+    prompts[None] = model.prompts.get(model.default_prompt_name or "") or ""
+    return prompts | {side: text for side, text in chosen.items() if text is not None}
+
+
+def _no_results(
+    model: SentenceTransformer, pooler: str, whitening: float | None, split: str, prompt: str | None
+) -> Results:
+    """Return results without scores, with the settings of a model."""
+    return Results(
+        model=name_of(model),
+        weights_sha256=weights_sha256(model),
+        pooler=pooler_of(model) if pooler == "auto" else pooler,
+        normalized=any(isinstance(module, Normalize) for module in model),
+        max_seq_length=model.max_seq_length if math.isfinite(model.max_seq_length or math.inf) else None,
+        precision="bf16" if source_of(model).bf16 else "fp32",
+        split=split,
+        prompt=prompt,
+        whitening=_whitening_entry(whitening, width_of(model)),
+        similarity=COSINE if whitening else str(model.similarity_fn_name),
+        environment=environment(model.device),
+    )
+
+
+def pooler_of(model: SentenceTransformer) -> str:
+    """Return the name of a model's pooling: cls, mean, last or another one of sentence-transformers.
+
+    For a model without a Pooling module, it is the name of the module that computes the embedding, such as
+    StaticEmbedding.
+    """
+    modules = [module for module in model if not isinstance(module, Normalize)]
+    modes = [module.pooling_mode for module in modules if isinstance(module, Pooling)]
+    return NAMES.get(modes[0], str(modes[0])) if modes else type(modules[-1]).__name__
+
+
+def _encoder(model: SentenceTransformer, side: str | None, prompt: str | None, batch_size: int) -> EmbeddingCache:
+    return EmbeddingCache(partial(encode_in_shares, model, side=side, prompt=prompt, batch_size=batch_size))
+
+
+def _whitening_entry(whitening: float | None, width: int) -> dict | None:
+    if whitening is None:
+        return None
+    if whitening != math.inf and not 1 <= whitening <= width:
+        raise UsageError(f"is {whitening}", option="whitening", needed=f"1 to {width} for this model")
+    return {"dimensions": None if whitening == math.inf else int(whitening), "fitted_on": FITTED_ON}
+
+
+def _finished(results: Results, name: str, tasks: Tasks, sides: dict, bm25: bool, language: str) -> bool:
+    """Return whether results contain a score of a task, computed from the same files with the same settings."""
+    entry = results.tasks.get(name)
+    if entry is None or entry["score"] is None or entry["data"] != tasks.checksums[name]:
+        return False
+    if not isinstance(tasks.data[name], Collection):
+        return True
+    is_same = entry.get("prompts") == sides.get("prompts") and entry.get("language", "english") == language
+    return is_same and (not bm25 or "fused" in entry)
+
+
+@dataclass(frozen=True)
+class _Searched:
+    """Embeddings (Q, d) and (D, d) of a collection, and its tokens, if the model has token vectors."""
+
+    queries: np.ndarray
+    documents: np.ndarray
+    second_look: SecondLook | None = None
+
+
+def _embed_collection(
+    model: SentenceTransformer,
+    collection: Collection,
+    encode: dict[str | None, EmbeddingCache],
+    prompts: dict[str | None, str | None],
+    results: Results,
+    batch_size: int,
+) -> _Searched:
+    """Embed the queries and documents of a collection, and their tokens in the same forward pass."""
+    if results.whitening or world_size() > 1 or not has_token_vectors(model):
+        return _Searched(encode["query"](collection.queries), encode["document"](collection.documents))
+    documents, tokens = embed_documents(model, collection.documents, prompts["document"], batch_size)
+    queries, asked = embed_queries(model, collection.queries, tokens.projection, prompts["query"], batch_size)
+    return _Searched(queries, documents, SecondLook(tokens, asked))
+
+
+def _score(
+    model: SentenceTransformer,
+    task: Task,
+    encode: dict[str | None, EmbeddingCache],
+    searched: _Searched | None,
+    results: Results,
+    bm25: bool,
+    language: str,
+) -> dict:
+    """Return the entry of a task, without prompts, seconds and data."""
+    whitening = results.whitening
+    is_cosine = results.similarity == COSINE
+    texts: Encode = whitened(encode[None], whitening["dimensions"]) if whitening else encode[None]
+    try:
+        if isinstance(task, StsTask):
+            return score_sts(texts, task, cosine if is_cosine else model.similarity_pairwise)
+        if isinstance(task, TransferTask):
+            return score_transfer(texts, task)
+        if isinstance(task, LabeledSentences):
+            measures = task.score(texts)
+            return {"score": measures["v_measure"], **task.counts, "measures": measures}
+        assert searched is not None  # the task is a collection
+        if whitening:
+            both = whiten(np.concatenate([searched.queries, searched.documents]), whitening["dimensions"])
+            number = len(searched.queries)
+            searched = _Searched(both[:number], both[number:])
+        return _score_search(task, searched, None if is_cosine else model.similarity, bm25, language)
+    except UndefinedScoreError as error:
+        return {"score": None, **task.counts, "error": str(error)}
+
+
+def _score_search(
+    collection: Collection, searched: _Searched, similarity: Similarity | None, fuse: bool, language: str
+) -> dict:
+    """Return the scores of the vectors, and those of smoothed vectors, of vectors and words, and of words alone.
+
+    Vectors and words are scored without and with a second look.
+    """
+    words = Words.build(collection.documents, language)
+    documents = searched.documents
+    rank = partial(collection.rank, searched.queries, similarity=similarity)
+    ranking = rank(documents, depth=FUSION_DEPTH if fuse else DEPTH)
+    by_words, ranks = bm25_search(collection, words, FUSION_DEPTH)
+    smooth = smooth_rows(unit_rows(documents))
+    found = {"smoothed": rank(smooth), "with_words": rank(documents, words=words), "bm25": by_words}
+    if searched.second_look:
+        found["second_look"] = rank(documents, words=words, second_look=searched.second_look)
+    if fuse:
+        found["fused"] = fused_ranking(ranking, by_words, len(collection.documents), ranks)
+    entry = collection.counts | _measured(collection, ranking)
+    entry["score"] = entry["measures"]["mrr_10"]
+    entry["language"] = words.language
+    return entry | {name: _measured(collection, other) for name, other in found.items()}
+
+
+def _measured(collection: Collection, ranking: np.ndarray) -> dict[str, dict]:
+    scores = collection.scores(ranking[:, :DEPTH])
+    means = {name: float(values.mean()) for name, values in scores.items()}
+    return {"measures": means, "queries": {name: scores[name].round(6).tolist() for name in TESTED}}
+
+
+Paths = str | Path | Sequence[str | Path]
+Model: TypeAlias = str | Path | SentenceTransformer
+
+
+@dataclass(repr=False)
+class Evaluation:
+    """Scores of one or more models.
+
+    Attributes:
+        rows: Results of each model and pooling.
+        others: Results to compare with: one for all rows, or one per row.
+    """
+
+    rows: list[Results]
+    others: list[Results] = field(default_factory=list)
+
+    @property
+    def scores(self) -> dict[str, dict[str, float | None]]:
+        """The scores x 100 by model and task: V-measure of labels, MRR@10 of retrieval, None for an undefined score."""
+        return {
+            label: {name: task["score"] for name, task in results.tasks.items()}
+            for label, results in _labeled(self.rows).items()
+        }
+
+    def table(self, format: str = "text", *, seeds: bool = False) -> str:
+        """Return all tables and notes.
+
+        Args:
+            format: text, markdown, latex or json (the results themselves).
+            seeds: The models are seeds of one recipe: adds mean ± sd.
+        """
+        return tables_text(self.rows, self.others, seeds, format)
+
+    @checks_options
+    def save(self, output_dir: str | Path, *, seeds: bool = False) -> None:
+        """Write the tables to table.md, and the results of each row to a .json file.
+
+        Args:
+            output_dir: A folder; files of an earlier call are replaced.
+            seeds: The models are seeds of one recipe: adds mean ± sd.
+        """
+        for label, results in _labeled(self.rows).items():
+            results.save(Path(output_dir, f"{label.replace('/', '-')}.json"))
+        save_text(Path(output_dir, "table.md"), self.table("markdown", seeds=seeds) + "\n")
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        return tables_html(score_tables(self.rows, self.others))
+
+
+@checks_options
+def evaluate(
+    model: Model | Iterable[Model],
+    *,
+    tasks: str | Sequence[str] = (),
+    labels: Paths = (),
+    text_column: str | None = None,
+    label_column: str | None = None,
+    retrieval: Paths = (),
+    bm25: bool = False,
+    language: str = "english",
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
+    senteval_dir: str | Path | None = None,
+    split: str = "test",
+    whitening: float | None = None,
+    output: str | Path | None = None,
+    compare: Paths = (),
+    prompt: str | None = None,
+    batch_size: int = 64,
+    pooler: str | Sequence[str] = "auto",
+    **loading: Unpack[Loading],
+) -> Evaluation:
+    """Score one model or several on STS and transfer tasks, labeled texts and retrieval.
+
+    Args:
+        model: Hub id, folder, or SentenceTransformer; or several of them.
+        tasks: `all`, `sts`, `transfer`, or names of SentEval tasks. Default: all if no files are given.
+        labels: One labeled file or several, one task each: TSV, CSV or JSONL with the columns text and label. Rows
+            without a label are skipped.
+        text_column: Column of `labels` with the texts, or several to join, such as subject,body. Default: text.
+        label_column: Column of `labels` with the labels. Default: label.
+        retrieval: Test collections, one task each: folders in BEIR's layout or with corpus.tsv, queries.tsv and
+            qrels.tsv; or files with the columns query, document and optionally relevance (or score) and negative.
+        bm25: In retrieval, also score the rank fusion of BM25 and each model.
+        language: Language of the words in `retrieval`, such as `german` or `de`; `other` for no stems and stop words.
+        query_prompt: Prompt prepended to queries of `retrieval`. Default: `prompt`, or the stored prompt of queries.
+        document_prompt: The same for documents.
+        senteval_dir: SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.
+        split: `test`; or `dev`: STS-B, SICK-R and the accuracy that selects C.
+        whitening: Whiten the embeddings of each task and keep this number of dimensions; `math.inf` for all.
+        output: Save results here and resume from them: a .json file for one row, a folder for several.
+        compare: Results files or folders to subtract: one for all rows, or one per row.
+        prompt: Prompt prepended to each text, instead of the stored prompts.
+        batch_size: Texts per forward pass.
+        pooler: See `informin.load_model`; with several, each is a row.
+        loading: Other options of `informin.load_model`.
+
+    Returns:
+        The scores, `table`, and `save`.
+
+    Raises:
+        UsageError: An option, a model or a file cannot be used.
+    """
+    models = [model] if isinstance(model, Model) else list(model)
+    poolers = [pooler] if isinstance(pooler, str) else list(pooler)
+    check_output(output, [(Path(name_of(one)).name, how) for one in models for how in poolers])
+    files = {"labels": _as_list(labels), "retrieval": _as_list(retrieval)}
+    data = _load(_as_list(tasks), files, (text_column, label_column), senteval_dir, split)
+    others = load_others(_as_list(compare), len(models) * len(poolers), split)
+    check_same_files(others, data.checksums)
+    rows: list[Results] = []
+    for one, how in product(models, poolers):
+        st = load_model(one, pooler=how, **loading)
+        path = None if output is None else _results_file(Path(output), st, how, _suffix(whitening, split))
+        with first_only(only_writer(path, "output") if path else nullcontext()):
+            results = score_model(
+                st,
+                data,
+                pooler=how,
+                output=path,
+                prompt=prompt,
+                query_prompt=query_prompt,
+                document_prompt=document_prompt,
+                whitening=whitening,
+                bm25=bm25,
+                language=language,
+                batch_size=batch_size,
+            )
+        results.tasks = {name: results.tasks[name] for name in data.data}  # without others in the same file
+        rows.append(results)
+    return Evaluation(rows, others)
+
+
+def _load(
+    tasks: list,
+    files: dict[str, list],
+    columns: tuple[str | None, str | None],
+    senteval_dir: str | Path | None,
+    split: str,
+) -> Tasks:
+    """Return the tasks of SentEval and of files; all tasks of SentEval if there are no files either."""
+    text, label = columns
+    wanted = tasks or ([] if any(files.values()) else ["all"])
+    names = chosen_tasks(list(map(str, wanted)), split)
+    if split != "test" and not names:
+        found = f"is {split}, which has no effect on `labels` and `retrieval`"
+        raise UsageError(found, option="split", fix="Name `tasks`, too, or leave it out.")
+    folder = senteval_folder(senteval_dir) if names else None
+    return load_tasks(folder, names, split, **files, columns=(text or LABEL_COLUMNS[0], label or LABEL_COLUMNS[1]))
+
+
+def check_output(output: str | Path | None, rows: Sequence[tuple[str, str]]) -> None:
+    """Raise UsageError if `output` is another file, or if two rows, of a model and a pooling each, would share one."""
+    if output is None:
+        return
+    is_results_file = Path(output).suffix == ".json"
+    if not is_results_file and Path(output).is_file():
+        raise UsageError(f"is {output}, a file", option="output", needed="a name ending in .json, or a folder")
+    if len(rows) > (1 if is_results_file else len(set(rows))):
+        found = f"is {output}, and rows of scores would share a file"
+        raise UsageError(found, option="output", fix="Give a folder, and models with different names.")
+
+
+def _results_file(output: Path, model: SentenceTransformer, pooler: str, suffix: str) -> Path:
+    if output.suffix == ".json":
+        return output
+    return output / f"{Path(name_of(model)).name}-{pooler_of(model) if pooler == 'auto' else pooler}{suffix}.json"
+
+
+def _suffix(whitening: float | None, split: str) -> str:
+    """Return the end of the name of a results file, for settings that are not the default."""
+    kept = "" if whitening is None else f"-whitening{'' if whitening == float('inf') else int(whitening)}"
+    return kept + ("" if split == "test" else f"-{split}")
+
+
+def _labeled(rows: Sequence[Results]) -> dict[str, Results]:
+    """Return results by the name of their model and pooling, with its whole path or a number if names are equal."""
+    labeled: dict[str, Results] = {}
+    for results in rows:
+        name = model_label(results, whole=model_label(results) in labeled)
+        numbered = (name if number == 1 else f"{name} ({number})" for number in count(1))
+        labeled[next(label for label in numbered if label not in labeled)] = results
+    return labeled
+
+
+def _as_list(names: Paths) -> list[str | Path]:
+    """Return one name or several as a list."""
+    return [names] if isinstance(names, str | Path) else list(names)

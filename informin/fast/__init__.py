@@ -1,0 +1,1 @@
+"""What makes training and `encode` fast: packing, attention, dropout masks, threads, CUDA graphs, and a kernel."""

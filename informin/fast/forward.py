@@ -1,0 +1,344 @@
+"""The forward pass in training: rows in parts, packed or padded, through the modules of a SentenceTransformer.
+
+The parts of a batch are made on a CPU, on the side of the collator, so that a step on a GPU waits for nothing. They are
+computed in threads on a CPU; with gradient caching (Gao et al., 2021), one after the other, and once more in the
+backward pass; otherwise there is one part.
+"""
+
+import copy
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Normalize, Pooling, Transformer
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
+
+from informin.distributed import to_device
+from informin.fast.attention import keep_maps, kept_maps
+from informin.fast.graphs import TOKENS, GraphedEncoder
+from informin.fast.masks import OwnDropout
+from informin.fast.packing import BF16_ROWS, Packed, can_pack, pack, packed_copy, padding_index_of
+from informin.fast.threads import run_in_threads
+
+
+@dataclass
+class Part:
+    """Rows that are computed at once.
+
+    Attributes:
+        features: What the modules of a SentenceTransformer read.
+        order: Indices (N,) of its rows in the input of `_part`, on a CPU. Filler may follow the rows.
+        targets: Places (M,) of the tokens that are predicted, in the flattened tokens; None without a prediction.
+        fixed: Inputs of the encoder in the fixed shapes of a CUDA graph; None without one.
+    """
+
+    features: dict[str, Any]
+    order: Tensor
+    targets: Tensor | None = None
+    fixed: dict[str, Tensor] | None = None
+
+
+class Batch:
+    """The N rows of a forward pass.
+
+    Attributes:
+        parts: The rows in parts.
+        back: (N,), place of each row in the concatenated parts.
+        labels: Token ids to predict, (M,), in the order of the parts; None without a prediction.
+        first_view: The rows of the first view alone, for a momentum encoder; None if there is none.
+        forward: The forward pass that made it.
+    """
+
+    def __init__(self, forward: "Forward", parts: list[Part], back: Tensor, labels: Tensor | None = None):
+        self.forward, self.parts, self.back, self.labels = forward, parts, back, labels
+        self.first_view: Batch | None = None
+
+
+@dataclass
+class How:
+    """How the rows of a model are computed.
+
+    Attributes:
+        packs: Pack them without padding.
+        device: Device of the training.
+        threads: Number of parts that threads compute on a CPU.
+        chunk_size: Rows whose activations are kept at once (gradient caching); None for all.
+        momentum: Whether the first view is also computed by a momentum encoder.
+        reads_maps: Whether the attention maps of selected layers are kept.
+        bf16: Whether a CPU computes in bfloat16.
+        prompt_tokens: Tokens of the prompt that the pooling leaves out.
+        graph_length: The most tokens of a text, if CUDA graphs compute the encoder; None without them.
+        dtype: Data type of autocast on a GPU; None without autocast.
+    """
+
+    packs: bool
+    device: torch.device
+    threads: int = 1
+    chunk_size: int | None = None
+    momentum: bool = False
+    reads_maps: bool = False
+    bf16: bool = False
+    prompt_tokens: int = 0
+    graph_length: int | None = None
+    dtype: torch.dtype | None = None
+
+
+# Modules after the pooling that read only the embedding.
+AFTER_POOLING = ("Normalize", "Dense", "Dropout", "LayerNorm")
+
+
+def reads_packed_rows(st: SentenceTransformer) -> bool:
+    """Return whether the modules of a model can compute embeddings of packed texts."""
+    modules = list(st)
+    return (
+        len(modules) > 1
+        and type(modules[0]) is Transformer
+        and modules[0].module_output_name == "token_embeddings"
+        and not any(getattr(modules[0].config, name, False) for name in ("output_hidden_states", "output_attentions"))
+        and type(modules[1]) is Pooling
+        and {type(module).__name__ for module in modules[2:]} <= set(AFTER_POOLING)
+        and can_pack(modules[0].auto_model)
+    )
+
+
+def with_encoder(transformer: Any, encoder: nn.Module) -> Any:
+    """Return a Transformer module with the settings of another one and its own encoder."""
+    view = copy.copy(transformer)
+    view._modules = transformer._modules | {"model": encoder}
+    return view
+
+
+class Forward:
+    """Computes embeddings, hidden states of predicted tokens, and attention maps; a Normalize at the end is left out.
+
+    Attributes:
+        st: The SentenceTransformer, whose weights are trained.
+        how: How rows are computed.
+        batch: The batch of the step, while it is computed.
+    """
+
+    batch: Batch | None = None
+
+    def __init__(self, st: SentenceTransformer, how: How):
+        self.st, self.how = st, how
+        self._graphs: dict[nn.Module, GraphedEncoder] = {}
+        self.is_static = type(st[0]).__name__ == "StaticEmbedding"
+        self._padding_index = None if self.is_static else padding_index_of(st[0].auto_model)
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The modules of the embedding in training."""
+        modules = list(self.st)
+        return modules[:-1] if len(modules) > 1 and isinstance(modules[-1], Normalize) else modules
+
+    # On the side of the collator
+
+    def collate(self, rows: dict[str, Any]) -> Batch:
+        """Split the stacked views of a batch (N, L) into parts, on a CPU, and copy these to the device."""
+        ids = rows["input_ids"].cpu()
+        mask = rows["attention_mask"].cpu()
+        labels = rows["lm_labels"].cpu() if rows.get("lm_labels") is not None else None
+        batch = self._batch_of(ids, mask, labels, len(rows["sentence_ids"]))
+        if self.how.momentum:
+            first = slice(len(rows["sentence_ids"]))
+            batch.first_view = self._batch_of(ids[first], mask[first], None, len(ids[first]))
+        return batch
+
+    def _batch_of(self, ids: Tensor, mask: Tensor, labels: Tensor | None, size: int) -> Batch:
+        parts, order, predicted = [], [], []
+        splits = self._split(mask, size)
+        for rows in splits:
+            if len(splits) == 1:
+                part = self._part(ids, mask, labels)
+            else:
+                part = self._part(ids[rows], mask[rows], None if labels is None else labels[rows])
+            parts.append(part)
+            order.append(rows[part.order])
+            if labels is not None:
+                wanted = labels[rows]
+                predicted.append(wanted[wanted >= 0])
+        back = to_device(torch.cat(order).argsort(), self.how.device)
+        return Batch(self, parts, back, to_device(torch.cat(predicted), self.how.device) if predicted else None)
+
+    def _split(self, mask: Tensor, size: int) -> Sequence[Tensor]:
+        """Return the rows of each part: all views of some sentences, or about the same number of tokens for threads."""
+        number, chunk = len(mask), self.how.chunk_size
+        order = torch.arange(number)
+        if chunk is not None and number > chunk:
+            if number % size:
+                return order.split(chunk)
+            views = order.view(-1, size)
+            return [part.flatten() for part in views.split(max(1, chunk // len(views)), dim=1)]
+        if self.how.threads == 1:
+            return [order]
+        lengths, order = mask.sum(1).sort(descending=True, stable=True)
+        starts = lengths.cumsum(0) - lengths
+        ideal = torch.arange(1, self.how.threads) * lengths.sum() / self.how.threads
+        cuts = torch.searchsorted(starts, ideal)
+        return [rows for rows in order.tensor_split(cuts) if len(rows)]
+
+    def _part(self, ids: Tensor, mask: Tensor, labels: Tensor | None) -> Part:
+        """Return rows (N, L) as a part on the device."""
+        wanted = None if labels is None else labels >= 0
+        if self.is_static:
+            part = self._static_part(ids, mask)
+        else:
+            part = self._packed_part(ids, mask, wanted) if self.how.packs else self._padded_part(ids, mask, wanted)
+        if self.how.prompt_tokens:
+            part.features["prompt_length"] = self.how.prompt_tokens
+        return part
+
+    def _packed_part(self, ids: Tensor, mask: Tensor, wanted: Tensor | None) -> Part:
+        longest = self._longest(mask)
+        on_cpu = pack(ids, mask, self._padding_index, self._multiple(mask), longest)
+        packed = on_cpu.to(self.how.device)
+        fixed = None
+        if longest is not None:
+            fixed = {name: getattr(packed, name) for name in ("input_ids", "position_ids", "ends", "texts")}
+        targets = None if wanted is None else to_device(on_cpu.places[wanted], self.how.device)
+        return Part(packed.features(), on_cpu.rows, targets, fixed)
+
+    def _padded_part(self, ids: Tensor, mask: Tensor, wanted: Tensor | None) -> Part:
+        longest = self._longest(mask)
+        fixed = None
+        if longest is not None:
+            filler = (0, longest - ids.shape[1])
+            filled_ids = pad(ids, filler, value=self._padding_index or 0)
+            fixed = self._on_device({"input_ids": filled_ids, "attention_mask": pad(mask, filler)})
+        targets = None
+        if wanted is not None:
+            targets = to_device(wanted.flatten().nonzero()[:, 0], self.how.device)
+        features = self._on_device({"input_ids": ids, "attention_mask": mask})
+        return Part(features, torch.arange(len(ids)), targets, fixed)
+
+    def _static_part(self, ids: Tensor, mask: Tensor) -> Part:
+        lengths = mask.sum(1)
+        flat = {"input_ids": ids[mask.bool()], "offsets": lengths.cumsum(0) - lengths}
+        return Part(self._on_device(flat), torch.arange(len(ids)))
+
+    def _on_device(self, tensors: dict[str, Tensor]) -> dict[str, Any]:
+        return {name: to_device(x, self.how.device) for name, x in tensors.items()}
+
+    def _longest(self, mask: Tensor) -> int | None:
+        """Return the fixed length of texts in a CUDA graph; None if a text is longer, such as with repeated tokens."""
+        length = self.how.graph_length
+        return length if length is not None and mask.shape[1] <= length else None
+
+    def _multiple(self, mask: Tensor) -> int:
+        """Return the number of tokens to whose multiple a row is filled up."""
+        if self._longest(mask) is not None:
+            return TOKENS
+        return BF16_ROWS if self.how.bf16 else 1
+
+    # In a step
+
+    def run(self, batch: Batch) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
+        """Return embeddings (N, d), hidden states (M, d) of predicted tokens or None, and attention maps of a batch."""
+        results = self._results(batch, self.modules)
+        embeddings = torch.cat([result[0] for result in results])[batch.back]
+        tokens = None if batch.labels is None else torch.cat([result[1] for result in results])
+        return embeddings, tokens, kept_maps(self.st[0].auto_model) if self.how.reads_maps else ()
+
+    def embed_with(self, encoder: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return the embeddings (B, d) of the first view (B, L) by a copy of the encoder."""
+        batch = None if self.batch is None else self.batch.first_view
+        if batch is None:  # not in a step
+            batch = self._batch_of(ids.cpu(), mask.cpu(), None, len(ids))
+        transformer, *others = self.modules
+        results = self._results(batch, [with_encoder(transformer, encoder), *others])
+        return torch.cat([result[0] for result in results])[batch.back]
+
+    def _results(self, batch: Batch, modules: list[nn.Module]) -> list[tuple[Tensor, ...]]:
+        """Return embeddings and hidden states of predicted tokens of each part."""
+        parts, chunked = batch.parts, self.how.chunk_size is not None and len(batch.parts) > 1
+        if chunked and torch.is_grad_enabled():
+            return [self._checkpointed(part, modules) for part in parts]
+        if chunked or len(parts) == 1:
+            return [self._compute(part, modules) for part in parts]
+        transformer: Any = packed_copy(modules[0])
+        modules = [transformer, *modules[1:]]
+        table = (
+            transformer.auto_model.get_input_embeddings()
+        )  # outside of the parts: its gradient is as large as the vocabulary
+        sizes = [part.features["input_ids"].shape[1] for part in parts]
+        vectors = table(torch.cat([part.features["input_ids"] for part in parts], dim=1)).split(sizes, dim=1)
+
+        def call(number: int, x: Tensor) -> tuple[Tensor, ...]:
+            features = {name: value for name, value in parts[number].features.items() if name != "input_ids"}
+            return self._through(features | {"inputs_embeds": x}, parts[number], modules)
+
+        inner = nn.ModuleList(modules)
+        return run_in_threads(call, vectors, inner, without=table)
+
+    def _checkpointed(self, part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
+        """Do the same as `_compute`, without keeping activations; the backward pass computes them again.
+
+        `checkpoint` restores the random state of the devices of its arguments. Without a tensor among them, a GPU would
+        draw other dropout masks in the backward pass.
+        """
+        return checkpoint(lambda ids: self._compute(part, modules), part.features["input_ids"], use_reentrant=False)
+
+    def _compute(self, part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
+        transformer: Any = modules[0]
+        if part.fixed is not None:
+            return self._through(self._graphed(part, part.fixed, transformer.auto_model), part, modules[1:])
+        if "packed" not in part.features:
+            return self._through(dict(part.features), part, modules)
+        # Not for padded rows, whose layers gradient checkpointing computes again outside of this context.
+        drops = self.how.device.type == "cpu" and transformer.training
+        with OwnDropout() if drops else nullcontext():
+            return self._through(dict(part.features), part, [packed_copy(transformer), *modules[1:]])
+
+    def _graphed(self, part: Part, fixed: dict[str, Tensor], encoder: nn.Module) -> dict[str, Any]:
+        """Return the features of a part after an encoder, whose graphs are captured when they are first needed."""
+        packed: Packed | None = part.features.get("packed")
+
+        def encode(inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
+            row: Any = inputs
+            if packed is None:
+                states = encoder(**row).last_hidden_state
+                return (states, *kept_maps(encoder))
+            return (packed_copy(encoder)(**replace(packed, **row, runs=[]).features()).last_hidden_state,)
+
+        if encoder not in self._graphs:
+            self._graphs[encoder] = GraphedEncoder(encoder, self.how.dtype)
+        states, *maps = self._graphs[encoder](encode, fixed)
+        if packed is None:
+            length = part.features["attention_mask"].shape[1]
+            states = states[:, :length]
+            if maps:
+                keep_maps(encoder, [one[..., :length, :length] for one in maps])
+        return part.features | {"token_embeddings": states}
+
+    def _through(self, features: dict[str, Any], part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
+        """Return embeddings and hidden states of predicted tokens, from features before or after the encoder."""
+        after = modules
+        if "token_embeddings" not in features and not self.is_static:
+            features, after = modules[0](features), modules[1:]
+        tokens = None if part.targets is None else features["token_embeddings"].flatten(0, 1)[part.targets]
+        if "packed" in features and features["token_embeddings"].is_cuda:
+            features = padded_again(features)
+        for module in after:
+            features = module(features)
+        embeddings = features["sentence_embedding"][: len(part.order), : self.st.truncate_dim]
+        return (embeddings,) if tokens is None else (embeddings, tokens)
+
+
+def padded_again(features: dict[str, Any]) -> dict[str, Any]:
+    """Return the features of packed texts as those of padded ones, in the order of the row.
+
+    On a GPU, the pooling of packed texts adds in any order, so that a resumed run would differ by rounding.
+    """
+    packed = features["packed"]
+    places = packed.places.index_select(0, packed.rows)  # (N, L)
+    mask = places >= 0
+    # index_select, because the backward pass of an index sorts all places.
+    states = features["token_embeddings"].squeeze(0).index_select(0, places.clamp(min=0).flatten())
+    states = states.view(*places.shape, -1) * mask[..., None]
+    kept = {name: features[name] for name in ("prompt_length",) if name in features}
+    return kept | {"token_embeddings": states, "attention_mask": mask.long()}

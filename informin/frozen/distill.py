@@ -1,0 +1,200 @@
+"""Distill a model into a table of token vectors for texts of one kind, without training or labels."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+from typing_extensions import Unpack
+
+from informin.distributed import first_only, rank
+from informin.errors import UsageError, counted
+from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, measure_drift
+from informin.evaluation.vectors import rows_of
+from informin.files import last_name, only_writer
+from informin.frozen.adapted import fit_record, save_fitted
+from informin.frozen.adapter import TASKS
+from informin.frozen.fit import given_vectors, open_with_prompt, side_of, vectors_of
+from informin.frozen.static import (
+    SMOOTHED_AT_ONCE,
+    add_words,
+    count_tokens,
+    distill_vectors,
+    embed_tokens,
+    tokenizer_of,
+)
+from informin.model.embedding import encode, encode_in_shares
+from informin.model.open import Loading, name_of
+from informin.options import checks_options
+from informin.publishing.card import STATIC
+from informin.texts import as_texts
+
+logger = logging.getLogger(__name__)
+
+
+FEW = 1_000  # texts: with fewer, the table is worse than the model
+TIMED = 128  # texts that the model embeds again, to measure its speed
+FAILS = "not for pairs, thresholds, negation, or texts of another kind"
+
+
+@dataclass(repr=False)
+class DistillResult:
+    """A static model, and what it changes.
+
+    Attributes:
+        static: The static model.
+        model: The model that was distilled.
+        task: `clustering` or `search`.
+        texts: Number of texts.
+        seconds: Time that the fit took, without embedding texts and tokens.
+        drift: How a table that was fitted on nine tenths of the texts differs from the model on the others, as in
+            `informin.evaluation.drift`; None for fewer than 30 different ones.
+        speeds: Texts per second of the model and of the table.
+        folder: Where the result was saved.
+    """
+
+    static: SentenceTransformer
+    model: SentenceTransformer
+    task: str
+    texts: int
+    seconds: float
+    drift: dict | None
+    speeds: tuple[float, float]
+    folder: Path | None = None
+
+    @checks_options
+    def save(self, output_dir: str | Path, *, overwrite_output_dir: bool = False) -> None:
+        """Write the static model to a folder.
+
+        Args:
+            output_dir: Missing or empty folder. It appears once it is complete.
+            overwrite_output_dir: Whether to replace an older output of `save` in the folder.
+
+        Raises:
+            UsageError: The folder is in use, or another process writes it.
+        """
+        with first_only(only_writer(output_dir, "output_dir")):
+            if rank() == 0:
+                record = fit_record(
+                    self.model,
+                    kind=STATIC,
+                    task=self.task,
+                    texts=self.texts,
+                    dimensions=self.static.get_embedding_dimension(),
+                    drift=self.drift,
+                )
+                save_fitted(self.static, record, output_dir, overwrite_output_dir)
+        self.folder = Path(output_dir)
+
+    def __repr__(self) -> str:
+        width = self.static.get_embedding_dimension()
+        tokens = self.static[0].tokenizer.get_vocab_size()
+        before, after = self.speeds
+        lines = [
+            f"Static model of {last_name(name_of(self.model))}",
+            f"  task: {self.task}",
+            f"  texts: {self.texts:,}; a table of {tokens:,} tokens, {width} dimensions",
+            f"  seconds: {self.seconds:.1f}",
+            f"  speed: {after:,.0f} texts per second, and {before:,.0f} by the model",
+        ]
+        if self.drift:
+            kept = self.drift["new"]["neighbors_kept"]
+            lines.append(f"  held-out texts: {kept:.0f}% of the 10 nearest texts in common with the model")
+        load = f'SentenceTransformer("{self.folder or "FOLDER"}")'
+        return "\n".join([*lines, f"  use: {FAILS}", f"  load: {load}"])
+
+
+@checks_options
+def distill(
+    model: str | Path | SentenceTransformer,
+    texts: Iterable[str],
+    *,
+    task: str,
+    embeddings: str | Path | ArrayLike | None = None,
+    prompt: str | None = None,
+    batch_size: int = 64,
+    pooler: str = "auto",
+    **loading: Unpack[Loading],
+) -> DistillResult:
+    """Distill a model into a static model of your texts in closed form: an embedding is a mean of token vectors.
+
+    The embeddings of the texts are adapted for the task by a `LinearAdapter`. For clustering, they are averaged with
+    their nearest neighbors. For search, words that two texts or more contain are tokens: anyone with the model can
+    read them. A ridge regression finds the token vectors whose means come nearest. See `informin.frozen.static`.
+
+    Args:
+        model: Hub id, folder, or SentenceTransformer. The options about loading concern a name or folder.
+        texts: N texts, better 3,000 or more.
+        task: `clustering`, also for labels and near-duplicates; or `search`.
+        embeddings: (N, d) embeddings of the texts by this model, or a file of them (.npy, .parquet or .safetensors).
+            They save the time to embed, and a .npy file is never read into memory as a whole.
+        prompt: Prompt prepended to each text, instead of the stored prompt. The static model needs none.
+        batch_size: Texts per forward pass.
+        pooler, loading: Options of `informin.load_model`.
+
+    Returns:
+        The static model, how it differs from the model on held-out texts, and `save`.
+
+    Raises:
+        UsageError: An option, the model, the texts or the embeddings cannot be used.
+    """
+    if task not in TASKS:
+        raise UsageError(f"is {task}", option="task", needed=f"one of: {', '.join(TASKS)}")
+    texts = as_texts(texts)
+    if not texts:
+        raise UsageError("is missing or empty", option="train_file", fix="A table needs the texts.")
+    if len(texts) < FEW:
+        logger.warning(f"Found {counted(len(texts), 'text')}. With fewer than {FEW:,}, the model itself is better.")
+    st = open_with_prompt(model, prompt, pooler, loading)
+    tokenizer = tokenizer_of(st)
+    given = None if embeddings is None else given_vectors(embeddings, texts)
+    side = side_of(task)
+    vectors = vectors_of(st, texts, given, side, batch_size)
+    if task == "search":
+        tokenizer = add_words(tokenizer, texts)
+    counts = count_tokens(tokenizer, texts)
+    alone = embed_tokens(
+        partial(encode_in_shares, st, side=side, batch_size=batch_size, title="tokens"), tokenizer, counts
+    )
+
+    def static(rows: np.ndarray) -> SentenceTransformer:
+        """Return the static model of some of the texts."""
+        x = vectors if len(rows) == len(texts) else rows_of(vectors, rows)
+        _, table = distill_vectors(x, counts[rows], alone, task)
+        modules = [StaticEmbedding(tokenizer, embedding_weights=table), Normalize()]
+        return SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="cosine")
+
+    start = time.monotonic()
+    whole = static(np.arange(len(texts)))
+    seconds = time.monotonic() - start
+    order = np.random.default_rng(0).permutation(len(texts))
+    held, others = np.split(order, [min(SAMPLED_TEXTS, len(texts) // 10)])
+    vector_of = {texts[row]: vectors[row] for row in held}
+    drift = held_out_drift(vector_of, lambda: static(np.sort(others[:SMOOTHED_AT_ONCE])))
+    sample = [texts[row] for row in held] or texts
+    speeds = speed(st, sample[:TIMED], side, batch_size), speed(whole, sample, None, batch_size)
+    return DistillResult(whole, st, task, len(texts), seconds, drift, speeds)
+
+
+def held_out_drift(vector_of: dict[str, np.ndarray], fit: Callable[[], SentenceTransformer]) -> dict | None:
+    """Return how a static model that `fit` fits to other texts differs from the vectors of held-out texts."""
+    if len(vector_of) < FEWEST:
+        return None
+
+    def old(some: Sequence[str]) -> np.ndarray:
+        return np.stack([vector_of[text] for text in some])
+
+    return measure_drift(old, fit().encode, list(vector_of)).record()
+
+
+def speed(model: SentenceTransformer, texts: list[str], side: str | None, batch_size: int) -> float:
+    """Return how many texts per second a model embeds."""
+    start = time.monotonic()
+    encode(model, texts, side, None, batch_size)
+    return len(texts) / (time.monotonic() - start)

@@ -1,0 +1,512 @@
+"""A search index: vectors of a model, words, and what a similarity means.
+
+index = Index.build("sentence-transformers/all-MiniLM-L6-v2", texts)
+index.save("index")
+for hit in Index.load("index").search("how are journals cited?"):
+    print(hit.row, hit.score, hit.text)
+
+The score of a text is its cosine to the query plus `word_weight` times its BM25 score, both as z-scores over all texts.
+"""
+
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from scipy.sparse import csr_array
+from tokenizers import Tokenizer
+
+from informin.errors import UsageError, counted
+from informin.evaluation.tokens import Tokens, TokenVectors
+from informin.evaluation.words import WORD_WEIGHT, Words, language_name, versions
+from informin.files import last_name
+from informin.frozen.index_files import read_state, write_state
+from informin.frozen.index_model import (
+    check_model,
+    embed_entries,
+    fits_projection_again,
+    open_model,
+    projected_texts,
+    similarity_of,
+)
+from informin.frozen.index_state import Entries, Hit, IndexRecord, Queries, State, new_entries
+from informin.frozen.static_queries import QueryTable
+from informin.options import checks_options
+from informin.texts import as_texts, is_blank
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+    from tokenizers import Tokenizer
+
+
+NEEDED_ROWS = "row numbers, or a mask with one boolean for each text"
+
+
+def places_to_remove(chosen: int | Iterable[int], rows: np.ndarray) -> np.ndarray:
+    """Return whether each text is removed (N,).
+
+    Args:
+        chosen: A row number, any iterable of row numbers, or a mask of N booleans.
+        rows: (N,) row numbers of the texts.
+
+    Raises:
+        UsageError: It is neither, or a row does not exist.
+    """
+    items = list(chosen) if isinstance(chosen, Iterable) else [chosen]
+    are_booleans = [np.asarray(item).dtype == bool for item in items]
+    if items and all(are_booleans):
+        if len(items) != len(rows):
+            raise UsageError(f"has {counted(len(items), 'boolean')} for {counted(len(rows), 'text')}", option="rows")
+        return np.array(items, bool)
+    for item, is_boolean in zip(items, are_booleans):
+        if is_boolean or np.ndim(item) or not np.issubdtype(np.asarray(item).dtype, np.integer):
+            raise UsageError(f"contains {item!r:.60}", option="rows", needed=NEEDED_ROWS)
+    numbers = [int(item) for item in items]
+    removed = np.zeros(len(rows), bool)
+    removed[places_of(numbers, rows)] = True
+    return removed
+
+
+def places_of(numbers: Sequence[int], rows: np.ndarray) -> np.ndarray:
+    """Return the places (n,) of row numbers among the rows of an index (N,), which ascend.
+
+    Raises:
+        UsageError: A row does not exist.
+    """
+    wanted = np.asarray(numbers, int)
+    missing = np.setdiff1d(wanted, rows)
+    if len(missing):
+        raise UsageError(f"contains {missing[0]}, which is not in the index", option="rows")
+    return np.searchsorted(rows, wanted)
+
+
+Span = tuple[int, int]
+
+
+def matched_spans(stored: TokenVectors, query: Tokens, place: int, text: str, tokenizer: Tokenizer) -> list[Span]:
+    """Return the spans (start, end) of tokens of a text that make up most of its token score.
+
+    They are the nearest tokens of those of the query that add at least their average to the score, without punctuation.
+    Empty if the tokens of the text alone differ from those behind the prompt for documents.
+
+    Args:
+        stored: Token vectors of the index.
+        query: Ids and projected vectors of the tokens of the query.
+        place: Position of the text.
+        text: The text.
+        tokenizer: Tokenizer of the model.
+    """
+    ids = stored.ids[stored.starts[place] : stored.starts[place + 1]]
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    places = np.flatnonzero(np.isin(encoding.ids, ids))[: len(ids)]  # special tokens are not stored, nor is a cut end
+    is_same = np.array_equal(np.array(encoding.ids, int)[places], ids)
+    if not is_same or not len(ids) or not len(query[0]):
+        return []
+    nearest, cosines = stored.matches(query, place)
+    added = stored.weights(query[0]) * cosines
+    found = np.unique(nearest[(added > 0) & (added >= added.mean())])
+    spans = (_without_spaces(text, *encoding.offsets[token]) for token in places[found])
+    return [(start, end) for start, end in spans if any(map(str.isalnum, text[start:end]))]
+
+
+def _without_spaces(text: str, start: int, end: int) -> Span:
+    """Return the span without the space before a word, which is part of its first token in some vocabularies."""
+    word = text[start:end]
+    return end - len(word.lstrip()), end
+
+
+# Functions that need the model import torch, so that an index with a table for queries starts without it.
+
+QUERIES = 32  # scored at a time
+KEPT_LOADING = ("pooler", "max_seq_length", "revision", "bf16")  # options of loading that the index keeps
+
+
+class Index:
+    """Texts to search, with the vectors of a model and words; see `build` and `load`.
+
+    Threads may search while another one adds or removes texts: a search sees all of a change or nothing of it.
+
+    Attributes:
+        record: Settings.
+        texts, rows: The N texts and their numbers (N,).
+        ids, fields: Their ids, None for texts without one, and further values by name.
+        vectors: (N, d) float16: unit vectors, or those of the model as they are if it is compared by dot product.
+        documents: (N, d) float16, the vectors that are searched: `vectors`, adapted or smoothed if the index is.
+        words: BM25 weights.
+        threshold: Cosine that at most about one unrelated text per query exceeds; None without `record.scores`.
+        table: Table that embeds queries; None if the model does.
+    """
+
+    def __init__(self, model: "SentenceTransformer | None", state: State, trust_remote_code: bool = False):
+        self._model = model
+        self._state = state
+        self._trust_remote_code = trust_remote_code
+        self._changes = threading.RLock()  # one change after the other
+        self._data: dict[str, str] = {}  # by folder, what this index was loaded from or saved as
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled or copied: the model and the content, but not the lock."""
+        return {name: value for name, value in vars(self).items() if name not in ("_changes", "_tokenizer")}
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        vars(self).update(values, _changes=threading.RLock())
+
+    def __len__(self) -> int:
+        return len(self._state.entries)
+
+    def __repr__(self) -> str:
+        record = self.record
+        return f"Index({counted(len(self), 'text')}, {last_name(record.model)}, {record.language})"
+
+    @property
+    def record(self) -> IndexRecord:
+        return self._state.record
+
+    @property
+    def texts(self) -> list[str]:
+        return self._state.entries.texts
+
+    @property
+    def rows(self) -> np.ndarray:
+        return self._state.entries.rows
+
+    @property
+    def ids(self) -> list[Any]:
+        return self._state.entries.ids
+
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        return self._state.entries.fields
+
+    @property
+    def vectors(self) -> np.ndarray:
+        return self._state.vectors
+
+    @property
+    def documents(self) -> np.ndarray:
+        return self._state.documents
+
+    @property
+    def words(self) -> Words:
+        return self._state.words
+
+    @property
+    def threshold(self) -> float | None:
+        return self._state.record.threshold
+
+    @property
+    def table(self) -> QueryTable | None:
+        return self._state.table
+
+    @property
+    def model(self) -> "SentenceTransformer":
+        """The model. With a table for queries, it is opened when texts are added."""
+        if self._model is None:
+            self._model = open_model(self.record, None, self._trust_remote_code)
+        return self._model
+
+    @cached_property
+    def _tokenizer(self) -> "Tokenizer | None":
+        """The tokenizer of the model, without truncation and padding; None if it is in Python."""
+        from informin.frozen.static import fast_tokenizer, tokenizer_of
+
+        return tokenizer_of(self.model) if fast_tokenizer(self.model) else None
+
+    @classmethod
+    @checks_options
+    def build(
+        cls,
+        model: "str | Path | SentenceTransformer",
+        texts: Iterable[str],
+        *,
+        ids: Sequence[Any] | None = None,
+        fields: Sequence[Mapping[str, Any]] | None = None,
+        language: str = "english",
+        smooth: bool = False,
+        word_weight: float = WORD_WEIGHT,
+        prompt: str | None = None,
+        query_prompt: str | None = None,
+        queries: str = "model",
+        second_look: bool = False,
+        batch_size: int = 64,
+        loading: dict[str, Any] | None = None,
+    ) -> "Index":
+        """Embed texts and weight their words.
+
+        Args:
+            model: Hub id, folder or SentenceTransformer.
+            texts: N texts. Blank ones are left out, and the others keep their places as row numbers.
+            ids: N ids, such as keys in a database: texts, numbers, or dates, which become text.
+            fields: N mappings of further values that hits show, such as the title and the address.
+            language: Language of stop words and stems, such as german or de; `other` for none.
+            smooth: Average each document vector with its nearest neighbors.
+            word_weight: Weight of the words. 0 searches by vectors alone.
+            prompt, query_prompt: Prompt prepended to each document and query, instead of the model's prompts.
+            queries: `model`, or `table`: queries are embedded by token vectors, without the model and torch, and
+                documents are adapted by the map of `fit --task search` and smoothed. See `informin.distill`. A model
+                with a prompt for queries embeds every text twice, the second time as a query, for the table.
+            second_look: Keep token vectors, 68 bytes a token, to reorder the first 50 hits of a search. With a table
+                for queries, a token of a query has its mean vector in the texts.
+            batch_size: Texts per forward pass.
+            loading: Options of `load_model`.
+
+        Raises:
+            UsageError: The model cannot be loaded, all texts are blank, there are fewer or more ids or fields than
+                texts, the language is unknown, `word_weight` is not finite, the numbers of the vectors are too large or
+                too small for float16, `smooth` or `queries` is set for a model that is compared by dot product, or
+                `second_look` for a model without token vectors.
+        """
+        from informin.frozen.index_state import derive
+        from informin.model.checksums import model_sha256
+        from informin.model.open import load_model, name_of
+
+        check_options(queries, word_weight)
+        language = language_name(language)
+        texts = as_texts(texts)
+        entries = new_entries(texts, ids, fields)
+        if not len(entries):
+            raise UsageError("contains no text that is not blank", option="texts")
+        loading = loading or {}
+        st = load_model(model, **loading)
+        by_table = queries == "table"
+        check_model(st, smooth, by_table, second_look)
+        record = IndexRecord(
+            model=str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st),
+            model_sha256=model_sha256(st),
+            loading={option: loading[option] for option in KEPT_LOADING if option in loading},
+            similarity=similarity_of(st),
+            language=language,
+            smooth=smooth or by_table,
+            word_weight=word_weight,
+            prompt=prompt,
+            query_prompt=query_prompt,
+            queries=queries,
+            second_look=second_look,
+            projected=projected_texts(second_look, len(entries)),
+            next_row=len(texts),
+            words=versions(),
+        )
+        words = Words.build(entries.texts, language)
+        vectors, tokens = embed_entries(st, record, entries, batch_size)
+        return cls(st, derive(record, entries, vectors, words, lambda: st, tokens=tokens))
+
+    @classmethod
+    @checks_options
+    def load(
+        cls,
+        folder: str | Path,
+        model: "str | Path | SentenceTransformer | None" = None,
+        *,
+        trust_remote_code: bool = False,
+    ) -> "Index":
+        """Open an index, with its vectors and words memory-mapped. With a table for queries, the model stays closed.
+
+        Args:
+            folder: What `save` wrote.
+            model: The model, if it is no longer where it was, or was in memory. A name or folder is opened with the
+                options of the index.
+            trust_remote_code: Allow code from the model's repository to run.
+
+        Raises:
+            UsageError: The folder holds no index, the index is damaged, or the model is another one.
+        """
+        state = read_state(folder)
+        needs_model = model is not None or not state.record.by_table
+        opened = open_model(state.record, model, trust_remote_code) if needs_model else None
+        index = cls(opened, state, trust_remote_code)
+        index._data[os.path.realpath(folder)] = state.record.data
+        return index
+
+    @checks_options
+    def save(self, folder: str | Path) -> None:
+        """Write the index to a folder, or replace the index in it. After a crash, it has the old one or the new one.
+
+        Nothing of texts that were removed remains in the folder.
+
+        Raises:
+            UsageError: The folder holds something else, another process writes it, or it has changed since this index
+                was loaded from it.
+        """
+        place = os.path.realpath(folder)
+        with self._changes:
+            self._data[place] = write_state(self._state, folder, self._data.get(place))
+
+    @checks_options
+    def add(
+        self,
+        texts: Iterable[str],
+        ids: Sequence[Any] | None = None,
+        fields: Sequence[Mapping[str, Any]] | None = None,
+        batch_size: int = 64,
+    ) -> np.ndarray:
+        """Add texts, and return their row numbers. Words, smoothed vectors and the table are computed again.
+
+        Args:
+            texts, ids, fields: See `build`. Blank texts are left out, but counted.
+            batch_size: Texts per forward pass.
+
+        Raises:
+            UsageError: There are fewer or more ids or fields than texts.
+        """
+        with self._changes:
+            state = self._state
+            record = state.record
+            texts = as_texts(texts)
+            added = new_entries(texts, ids, fields, record.next_row)
+            grown = state.with_record(next_row=record.next_row + len(texts))
+            if not len(added):
+                self._state = grown
+                return added.rows
+            entries = state.entries + added
+            if fits_projection_again(record, len(entries)):
+                vectors, tokens = embed_entries(self.model, record, entries, batch_size)
+                grown = grown.with_record(projected=projected_texts(record.second_look, len(entries)))
+            else:
+                new, tokens = embed_entries(self.model, record, added, batch_size, state.tokens)
+                vectors = np.concatenate([state.vectors, new])
+            self._replace(grown, entries, vectors, tokens)
+            return added.rows
+
+    @checks_options
+    def remove(self, rows: int | Iterable[int]) -> None:
+        """Remove texts. The other texts keep their row numbers.
+
+        Args:
+            rows: Row numbers, or a mask with one boolean for each text.
+
+        Raises:
+            UsageError: There is no such row, or no text would remain.
+        """
+        with self._changes:
+            state = self._state
+            removed = places_to_remove(rows, state.entries.rows)
+            if removed.any():
+                kept = np.flatnonzero(~removed)
+                tokens = state.tokens.take(kept) if state.tokens else None
+                self._replace(state, state.entries.selected(kept), state.vectors[kept], tokens)
+
+    @overload
+    def search(self, queries: str, k: int = 10) -> list[Hit]: ...  # type: ignore[overload-overlap]
+    @overload
+    def search(self, queries: Iterable[str], k: int = 10) -> list[list[Hit]]: ...
+    @checks_options
+    def search(self, queries: str | Iterable[str], k: int = 10) -> Any:
+        """Return the k best texts for a query, or for each of several queries, best first.
+
+        Args:
+            queries: A query, or a list of queries. A blank one has no hits.
+            k: Number of hits, or of all texts if there are fewer.
+        """
+        if k < 1:
+            raise UsageError(f"is {k}", option="k", needed="1 or more")
+        if isinstance(queries, str):
+            return self.search([queries], k)[0]
+        state = self._state
+        queries = as_texts(queries, "queries")
+        asked = [query for query in queries if not is_blank(query)]
+        embedded = self._embedded(state, asked)
+        parts = [slice(start, start + QUERIES) for start in range(0, len(asked), QUERIES)]
+        found = (hits for part in parts for hits in state.find(asked[part], embedded[part], k))
+        return [[] if is_blank(query) else next(found) for query in queries]
+
+    @checks_options
+    def embed_queries(self, queries: Iterable[str]) -> np.ndarray:
+        """Return the vectors (Q, d) float32 of queries, to compare with `documents` by dot product."""
+        return self._embedded(self._state, as_texts(queries, "queries")).vectors
+
+    def sparse_vectors(self) -> csr_array:
+        """Return the BM25 weights (N, V) of the words in each text, for a store with sparse vectors."""
+        return self.words.weights()
+
+    @checks_options
+    def sparse_queries(self, queries: Iterable[str]) -> csr_array:
+        """Return sparse vectors (Q, V) of queries, for a store with sparse vectors.
+
+        The dot product with `sparse_vectors`, plus that of `embed_queries` with `documents`, ranks as `search` does.
+        """
+        state = self._state
+        queries = as_texts(queries, "queries")
+        return state.sparse_queries(queries, self._embedded(state, queries).vectors)
+
+    @checks_options
+    def second_look(self, query: str, rows: Sequence[int]) -> np.ndarray:
+        """Return what a second look adds (P,) to the scores of texts that a store with sparse vectors found.
+
+        A score is the sum of the two dot products of `sparse_queries`.
+
+        Args:
+            query: The query.
+            rows: P row numbers: the first 50 that the store found.
+
+        Raises:
+            UsageError: The index has no token vectors, or a row does not exist.
+        """
+        state = self._state
+        tokens = _tokens_of(state)
+        embedded = self._embedded(state, as_texts([query], "queries"))
+        _, deviation = state.compared.moments(embedded.vectors)
+        _, added = tokens.second_look(embedded.tokens[0], places_of(rows, state.entries.rows))
+        return deviation[0] * added
+
+    @checks_options
+    def matched_spans(self, query: str, rows: Sequence[int]) -> list[list[Span]]:
+        """Return for each of P texts the spans (start, end) of tokens that make up most of its token score.
+
+        They are empty if the tokenizer of the model is in Python, because it does not say where its tokens stand.
+
+        Args:
+            query: The query.
+            rows: P row numbers.
+
+        Raises:
+            UsageError: The index has no token vectors, or a row does not exist.
+        """
+        state = self._state
+        tokens = _tokens_of(state)
+        asked = self._embedded(state, as_texts([query], "queries")).tokens[0]
+        tokenizer = state.table.model_tokenizer if state.table else self._tokenizer
+        places = places_of(rows, state.entries.rows)
+        if tokenizer is None:
+            return [[] for _ in places]
+        return [matched_spans(tokens, asked, place, state.entries.texts[place], tokenizer) for place in places]
+
+    def _embedded(self, state: State, queries: list[str]) -> Queries:
+        if not queries:
+            return Queries(np.empty((0, state.documents.shape[1]), np.float32))
+        if state.table:
+            return Queries(state.table.encode(queries), state.table.tokens(queries))
+        from informin.frozen.index_state import embed_queries_with_tokens, embed_unit
+
+        prompt = state.record.query_prompt
+        if state.tokens:
+            return embed_queries_with_tokens(self.model, queries, prompt, state.tokens)
+        return Queries(embed_unit(self.model, queries, "query", prompt, title=None))
+
+    def _replace(self, state: State, entries: Entries, vectors: np.ndarray, tokens: TokenVectors | None) -> None:
+        """Replace the texts, and all that is computed from them, at once."""
+        from informin.frozen.index_state import derive
+
+        words = Words.build(entries.texts, state.record.language)
+        self._state = derive(state.record, entries, vectors, words, lambda: self.model, state, tokens)
+
+
+def check_options(queries: str, word_weight: float) -> None:
+    """Raise UsageError if an option of `Index.build` is invalid for every model."""
+    if queries not in ("model", "table"):
+        raise UsageError(f"is {queries}", option="queries", needed="model or table")
+    if not np.isfinite(word_weight):
+        raise UsageError(f"is {word_weight}", option="word_weight", needed="a finite number")
+
+
+def _tokens_of(state: State) -> TokenVectors:
+    """Return the token vectors of an index.
+
+    Raises:
+        UsageError: It has none.
+    """
+    if not state.tokens:
+        raise UsageError("is not set in this index", option="second_look", fix="Build the index again with it.")
+    return state.tokens

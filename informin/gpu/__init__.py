@@ -1,1 +1,0 @@
-"""What runs on a GPU only: CUDA graphs of an encoder, and attention within short texts."""

@@ -1,1 +1,0 @@
-"""A frozen encoder that guides training: its cached embeddings, nearest neighbors, neighborhood means and replay."""

@@ -1,1 +1,0 @@
-"""The functions behind `informin fit`, `embed` and `eval`, such as `informin.fit`."""

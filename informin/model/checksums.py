@@ -1,0 +1,73 @@
+"""Checksums of models: of their weights, and of everything that an embedding depends on."""
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from informin.fast.call_copy import copy_of_tokenizer
+from informin.model.open import own_dropouts, source_of
+
+# Settings of a configuration that do not affect embeddings.
+SILENT = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """Return the SHA-256 of the names and float32 values of a model's weights.
+
+    BERT's own pooler is left out: no embedding depends on it, and it is random if a checkpoint has none.
+    """
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        if ".pooler." not in f".{name}":
+            digest.update(name.encode())
+            for part in value if isinstance(value, tuple) else (value,):  # weight and bias, in torch.ao
+                digest.update(_bytes(part))
+    return digest.hexdigest()
+
+
+def _bytes(value: Any) -> Any:
+    """Return the float32 values of a tensor, or what torch.ao stores beside tensors, such as a data type, as text."""
+    if not isinstance(value, Tensor):
+        return str(value).encode()
+    value = value.dequantize() if value.is_quantized else value
+    return np.ascontiguousarray(value.detach().cpu().float().numpy()).data
+
+
+def settings_sha256(model: SentenceTransformer) -> str:
+    """Return the SHA-256 of the settings of modules, configuration and tokenizer that affect embeddings."""
+    parts: list[Any] = [model.truncate_dim]
+    for module in model.modules():
+        parts += [type(module).__name__, module.get_config_dict()] if hasattr(module, "get_config_dict") else []
+        if isinstance(module, PreTrainedModel):
+            settings = module.config.to_dict() | own_dropouts(getattr(module.config, "informin", None))
+            parts.append({name: value for name, value in settings.items() if name not in SILENT})
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    if isinstance(tokenizer, PreTrainedTokenizerBase) and tokenizer.is_fast:
+        tokenizer = copy_of_tokenizer(tokenizer)  # without truncation and padding, which are not settings
+        parts += [tokenizer.backend_tokenizer.to_str(), tokenizer.padding_side, tokenizer.truncation_side]
+    elif hasattr(tokenizer, "to_str"):  # of static embeddings
+        parts.append(tokenizer.to_str())
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def model_sha256(model: SentenceTransformer, prompt: str | None = None) -> str:
+    """Return the SHA-256 of everything that an embedding depends on, except for rounding.
+
+    Args:
+        model: The model.
+        prompt: Prompt prepended to each text; None for the model's own prompts.
+    """
+    prompts = [model.prompts, model.default_prompt_name] if prompt is None else prompt
+    parts = [weights_sha256(model), settings_sha256(model), model.max_seq_length, source_of(model).bf16, prompts]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def forget_truncation(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Reset the truncation and padding of the last call, which save_pretrained would write to tokenizer.json."""
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()

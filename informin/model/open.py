@@ -1,0 +1,468 @@
+"""Open finished models as SentenceTransformers, such that no code in a model's files runs unless it is trusted."""
+
+import copy
+import json
+import logging
+import math
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+import torch
+from safetensors import SafetensorError, safe_open
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Pooling, Transformer
+from tokenizers import Tokenizer
+from torch import nn
+from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
+from transformers.utils import cached_file
+
+from informin.errors import UsageError, counted, error_line
+from informin.fast.call_copy import copy_of_tokenizer
+from informin.fast.packing import has_position_table, padding_index_of
+from informin.fast.speed import PackedInference, speed_up
+from informin.hub import MODEL_FILES, names_of_model, raise_if_not_found
+from informin.model.pooling import MODES, POOLERS, layer_pooling
+from informin.options import checks_options
+
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+
+def own_dropouts(settings: Any) -> dict[str, float]:
+    """Return the encoder's own dropout rates by their names in config.json; empty if none are stored.
+
+    Args:
+        settings: `config.informin` of a model or of its config.json; it may be missing or of any type.
+
+    Raises:
+        UsageError: A rate is not a number from 0 to 1.
+    """
+    stored = settings.get("dropouts") if isinstance(settings, Mapping) else None
+    if not isinstance(stored, Mapping):
+        return {}
+    rates = {name: stored[name] for name in DROPOUTS if name in stored}
+    for name, rate in rates.items():
+        is_number = isinstance(rate, int | float) and not isinstance(rate, bool) and math.isfinite(rate)
+        if not is_number or not 0 <= rate <= 1:
+            raise UsageError(
+                f"stores {rate!r} as {name} in `informin.dropouts` of its config.json",
+                option="model_name",
+                needed="a number from 0 to 1",
+                fix="Correct the file, or copy the model again from its source.",
+            )
+    return rates
+
+
+MODULES = "modules.json"
+ROUTES = ("router_config.json", "config.json")  # of a Router; the second one in older versions
+ADAPTER_CONFIG = "adapter_config.json"  # of peft
+
+
+def file_of(name: str, file: str, revision: str | None = None) -> str | None:
+    """Return the path of a file of a model, downloaded if needed; None if there is none."""
+    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    return cached_file(name, file, revision=revision, _raise_exceptions_for_gated_repo=False, **quiet)
+
+
+def json_of(name: str, file: str, revision: str | None) -> Any:
+    """Return the content of a JSON file of a model; None if there is no such file."""
+    path = file_of(name, file, revision)
+    return json.loads(Path(path).read_text(encoding="utf-8")) if path else None
+
+
+def modules_of(name: str, revision: str | None = None) -> list[tuple[str, str]]:
+    """Return the folder and the type of each module of a model. A Router lists its modules in a separate file."""
+    listed = json_of(name, MODULES, revision) or []
+    waiting = [(str(one.get("path", "")), str(one.get("type", ""))) for one in listed]
+    found: list[tuple[str, str]] = []
+    while waiting:
+        module = waiting.pop(0)
+        if module not in found:  # a file may name its own folder
+            found.append(module)
+            waiting += _routes_of(name, module[0], revision)
+    return found
+
+
+def _routes_of(name: str, path: str, revision: str | None) -> list[tuple[str, str]]:
+    """Return the folder and the type of each module of a Router; an empty list for another module."""
+    types = [(json_of(name, posixpath.join(path, file), revision) or {}).get("types") for file in ROUTES]
+    routes = [route for each in types if isinstance(each, dict) for route in each.items()]
+    return [(posixpath.normpath(posixpath.join(path, route)), str(kind)) for route, kind in routes]
+
+
+def raise_if_code_in_adapter(name: str, revision: str | None = None) -> None:
+    """Raise UsageError if peft would import a module that adapter_config.json names, in any folder of a model."""
+    for folder in {"", *(path for path, _ in modules_of(name, revision))}:
+        config = json_of(name, posixpath.join(folder, ADAPTER_CONFIG), revision) or {}
+        imported = [str((config.get("auto_mapping") or {}).get("parent_library", "transformers"))]
+        if config.get("megatron_config"):
+            imported.append(str(config.get("megatron_core", "megatron.core")))
+        for module in imported:
+            if module.partition(".")[0] not in ("transformers", "sentence_transformers"):
+                raise UsageError(f"{name} would import {module}, named in {ADAPTER_CONFIG}", option="model_name")
+
+
+def raise_if_no_embeddings(name: str, revision: str | None = None) -> None:
+    """Raise UsageError for a cross-encoder, which sentence-transformers would convert with a pooling of its choice."""
+    kind = (json_of(name, "config_sentence_transformers.json", revision) or {}).get("model_type")
+    if kind == "CrossEncoder":
+        found = f"is {name}, which is a cross-encoder: it scores pairs and has no embeddings"
+        raise UsageError(found, option="model_name", needed="a SentenceTransformer")
+
+
+def raise_if_quantized_table(name: str, revision: str | None = None) -> None:
+    """Raise UsageError if a model is a table of model2vec with whole numbers, which nothing else can open."""
+    try:
+        path = file_of(name, "model.safetensors", revision)
+    except OSError:  # neither a folder nor a name on the Hub
+        return
+    if path is None:
+        return
+    try:
+        with safe_open(path, "pt") as file:
+            kind = file.get_slice("embeddings").get_dtype() if "embeddings" in file.keys() else ""
+    except SafetensorError:  # damaged
+        return
+    if kind.startswith(("I", "U")):
+        raise UsageError(
+            f"{name} is a model2vec model with vectors in {kind}, which sentence-transformers cannot open",
+            option="model_name",
+            needed="vectors in float32 or float16",
+            fix='Convert it with model2vec: StaticModel.from_pretrained(FOLDER, quantize_to="float32").save_pretrained('
+            "NEW_FOLDER).",
+        )
+
+
+def embeddings_of_tokens(module: Any) -> int | None:
+    """Return how many tokens a module of a SentenceTransformer has embeddings for; None if it looks up no tokens."""
+    if type(module).__name__ == "StaticEmbedding":
+        return module.embedding.num_embeddings
+    encoder = getattr(module, "auto_model", None)
+    if not isinstance(encoder, PreTrainedModel):  # such as one that ONNX Runtime runs
+        return None
+    try:
+        table = encoder.get_input_embeddings()
+    except NotImplementedError:  # of images, or several encoders
+        return None
+    return table.num_embeddings if isinstance(table, nn.Embedding) else None
+
+
+def highest_token(tokenizer: Any) -> int:
+    """Return the highest token id that an ordinary text can have.
+
+    Added special tokens are left out: a tokenizer that several models share may have some that a model never reads,
+    such as that of images in EmbeddingGemma.
+    """
+    if isinstance(tokenizer, Tokenizer):  # of StaticEmbedding
+        size = tokenizer.get_vocab_size(with_added_tokens=False)
+        added = tokenizer.get_added_tokens_decoder()
+    else:
+        size = tokenizer.vocab_size
+        added = tokenizer.added_tokens_decoder
+    return max([size - 1, *(number for number, token in added.items() if not token.special)])
+
+
+def raise_if_tokens_lack_embeddings(module: Any, tokenizer: Any, name: str) -> None:
+    """Raise UsageError if a text can have a token without an embedding, which would be an error of torch."""
+    number = embeddings_of_tokens(module)
+    if number is None or tokenizer is None:
+        return
+    highest = highest_token(tokenizer)
+    if highest >= number:
+        raise UsageError(
+            f"{name} has embeddings for {number:,} tokens, and its tokenizer has token ids up to {highest:,}",
+            option="model_name",
+            needed="a tokenizer that fits the model",
+            fix="Copy the model again from its source. After adding tokens, call "
+            "`resize_token_embeddings(len(tokenizer))` and save the model.",
+        )
+
+
+def check_tokenizers(model: SentenceTransformer, name: str) -> None:
+    """Raise UsageError if a tokenizer of a model has more tokens than the model has embeddings."""
+    for module in model.modules():
+        raise_if_tokens_lack_embeddings(module, getattr(module, "tokenizer", None), name)
+
+
+# First in priority, before the arguments in a model's own files. The last three choose code from the Hub.
+SAFE: dict[str, Any] = {
+    "use_safetensors": True,
+    "weights_only": True,
+    "attn_implementation": None,
+    "use_kernels": False,
+    "allow_all_kernels": False,
+}
+FEWEST_TOKENS = 3  # of a text: one, between two special ones
+
+
+class Loading(TypedDict, total=False):
+    """Options of `load_model` besides the pooling, which other functions take as keyword arguments and pass on."""
+
+    max_seq_length: int | None
+    device: str | torch.device | None
+    revision: str | None
+    trust_remote_code: bool
+    bf16: bool
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a finished model comes from.
+
+    Attributes:
+        name: Name or folder that the caller gave.
+        folder: The folder; None for a model on the Hub or in memory.
+        revision: Commit on the Hub; None for a folder or a model in memory.
+        bf16: Embed under bfloat16 autocast.
+    """
+
+    name: str
+    folder: Path | None = None
+    revision: str | None = None
+    bf16: bool = False
+
+
+def source_of(model: SentenceTransformer) -> Source:
+    """Return where a model comes from. A model that `load_model` did not open is in memory."""
+    source = getattr(model, "informin_source", None)
+    return source or Source(str(getattr(model.model_card_data, "base_model", None) or "SentenceTransformer"))
+
+
+def name_of(model: str | Path | SentenceTransformer) -> str:
+    """Return the name or folder of a model."""
+    return source_of(model).name if isinstance(model, SentenceTransformer) else str(model)
+
+
+@checks_options
+def load_model(
+    model: str | Path | SentenceTransformer,
+    *,
+    pooler: str = "auto",
+    max_seq_length: int | None = None,
+    device: str | torch.device | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    bf16: bool = False,
+) -> SentenceTransformer:
+    """Open an embedding model in float32 and evaluation mode, and speed it up.
+
+    Args:
+        model: Hub id or folder. A model that this function opened is returned as it is; of another
+            SentenceTransformer, which stays as it is, a copy that shares its modules and pads as one from files.
+        pooler: `auto` for the pooling that the model stores, or one of `informin.model.pooling.POOLERS` in its place,
+            without normalization.
+        max_seq_length: Maximum number of tokens of a text; None for the model's own.
+        device: Device; None for a GPU if there is one.
+        revision: Branch, tag or commit on the Hub.
+        trust_remote_code: Allow code from the model's repository to run.
+        bf16: Embed under bfloat16 autocast, in `encode` as in all functions.
+
+    Raises:
+        UsageError: The model cannot be loaded, its weights are incomplete, its tokenizer has more tokens than it has
+            embeddings, it stores no pooling for `pooler` auto, `max_seq_length` leaves no token of a text between two
+            special ones, or torch cannot use the device.
+    """
+    if isinstance(model, SentenceTransformer):
+        if "informin_source" in vars(model):
+            return model
+        check_tokenizers(model, name_of(model))
+        own = speed_up(_with_own_tokenizers(copy.copy(model)))
+        fit_to_positions(own)
+        return own
+    if max_seq_length is not None and max_seq_length < FEWEST_TOKENS:
+        raise UsageError(f"is {max_seq_length}", option="max_seq_length", needed=f"{FEWEST_TOKENS} or more")
+    raise_if_no_device(device)
+    name = found_name(str(model), revision)
+    how = {"revision": revision, "trust_remote_code": trust_remote_code}
+    try:
+        raise_if_code_in_adapter(name, revision)
+        has_modules = file_of(name, MODULES, revision) is not None
+        if pooler == "auto" and not has_modules:
+            raise UsageError(
+                f"is auto, but {name} has no {MODULES} and so stores no pooling",
+                option="pooler",
+                needed=f"one of: {', '.join(POOLERS)}",
+            )
+        raise_if_no_embeddings(name, revision)
+        with weights_checked(name):
+            opened = _from_files(name, has_modules, how)
+    except UsageError:
+        raise
+    except Exception as error:  # of any type, depending on what is wrong with the files
+        raise_if_quantized_table(name, revision)
+        raise UsageError(f"{name} cannot be loaded: {error_line(error)}", option="model_name") from error
+    prepare_to_embed(opened, name)
+    if pooler != "auto":
+        opened = with_pooling(opened, pooler, name, revision)
+    if max_seq_length is not None:
+        limit_length(opened, max_seq_length)
+    folder = Path(name) if Path(name).is_dir() else None
+    cached = file_of(name, MODULES if has_modules else "config.json", revision)
+    commit = Path(cached).parent.name if cached and folder is None else None  # snapshots/COMMIT/FILE
+    opened.informin_source = Source(name, folder, commit, bf16)
+    opened = opened.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    opened._inference = PackedInference(opened, bf16)
+    return opened
+
+
+def load_finished(
+    model: str | Path | SentenceTransformer, option: str, needed: str, **loading: Any
+) -> SentenceTransformer:
+    """Open a model that must store its pooling, because no option sets it.
+
+    Args:
+        model: See `load_model`.
+        option: Option that names the model.
+        needed: Which model is expected, for an error about this option.
+        loading: See `load_model`.
+
+    Raises:
+        UsageError: As `load_model`, but about `option` for a model without a pooling.
+    """
+    try:
+        return load_model(model, **loading)
+    except UsageError as error:
+        if error.option != "pooler":
+            raise
+        raise UsageError(f"is {model}, which stores no pooling", option=option, needed=needed) from error
+
+
+def _from_files(name: str, has_modules: bool, how: dict[str, Any]) -> SentenceTransformer:
+    """Return the model of a Hub id or folder; without `modules.json`, a Transformer alone."""
+    if has_modules:
+        return SentenceTransformer(name, device="cpu", model_kwargs=dict(SAFE), **how)
+    hub = {name: dict(how) for name in ("processor_kwargs", "config_kwargs")}
+    return SentenceTransformer(modules=[Transformer(name, model_kwargs=SAFE | how, **hub)], device="cpu")
+
+
+def found_name(name: str, revision: str | None = None) -> str:
+    """Return the folder or the name on the Hub of a model, whose owner may be left out as in sentence-transformers.
+
+    Raises:
+        UsageError: It is neither a folder nor cached while the Hub cannot be reached.
+    """
+    raise_if_not_found(name, revision)
+    names = names_of_model(name)
+    if len(names) > 1:
+        for one in names:
+            with suppress(OSError):  # no such repository
+                if any(file_of(one, file, revision) for file in MODEL_FILES):
+                    return one
+    return name
+
+
+def raise_if_no_device(device: str | torch.device | None) -> None:
+    """Raise UsageError for a device that torch does not know or cannot use here. None is the default device."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        found = f"is {device}, which torch cannot use here ({error_line(error).split('. ')[0]})"
+        raise UsageError(found, option="device", needed="cpu, cuda, cuda:1 or mps") from error
+
+
+def with_pooling(
+    model: SentenceTransformer, pooler: str, name: str = "", revision: str | None = None
+) -> SentenceTransformer:
+    """Return a model with another pooling of its transformer's tokens, without its other modules.
+
+    Args:
+        model: A model whose first module is a Transformer.
+        pooler: One of `POOLERS`.
+        name: Name or folder, which has the projection head that `mlp` needs.
+        revision: Branch, tag or commit on the Hub.
+    """
+    transformer = model[0]
+    width = transformer.get_embedding_dimension()
+    if pooler in MODES:
+        modules = [Pooling(width, pooling_mode=MODES[pooler])]
+    else:
+        modules = layer_pooling(transformer, pooler, lambda file: file_of(name, file, revision))
+    settings = {key: getattr(model, key) for key in ("prompts", "default_prompt_name")}
+    return SentenceTransformer(modules=[transformer, *modules], device=str(model.device), **settings).eval()
+
+
+def limit_length(model: SentenceTransformer, length: float | None) -> None:
+    """Truncate texts to a number of tokens; None, or infinity for static embeddings, for no limit."""
+    if type(model[0]).__name__ != "StaticEmbedding":
+        model.max_seq_length = length
+    elif length is None or math.isinf(length):
+        model[0].tokenizer.no_truncation()
+    else:
+        model[0].tokenizer.enable_truncation(int(length))
+
+
+def prepare_to_embed(model: SentenceTransformer, name: str) -> None:
+    """Set float32, evaluation mode, padding and truncation of a model that was opened from files.
+
+    Raises:
+        UsageError: Its tokenizer has more tokens than it has embeddings.
+    """
+    model.float().eval()
+    for module in model.modules():
+        if isinstance(module, Transformer):  # sdpa gives no maps, and transformers would not save such a configuration
+            module.config.output_attentions = False
+    fit_to_positions(model)
+    check_tokenizers(model, name)
+
+
+def _with_own_tokenizers(module: Any) -> Any:
+    """Return a module whose tokenizers are copies, in shallow copies of its parts down to its encoders."""
+    if isinstance(module, Transformer):
+        own = copy.copy(module)
+        own.processor = copy_of_tokenizer(module.processor)
+        return own
+    parts = {name: _with_own_tokenizers(part) for name, part in module._modules.items()}
+    if any(parts[name] is not part for name, part in module._modules.items()):
+        module = copy.copy(module)
+        module._modules = parts
+    return module
+
+
+def fit_to_positions(model: SentenceTransformer) -> None:
+    """Pad on the right where an embedding would depend on the padding, and truncate texts to the positions there are.
+
+    Position embeddings are looked up by a token's place in its row, and [CLS] pooling reads the first token.
+    """
+    for module in model.modules():
+        if not isinstance(module, Transformer) or module.tokenizer is None:
+            continue
+        config, tokenizer = module.config, module.tokenizer
+        has_table = has_position_table(module.auto_model)
+        is_encoder = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
+        if has_table or is_encoder:
+            tokenizer.padding_side = "right"
+        if has_table and isinstance(most := getattr(config, "max_position_embeddings", None), int):
+            index = padding_index_of(module.auto_model)
+            positions = most if index is None else most - index - 1
+            tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+
+
+@contextmanager
+def weights_checked(name: str) -> Iterator[None]:
+    """Raise UsageError if weights were missing or had another shape, which transformers only reports.
+
+    BERT's own pooler may be missing: no embedding depends on it.
+    """
+    log = logging.getLogger("transformers.modeling_utils")
+    level, shown, reports = log.level, log.getEffectiveLevel(), []
+
+    def keep(record: logging.LogRecord) -> bool:
+        message = re.sub(r"\x1b\[[0-9;]*m", "", record.getMessage())
+        reports.extend([message] if "LOAD REPORT" in message else [])
+        return "LOAD REPORT" not in message and record.levelno >= shown
+
+    log.setLevel(logging.WARNING - 1)  # at WARNING, transformers also reports layers without a tensor-parallel plan
+    log.addFilter(keep)
+    try:
+        yield
+    finally:
+        log.removeFilter(keep)
+        log.setLevel(level)
+    wrong = re.findall(r"^(\S.*?) *\| *(?:MISSING|MISMATCH)", "\n".join(reports), re.MULTILINE)
+    if wrong := [weight for weight in wrong if not weight.startswith("pooler.")]:
+        what = f"{name}: {counted(len(wrong), 'weight')} missing or of another shape, such as {wrong[0]}"
+        raise UsageError(what, option="model_name", fix="Copy the model again from its source.")

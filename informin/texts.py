@@ -1,0 +1,489 @@
+"""Read texts and tables: .txt, .csv, .tsv and .jsonl files, plain or .gz, and .parquet and .arrow; and check lists."""
+
+import codecs
+import csv
+import gzip
+import json
+import logging
+import math
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from informin.errors import UsageError, counted, error_line
+
+logger = logging.getLogger(__name__)
+
+
+HALF_A_SIGN = re.compile("[\ud800-\udfff]")  # of a surrogate pair that was cut, as JSON may hold: nothing can encode it
+
+
+def is_blank(text: str | None) -> bool:
+    """Return whether a text is missing, empty or only whitespace. Blank texts are neither trained on nor scored."""
+    return not text or text.isspace()
+
+
+def as_texts(texts: Iterable[str], option: str = "texts") -> list[str]:
+    """Return the texts of a list, a NumPy array, a pandas Series or a column of a data set as a list.
+
+    Raises:
+        UsageError: It is a single string, a table, a set or not iterable, or an item is not a string.
+    """
+    if isinstance(texts, str | bytes):
+        raise UsageError(f"is one text, {texts!r:.40}", option=option, needed="a list of texts")
+    if not isinstance(texts, Iterable):
+        raise UsageError(f"is {texts!r:.60}", option=option, needed="a list of texts")
+    raise_if_table(texts, option)
+    raise_if_set(texts, option)
+    items = list(texts)
+    for number, item in enumerate(items):
+        if not isinstance(item, str):
+            raise UsageError(f"contains {item!r:.60} in row {number:,}", option=option, needed="a list of texts")
+    return [encodable(str(item)) for item in items]  # also those of NumPy
+
+
+def joined_cells(
+    names: Sequence[str], cells: Sequence[Any], place: Callable[[], str], option: str | None = None
+) -> str:
+    """Return the texts of some columns of a row, joined by a space. Missing and blank cells are left out.
+
+    Args:
+        names: Names of the columns.
+        cells: Their cells.
+        place: Returns where the row is, for the error.
+        option: Name of the option that has the row, for the error.
+
+    Raises:
+        UsageError: A cell is not text.
+    """
+    for name, cell in zip(names, cells):
+        if not isinstance(cell, str | None):
+            found = f"{place()}: the column {name} contains {cell!r:.60}"
+            raise UsageError(found, option=option, needed="text in every row")
+    return " ".join(cell for cell in cells if not is_blank(cell))
+
+
+def raise_if_table(given: Any, option: str) -> None:
+    """Raise UsageError for a DataFrame or a dictionary of splits, which would give the names of columns or splits."""
+    if isinstance(given, Mapping) or getattr(given, "ndim", 1) > 1:
+        found = f"is a {type(given).__name__}"
+        raise UsageError(found, option=option, needed="a list of texts", fix='Pass one column, such as table["text"].')
+
+
+def raise_if_set(given: Any, option: str) -> None:
+    """Raise UsageError for a set, whose order is another one in each process: rows could not be told apart."""
+    if isinstance(given, set | frozenset):
+        raise UsageError("is a set, which has no order", option=option, needed="a list", fix="Pass sorted(...) of it.")
+
+
+def encodable(text: str) -> str:
+    """Return a text with the replacement character in place of halves of surrogate pairs."""
+    return text if text.isascii() else HALF_A_SIGN.sub("\ufffd", text)
+
+
+TABLES = (".csv", ".tsv", ".jsonl")
+COMPRESSED = (".txt", *TABLES)  # formats that can be compressed with gzip
+SUFFIXES = (*COMPRESSED, ".parquet", ".arrow")
+NEEDED = "a file ending in .txt, .csv, .tsv or .jsonl (plain or .gz), .parquet or .arrow"
+
+
+def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+    """Return files, and the files of texts in folders and their subfolders, in a fixed order.
+
+    Hidden files and folders inside a folder are skipped, and files with other suffixes, of which a message tells.
+    Links are followed, but no folder is read twice.
+
+    Raises:
+        UsageError: A path does not exist, a file has an unsupported suffix, or a folder has no file of texts.
+        OSError: A subfolder cannot be read.
+    """
+    files: list[Path] = []
+    for path in [paths] if isinstance(paths, str | Path) else paths:
+        path = Path(os.path.expanduser(path))
+        if path.is_dir():
+            files += _files_of_texts(path)
+        elif not path.exists():
+            raise UsageError(f"{path} does not exist", option="train_file")
+        elif format_of(path) not in SUFFIXES:
+            raise UsageError(f"{path} has an unsupported suffix", option="train_file", needed=NEEDED)
+        else:
+            files.append(path)
+    return files
+
+
+def format_of(path: Path) -> str:
+    """Return the suffix that tells the format: .csv for a.csv.gz."""
+    suffix = path.suffix.lower()
+    inner = path.with_suffix("").suffix.lower()
+    return inner if suffix == ".gz" and inner in COMPRESSED else suffix
+
+
+def _files_of_texts(folder: Path) -> list[Path]:
+    every = sorted(_visible_files(folder))
+    files = [file for file in every if format_of(file) in SUFFIXES]
+    others = [file for file in every if format_of(file) not in SUFFIXES]
+    if not files:
+        raise UsageError(f"{folder} has no file of texts", option="train_file", needed=NEEDED)
+    if others:
+        logger.info(
+            f"{folder}: {counted(len(others), 'file')} with an unsupported suffix skipped, such as {others[0]}."
+        )
+    return files
+
+
+def _visible_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder and of its subfolders, each of which is entered once, whatever links there are."""
+    entered: set[str] = set()
+    for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
+        real = os.path.realpath(parent)
+        folders[:] = [] if real in entered else sorted(name for name in folders if not name.startswith("."))
+        if real not in entered:
+            yield from (Path(parent, name) for name in names if not name.startswith("."))
+        entered.add(real)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+# From names of columns to the number and the cells of each row.
+Read = Callable[[Sequence[str]], Iterator[tuple[int, Sequence[Any]]]]
+
+FIRST_ROWS = 1_000  # of a JSON Lines file, whose keys are its columns
+# Most programs that write TSV do not quote, and their fields can begin with a quotation mark.
+DIALECTS: dict[str, dict[str, Any]] = {
+    ".csv": {"delimiter": ",", "strict": True},
+    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
+}
+csv.field_size_limit(2**24)  # another column can hold a long page
+
+
+def open_table(path: Path) -> tuple[list[str], Read]:
+    """Return the names of the columns, and a function that reads some of them, with None for a missing cell."""
+    kind = format_of(path)
+    if kind in DIALECTS:
+        return _open_csv(path, kind)
+    return _open_json(path) if kind == ".jsonl" else _open_arrow(path, kind)
+
+
+def lines(path: Path) -> Iterator[str]:
+    r"""Yield the lines of a UTF-8 text file, which end with \n or \r\n, without byte order marks."""
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    number = 0
+    try:
+        with opened(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                if b"\0" in line:
+                    raise UsageError(f"{path}, line {number}: found a zero byte", needed="text in UTF-8")
+                yield line.removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}, line {number}: {error}", needed="text in UTF-8") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UsageError(f"{path} is damaged after line {number} ({error})") from None
+
+
+def _open_csv(path: Path, kind: str) -> tuple[list[str], Read]:
+    rows = _csv_rows(path, kind)
+    _, first = next(rows, (0, []))
+    header = [name.strip() for name in first]  # some programs write a space after each comma
+
+    def read(names: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
+        places = [header.index(name) if name in header else None for name in names]
+        for number, row in rows:
+            yield number, [row[place] if place is not None and place < len(row) else None for place in places]
+
+    return header, read
+
+
+def _csv_rows(path: Path, kind: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a CSV or TSV file that are not empty, header first, each with the number of its last line."""
+    reader = csv.reader(lines(path), **DIALECTS[kind])
+    width = 0
+    quoted = False
+    try:
+        for row in reader:
+            width = width or len(row)
+            if len(row) > width and any(row[width:]):  # some programs end every line with empty fields
+                raise UsageError(
+                    f"{path}, line {reader.line_num}: found {counted(len(row), 'field')}, but the header has {width}",
+                    fix="Put quotation marks around a text with commas (CSV), or remove the tab from it (TSV). If each "
+                    "line is a text, let the file's name end in .txt.",
+                )
+            if kind == ".tsv" and not quoted and any(field.startswith('"') for field in row):
+                quoted = True
+                logger.warning(
+                    f"{path}, line {reader.line_num}: a field begins with a quotation mark, which is read as part of "
+                    "the text. If a program has quoted the fields, save the file as CSV."
+                )
+            if row:
+                yield reader.line_num, row
+    except csv.Error as error:
+        found = "a carriage return inside a field" if "new-line" in str(error) else str(error)
+        fix = "Check the quotation marks, and that lines end with a line feed."
+        raise UsageError(f"{path}, line {reader.line_num}: {found}", fix=fix) from None
+
+
+def _open_json(path: Path) -> tuple[list[str], Read]:
+    records = _json_records(path)
+    first = list(islice(records, FIRST_ROWS))
+
+    def read(names: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
+        return ((number, [record.get(name) for name in names]) for number, record in chain(first, records))
+
+    return list(dict.fromkeys(key for _, record in first for key in record)), read
+
+
+def _json_records(path: Path) -> Iterator[tuple[int, dict]]:
+    """Yield the objects of a JSON Lines file, each with the number of its line."""
+    for number, line in enumerate(lines(path), start=1):
+        if not line.isspace():
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise UsageError(f"{path}, line {number}: not JSON ({error})") from None
+            if not isinstance(record, dict):
+                raise UsageError(f"{path}, line {number}: found {line[:40]!r}", needed="one JSON object per line")
+            may_be_cut = "\\ud" in line.lower()
+            if may_be_cut:
+                record = json.loads(encodable(json.dumps(record, ensure_ascii=False)))
+            yield number, record
+
+
+def _open_arrow(path: Path, kind: str) -> tuple[list[str], Read]:
+    with _damage_named(path):
+        names = _arrow_columns(path, kind)
+
+    def rows(names: Sequence[str]) -> Iterator[Sequence[Any]]:
+        with _damage_named(path):
+            for batch in _arrow_batches(path, kind, list(names)):
+                yield from zip(*(batch.column(name).to_pylist() for name in names))
+
+    return names, lambda names: enumerate(rows(names))
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    """Raise UsageError with the name of a file that pyarrow cannot read."""
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UsageError(f"{path} is damaged or in another format ({error_line(error)}).") from None
+
+
+def _arrow_columns(path: Path, kind: str) -> list[str]:
+    """Return the names of the columns of a .parquet or .arrow file."""
+    if kind == ".parquet":
+        from pyarrow.parquet import read_schema
+
+        return read_schema(path).names
+    with _arrow_reader(path) as reader:
+        return reader.schema.names
+
+
+def _arrow_batches(path: Path, kind: str, names: list[str]) -> Iterator[Any]:
+    """Yield the record batches of a .parquet or .arrow file."""
+    if kind == ".parquet":
+        from pyarrow.parquet import ParquetFile
+
+        with ParquetFile(path) as file:
+            yield from file.iter_batches(FIRST_ROWS, columns=names)
+        return
+    with _arrow_reader(path) as reader:
+        yield from reader
+
+
+def _arrow_reader(path: Path) -> Any:
+    """Open an .arrow file in the stream format, which `datasets` writes, or in the file format."""
+    from pyarrow import ArrowInvalid, ipc, memory_map
+
+    try:
+        return ipc.open_stream(memory_map(str(path)))
+    except ArrowInvalid:
+        file = ipc.open_file(memory_map(str(path)))
+        batches = (file.get_batch(number) for number in range(file.num_record_batches))
+        return ipc.RecordBatchReader.from_batches(file.schema, batches)
+
+
+TEXT_COLUMNS = ("text", "sentence")  # read by default, if a file has several columns
+COLUMN_NAME = re.compile(r"[\w.:/-]+( [\w.:/-]+)?")  # up to two words; other first lines are texts
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # of CSV files that no reader of commas can read
+
+
+def text_columns(path: Path, columns: list[str], text_column: str | None) -> list[str]:
+    """Return the names of the columns to read."""
+    named = [name for name in TEXT_COLUMNS if name in columns][:1]
+    if text_column:
+        named = [name.strip() for name in text_column.split(",")]
+    elif not named and len(columns) == 1 and COLUMN_NAME.fullmatch(columns[0].strip()):
+        named = columns
+    if not named:
+        fix = "Choose a column with `text_column`."
+        if format_of(path) in DIALECTS:
+            fix += " If the first line is a text, put the line `text` before it, or let the file's name end in .txt if "
+            fix += "each line is a text."
+        fix = _separator_fix(path, columns) or fix
+        raise UsageError(f"{path} {_columns_in_words(columns)}", needed="a column text", fix=fix)
+    check_columns(path, columns, named, "text_column")
+    return named
+
+
+def check_columns(path: Path, columns: list[str], needed: Iterable[str], option: str, fix: str | None = None) -> None:
+    """Raise UsageError unless a file has each needed column once.
+
+    Args:
+        path: The file.
+        columns: Names of its columns.
+        needed: Names of the columns that it must have.
+        option: Name of the option that asks for them.
+        fix: How to choose other columns.
+    """
+    for name in needed:
+        if columns.count(name) != 1:
+            found = f"needs one column {name!r}, and {path} {_columns_in_words(columns)}"
+            raise UsageError(found, option=option, fix=_separator_fix(path, columns) or fix)
+
+
+def _separator_fix(path: Path, columns: list[str]) -> str | None:
+    """Return what to do if the columns of a CSV file are separated by something else than commas."""
+    if format_of(path) != ".csv" or len(columns) != 1:
+        return None
+    name = next((name for sign, name in SEPARATORS.items() if sign in columns[0]), None)
+    return name and f"The columns seem to be separated by {name}. Save the file with commas between them."
+
+
+def _columns_in_words(names: list[str]) -> str:
+    listed = ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in names[:20])
+    return f"has the columns {listed}" if names else "is empty"
+
+
+def read_texts(
+    paths: str | Path | Sequence[str | Path], text_column: str | None = None, *, keep_blank: bool = False
+) -> Iterator[str]:
+    """Yield the texts of files that are not blank: one per line of a .txt file, one per row of another file.
+
+    Args:
+        paths: Files, or folders of files; see `find_files`.
+        text_column: Column of the texts, or several with commas between them, which are joined by a space. Default:
+            `text`, `sentence`, or the only column.
+        keep_blank: Whether to yield blank texts, too, so that a text's place is that of its line or row.
+
+    Raises:
+        UsageError: A file or column does not exist, a file cannot be parsed, or a value of the column is not text.
+    """
+    files = find_files(paths)
+    if text_column and all(format_of(file) == ".txt" for file in files):
+        raise UsageError(f"is {text_column}, but {files[0]} has no columns", option="text_column")
+    texts = chain.from_iterable(_texts_of(file, text_column) for file in files)
+    return texts if keep_blank else (text for text in texts if not is_blank(text))
+
+
+def read_documents(
+    paths: str | Path | Sequence[str | Path], text_column: str | None, columns: Mapping[str, str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the texts of files, blank ones included, each with its values of further columns.
+
+    Args:
+        paths, text_column: See `read_texts`.
+        columns: Names of the further columns, each with the option that asks for it. An empty cell is None.
+
+    Raises:
+        UsageError: As `read_texts`, or a file has no columns.
+    """
+    for file in find_files(paths):
+        if format_of(file) == ".txt":
+            name, option = next(iter(columns.items()))
+            found = f"is {name}, but {file} has no columns"
+            raise UsageError(found, option=option, fix="Use .csv, .tsv, .jsonl, .parquet or .arrow.")
+        header, read = open_table(file)
+        for name, option in columns.items():
+            check_columns(file, header, [name], option)
+        names = text_columns(file, header, text_column)
+        for number, row in read([*names, *columns]):
+            text = joined_cells(names, row[: len(names)], partial(_place, file, number))
+            values = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row[len(names) :])
+            yield text, dict(zip(columns, values))
+
+
+class Row(dict[str, Any]):
+    """The cells of a row by column name.
+
+    Attributes:
+        place: The file and the line, for errors.
+    """
+
+    def __init__(self, cells: Iterable[tuple[str, Any]], place: str):
+        super().__init__(cells)
+        self.place = place
+
+
+def read_rows(
+    path: str | Path, columns: Sequence[str], option: str, optional: Sequence[str] = (), fix: str | None = None
+) -> Iterator[Row]:
+    """Yield the rows of a CSV, TSV or JSONL file by column name. The first line of a CSV or TSV file has the names.
+
+    Args:
+        path: The file.
+        columns: Columns that the file must have. A row has all columns of the file.
+        option: Name of the option that names the file, for errors.
+        optional: Columns that the file may lack. Their value is then None in every row.
+        fix: How to choose other columns, for errors.
+
+    Returns:
+        Texts, or also other values from JSONL; None for an empty or blank cell.
+
+    Raises:
+        UsageError: The file or a column does not exist, the file cannot be parsed, or a row has too many fields.
+    """
+    path = Path(os.path.expanduser(path))
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist", option=option)
+    if format_of(path) not in TABLES:
+        raise UsageError(f"{path} has an unsupported suffix", option=option, needed=", ".join(TABLES))
+    header, read = open_table(path)
+    present = [name for name in optional if name in header]
+    check_columns(path, header, [*columns, *present], option, fix)
+    names = list(dict.fromkeys([*header, *optional]))
+    for number, row in read(names):
+        cells = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row)
+        yield Row(zip(names, cells), _place(path, number))
+
+
+def as_sentence(row: Row, column: str) -> str:
+    """Return a cell that contains text. Raises UsageError if it does not."""
+    cell = row[column]
+    if not isinstance(cell, str):
+        raise UsageError(f"{row.place}: the column {column} contains {cell!r:.60}", needed="text in every row")
+    return cell
+
+
+def as_number(row: Row, column: str) -> float:
+    """Return a cell as a finite number. Raises UsageError if it is not one."""
+    cell = row[column]
+    try:
+        value = float(cell)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"{row.place}: the column {column} contains {cell!r:.60}", needed="a number in every row")
+    return value
+
+
+def _texts_of(path: Path, text_column: str | None) -> Iterator[str]:
+    if format_of(path) == ".txt":
+        return (line.rstrip("\r\n") for line in lines(path))
+    header, read = open_table(path)
+    names = text_columns(path, header, text_column) if header else []
+    return (joined_cells(names, row, partial(_place, path, number)) for number, row in read(names))
+
+
+def _place(path: Path, number: int) -> str:
+    """Return a file, and the number of a line, from 1; or of a row of a .parquet or .arrow file, from 0."""
+    return f"{path}, {'line' if format_of(path) in TABLES else 'row'} {number}"

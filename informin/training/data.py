@@ -1,0 +1,472 @@
+"""Tokenize the training sentences, choose their maximum length, and share a stream among processes."""
+
+import logging
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from numbers import Real
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import datasets
+import numpy as np
+import pyarrow.compute as pc
+import torch
+from accelerate.data_loader import prepare_data_loader
+from datasets.exceptions import DatasetGenerationError
+from datasets.fingerprint import Hasher
+from torch.utils.data import DataLoader
+from transformers import PreTrainedTokenizerBase, Trainer
+
+from informin.errors import UsageError, counted
+from informin.evaluation.development import Development, DevelopmentSet
+from informin.evaluation.drift import stsb_dev
+from informin.evaluation.labels import load_labels
+from informin.evaluation.pairs import load_pairs
+from informin.evaluation.retrieval import load_retrieval_pairs
+from informin.evaluation.senteval import hub_file, load_stsb_dev, senteval_folder
+from informin.hub import HUB_SENTENCES, hub_is_reachable
+from informin.texts import as_texts, find_files, is_blank, joined_cells, raise_if_table, read_texts
+from informin.training.inputs import DataArguments
+
+logger = logging.getLogger(__name__)
+
+
+Sentences: TypeAlias = datasets.Dataset | datasets.IterableDataset
+TEXT = datasets.Features({"text": datasets.Value("string")})
+COLUMN_NAMES = ("text", "sentence")  # of the column of sentences
+BUFFER = 10_000  # size of the buffer in which a stream is shuffled
+
+
+def load_sentences(args: DataArguments, seed: int) -> Sentences:
+    """Return the training sentences as a data set with the column `text`, without blank ones.
+
+    Args:
+        args: Where to load them from.
+        seed: Seed for shuffling a stream.
+
+    Raises:
+        UsageError: A file or column does not exist or cannot be read.
+    """
+    if args.dataset_name:
+        hub_is_reachable()  # if not, only the cache is searched, without retries
+        from_hub = datasets.load_dataset(
+            args.dataset_name, args.dataset_config, split=args.dataset_split, streaming=args.streaming
+        )
+        sentences = text_only(from_hub, args.text_column)
+    else:
+        files = find_files(args.train_file or [hub_file(HUB_SENTENCES, "`train_file` FILE")])
+        _check_cache()
+        if args.streaming:
+            next(_rows_of_all(files, args.text_column))
+            # Each file is a shard, so that several workers can read them.
+            options: dict[str, Any] = {"files": list(map(str, files)), "text_column": args.text_column}
+            sentences = datasets.IterableDataset.from_generator(_rows_of, features=TEXT, gen_kwargs=options)
+        else:
+            sentences = _read_files(list(map(str, files)), args.text_column)
+    if not isinstance(sentences, datasets.IterableDataset):
+        return without_blanks(sentences)
+    return sentences.filter(has_text).shuffle(seed=seed, buffer_size=BUFFER).cast(TEXT)  # filter drops the features
+
+
+def _read_files(files: list[str], text_column: str | None) -> datasets.Dataset:
+    # Size and modification time are part of the cache key, so that changes cause a reload.
+    stamps = [(file.stat().st_size, file.stat().st_mtime_ns) for file in find_files(files)]
+    # Tuples, because each item of a list is a shard with its own call of the generator.
+    options: dict[str, Any] = {"files": tuple(files), "text_column": text_column, "stamps": tuple(stamps)}
+    try:
+        return datasets.Dataset.from_generator(_rows_of_all, features=TEXT, gen_kwargs=options, split="train")
+    except DatasetGenerationError as error:
+        if isinstance(error.__cause__, UsageError | OSError):
+            raise error.__cause__ from None
+        raise
+
+
+def _rows_of(files: Sequence[str | Path], text_column: str | None) -> Iterator[dict[str, str]]:
+    """Yield the sentences of files as rows."""
+    for text in read_texts(files, text_column):
+        yield {"text": text}
+
+
+def _rows_of_all(files: Sequence[str | Path], text_column: str | None, stamps: tuple = ()) -> Iterator[dict[str, str]]:
+    """Yield the sentences of files as rows. Raises UsageError if there are none.
+
+    `stamps` is only part of the cache key.
+    """
+    rows = _rows_of(files, text_column)
+    first = next(rows, None)
+    if first is None:
+        raise UsageError("contains no text that is not blank", option="train_file")
+    yield first
+    yield from rows
+
+
+def _check_cache() -> None:
+    """Raise UsageError if `datasets` cannot write its cache, as in a container without a home folder."""
+    folder = datasets.config.HF_DATASETS_CACHE
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError as error:
+        found = f"The sentences are cached in {folder}, which cannot be written ({error.strerror})"
+        raise UsageError(found, fix="Set the environment variable HF_HOME to a folder that can be written.") from None
+
+
+def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences | None]:
+    """Return the rows of a trainer's `train_dataset`, and the sentences among them; None for tokenized rows.
+
+    Args:
+        data: Sentences as a list or another iterable, such as a column, an array or a Series. Rows with a column of
+            sentences: a data set, a stream, a list of dictionaries. A `DatasetDict`, whose split train is used. Or
+            tokenized rows with `input_ids`.
+        text_column: Name of the column of sentences. Default: `text`, `sentence`, or the only column.
+
+    Raises:
+        UsageError: `data` is something else, or contains something else.
+    """
+    if isinstance(data, datasets.DatasetDict | datasets.IterableDatasetDict):
+        data = data["train"]
+    if isinstance(data, Sentences):
+        columns = data.column_names or list(next(iter(data), {}))  # a stream may not know its columns
+        if "input_ids" in columns and text_column is None:
+            return data, None
+        sentences = text_only(data, text_column)
+        if isinstance(sentences, datasets.IterableDataset):
+            kept = sentences.filter(has_text)  # which drops the features
+            kept = kept if sentences.features is None else kept.cast(sentences.features)
+            return kept, kept
+        sentences = without_blanks(sentences)
+        return sentences, sentences
+    if isinstance(data, torch.utils.data.IterableDataset):
+        fix = "Use datasets.IterableDataset.from_generator, whose rows have the column `text`."
+        raise UsageError("is an IterableDataset of PyTorch", option="train_dataset", fix=fix)
+    if data is None or isinstance(data, str | bytes | PathLike | Real):
+        found = "is missing" if data is None else f"is a {type(data).__name__}"
+        raise UsageError(found, option="train_dataset", needed="a list of sentences, or a data set")
+    raise_if_table(data, "train_dataset")
+    items = _items(data)
+    if items and all(isinstance(item, Mapping) for item in items):
+        if "input_ids" in items[0] and text_column is None:
+            return items, None
+        names = _text_columns(items[0].keys(), text_column)
+        items = [_joined(item, row, names)["text"] for row, item in enumerate(items)]
+    texts = {"text": as_texts(items, "train_dataset")}
+    sentences = without_blanks(datasets.Dataset.from_dict(texts, TEXT))
+    return sentences, sentences
+
+
+def _items(data: Any) -> list[Any]:
+    """Return the items of an iterable, or of a map-style data set, such as those of PyTorch.
+
+    Without a method `__iter__`, Python reads until an IndexError, which a map-style data set need not raise.
+    """
+    if isinstance(data, Iterable):
+        return list(data)
+    try:
+        return [data[place] for place in range(len(data))]
+    except TypeError as error:
+        found = f"is a {type(data).__name__}"
+        raise UsageError(found, option="train_dataset", needed="a list of sentences, or a data set") from error
+
+
+def text_only(data: Sentences, text_column: str | None) -> Sentences:
+    """Return the column of sentences under the name `text`; several columns are joined with a space."""
+    if isinstance(data, datasets.Dataset) and data.format["type"] is not None:
+        data = data.with_format(None)
+    columns = data.column_names or list(next(iter(data), {}))
+    name, *others = _text_columns(columns, text_column)
+    if others:
+        return data.map(_joined, with_indices=True, fn_kwargs={"names": [name, *others]}, remove_columns=columns)
+    one = data.select_columns(name)
+    one = one if name == "text" else one.rename_columns({name: "text"})
+    kind = getattr((one.features or {}).get("text"), "dtype", None)
+    first = next((row["text"] for row in one if row["text"] is not None), "") if kind is None else ""
+    if kind not in (None, "string", "large_string", "string_view") or not isinstance(first, str):
+        raise UsageError(f"has the column {name}, which has no text", option="train_dataset", needed="sentences")
+    return one
+
+
+def _text_columns(columns: Iterable[str], text_column: str | None) -> list[str]:
+    """Return the names of the columns of sentences, of which `text_column` may give several with commas."""
+    names = list(columns)
+    if not text_column and len(names) == 1:
+        return names
+    wanted = [name.strip() for name in text_column.split(",")] if text_column else []
+    found = wanted or [name for name in COLUMN_NAMES if name in names][:1]
+    missing = [name for name in found if name not in names]
+    if missing or not found:
+        needed = f"the column {(missing or COLUMN_NAMES)[0]}"
+        raise UsageError(f"has the columns {', '.join(names)}", option="train_dataset", needed=needed)
+    return found
+
+
+def _joined(row: Mapping[str, Any], index: int, names: list[str]) -> dict[str, str]:
+    """Return the texts of some columns of a row, joined by a space, as the column `text`."""
+    cells = [row.get(name) for name in names]
+    return {"text": joined_cells(names, cells, lambda: f"cannot be read in row {index}", "train_dataset")}
+
+
+def has_text(row: dict) -> bool:
+    """Return whether the `text` of a row is not blank."""
+    return not is_blank(row["text"])
+
+
+def without_blanks(sentences: datasets.Dataset) -> datasets.Dataset:
+    """Return the rows whose `text` is not blank. Raise UsageError if there are none."""
+    batches = (batch["text"].to_pylist() for batch in sentences.with_format("arrow").iter(100_000))
+    kept = np.flatnonzero([not is_blank(text) for batch in batches for text in batch])
+    if len(kept) == 0:
+        raise UsageError("has no sentence that is not blank", option="train_dataset")
+    if len(kept) == len(sentences):
+        return sentences
+    logger.info(f"{counted(len(sentences) - len(kept), 'blank sentence')} of {len(sentences):,} skipped")
+    return sentences.select(kept)
+
+
+def draw_sample(sentences: Sentences, number: int | None, seed: int) -> Sentences:
+    """Return a random sample in the order of the data, or the first sentences of a stream, which is shuffled.
+
+    Args:
+        sentences: Column `text`.
+        number: Number of sentences; None for all.
+        seed: Seed of the sample.
+    """
+    if number is None:
+        return sentences
+    if isinstance(sentences, datasets.IterableDataset):
+        return sentences.take(number)
+    if number >= len(sentences):
+        return sentences
+    return sentences.select(np.sort(np.random.default_rng(seed).choice(len(sentences), number, replace=False)))
+
+
+def load_development(args: DataArguments) -> Development:
+    """Return the evaluation data: the user's scored pairs, labeled sentences and retrieval pairs.
+
+    Without pairs, STS-B dev is added: from a folder, the environment or the Hub. Together with labeled sentences or
+    retrieval pairs it is only added if it is available locally.
+
+    Raises:
+        UsageError: There is no evaluation data; the message lists the alternatives.
+    """
+    sets: list[DevelopmentSet] = [load_pairs(args.eval_pairs)] if args.eval_pairs else []
+    sets += [load_labels(args.eval_labels, "eval_labels")] if args.eval_labels else []
+    sets += [load_retrieval_pairs(args.eval_retrieval)] if args.eval_retrieval else []
+    if not args.eval_pairs and sets:
+        local = stsb_dev(args.senteval_dir)  # from $SENTEVAL_DATA by default
+        sets += [local] if local else []
+    elif not sets:
+        instead = (
+            "`senteval_dir` FOLDER (SentEval's data/downstream), set SENTEVAL_DATA to it, give `eval_pairs` FILE, or "
+            "train without evaluation: `eval_strategy` no"
+        )
+        sets = [load_stsb_dev(senteval_folder(args.senteval_dir, instead))]
+    return Development(tuple(sets))
+
+
+TRUNCATED = "truncated"  # column that marks truncated sentences
+SAMPLED_SENTENCES = 10_000  # number of sentences to measure, drawn at random
+STREAM_SAMPLE = 1_000  # number of sentences to measure, the first of a stream
+QUANTILE = 0.95  # fraction of the sentences that fit
+LENGTH_STEP = 8  # lengths are multiples of it
+LEAST_LENGTH = 32  # the papers' length
+
+
+def training_rows(
+    data: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    args: Any,
+    prompt: str,
+    longest: int,
+    vocabulary: int | None,
+    length: int | None,
+    text_column: str | None = None,
+) -> tuple[Any, Sentences | None, int]:
+    """Return tokenized rows, the sentences, and the maximum number of tokens in a row.
+
+    The rows have `input_ids` and `attention_mask`. The sentences are None for rows without text.
+
+    Args:
+        data: See `as_data`. Tokenized rows are returned unchanged.
+        tokenizer: Tokenizer of the encoder.
+        args: Arguments of the run.
+        prompt: Prompt prepended to each sentence.
+        longest: Maximum number of tokens that the encoder accepts.
+        vocabulary: Number of tokens that the model has embeddings for; None if unknown.
+        length: Maximum number of tokens in a row; None for a length that fits the sentences.
+        text_column: See `as_data`.
+    """
+    rows, sentences = as_data(data, text_column)
+    if sentences is None:
+        if isinstance(rows, datasets.IterableDataset):
+            rows = stream_share(rows, args)
+        else:
+            check_rows(rows, longest, vocabulary)
+        return rows, None, length or min(longest, LEAST_LENGTH)
+    is_stream = isinstance(sentences, datasets.IterableDataset)
+    if is_stream and args.max_train_samples is not None and args.dataloader_num_workers > 1:
+        # Each worker reads an equal part of the sample, of which it may not have enough.
+        needed = "`dataloader_num_workers` 0 or 1 for a stream"
+        raise UsageError(f"is {args.max_train_samples}", option="max_train_samples", needed=needed)
+    sentences = draw_sample(sentences, args.max_train_samples, args.seed)
+    counts = partial(token_counts, sentences, tokenizer, prompt)
+    if length is None:
+        length = fitting_length(counts(), longest)
+    if not 3 <= length <= longest:
+        raise UsageError(f"is {length}", option="max_seq_length", needed=f"3 to {longest} tokens for this encoder")
+    if len(tokenizer(prompt)["input_ids"]) >= length:
+        raise UsageError("leaves no room for a sentence in `max_seq_length`", option="prompt")
+    if is_stream:
+        rows = tokenize(stream_share(sentences, args), tokenizer, length, prompt).remove_columns(TRUNCATED)
+        measured = counts()
+        truncated = int((measured > length).sum())
+        total = len(measured)
+        what = "first sentences of the stream"
+    else:
+        rows = tokenize(sentences, tokenizer, length, prompt)
+        truncated = pc.sum(rows.with_format("arrow")[TRUNCATED]).as_py()
+        total = len(rows)
+        what = "training sentences"
+        rows = rows.remove_columns(TRUNCATED)
+    if args.process_index == 0 and truncated > (1 - QUANTILE) * total:
+        logger.warning(
+            f"{truncated:,} of {total:,} {what} ({truncated / total:.1%}) are truncated at `max_seq_length` {length}. "
+            + _advice(counts, length, longest)
+        )
+    return rows, sentences, length
+
+
+def check_rows(rows: Any, longest: int, vocabulary: int | None) -> None:
+    """Raise UsageError for tokenized rows without a mask, with too many tokens, or with tokens the encoder lacks.
+
+    A transform may change rows when they are read, so its rows are not checked.
+    """
+    if isinstance(rows, datasets.Dataset) and rows.format["type"] == "custom":
+        return
+    columns = rows.column_names if isinstance(rows, datasets.Dataset) else rows[0]
+    if "attention_mask" not in columns:
+        raise UsageError("has input_ids and no attention_mask", option="train_dataset", needed="both columns, or text")
+    if isinstance(rows, datasets.Dataset):
+        column = rows.with_format("arrow")["input_ids"]
+        most = pc.max(pc.list_value_length(column)).as_py() or 0
+        highest = pc.max(pc.list_flatten(column)).as_py() or 0
+    else:
+        most = max(len(row["input_ids"]) for row in rows)
+        highest = max(max(row["input_ids"]) for row in rows)
+    if most > longest:
+        needed = f"at most {longest} tokens for this encoder"
+        raise UsageError(f"has a row of {most} tokens", option="train_dataset", needed=needed)
+    if vocabulary is not None and highest >= vocabulary:
+        raise UsageError(
+            f"has token id {highest:,}, and the model has embeddings for {vocabulary:,} tokens",
+            option="train_dataset",
+            fix="Tokenize the sentences with the tokenizer of the model.",
+        )
+
+
+def tokenize(sentences: Any, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = "") -> Any:
+    """Return `input_ids`, `attention_mask` and `truncated` of every sentence with the prompt; cached on disk."""
+    # Not a nested function: workers of a data loader must be able to pickle it.
+    tokens = partial(_tokens, tokenizer=tokenizer, max_length=max_seq_length, prompt=prompt)
+    if isinstance(sentences, datasets.IterableDataset):
+        return sentences.map(tokens, batched=True, remove_columns=["text"])
+    # The hash of a fast tokenizer changes when it is first called, and the cache would be missed.
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    parts = [sentences._fingerprint, backend.to_str(), tokenizer.padding_side, max_seq_length, prompt, TRUNCATED]
+    return sentences.map(tokens, batched=True, remove_columns=["text"], new_fingerprint=Hasher.hash(parts))
+
+
+def _tokens(batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, prompt: str) -> dict:
+    texts = [prompt + text for text in batch["text"]]
+    tokens = tokenizer(texts, truncation=True, max_length=max_length, return_token_type_ids=False)
+    return {**tokens, TRUNCATED: [bool(encoding.overflowing) for encoding in tokens.encodings]}
+
+
+def token_counts(sentences: Sentences, tokenizer: PreTrainedTokenizerBase, prompt: str) -> np.ndarray:
+    """Return the number of tokens (n,) of a sample of the sentences, including the prompt and special tokens.
+
+    The sample does not depend on the process or the run's seed, so a resumed run gets the same counts.
+    """
+    if isinstance(sentences, datasets.IterableDataset):
+        texts = [row["text"] for row in sentences.take(STREAM_SAMPLE)]
+        if not texts:
+            raise UsageError("has no sentence that is not blank", option="train_dataset")
+    elif len(sentences) > SAMPLED_SENTENCES:
+        drawn = np.random.default_rng(0).choice(len(sentences), SAMPLED_SENTENCES, replace=False)
+        texts = sentences.select(np.sort(drawn))["text"]
+    else:
+        texts = sentences["text"]
+    tokens = tokenizer([prompt + text for text in texts], return_attention_mask=False, verbose=False)["input_ids"]
+    return np.array([len(ids) for ids in tokens])
+
+
+def fitting_length(counts: np.ndarray, longest: int) -> int:
+    """Return the `QUANTILE` of the token counts, rounded up to a multiple of `LENGTH_STEP`.
+
+    It is at least `LEAST_LENGTH` and at most `longest`.
+
+    Args:
+        counts: From `token_counts`; may be empty.
+        longest: Maximum number of tokens that the encoder accepts.
+    """
+    quantile = np.quantile(counts, QUANTILE, method="inverted_cdf") if len(counts) else LEAST_LENGTH
+    return min(longest, max(LEAST_LENGTH, LENGTH_STEP * math.ceil(quantile / LENGTH_STEP)))
+
+
+def _advice(counts: Callable[[], np.ndarray], length: int, longest: int) -> str:
+    measured = counts()
+    fitting = fitting_length(measured, longest)
+    if length >= fitting:
+        return f"The encoder accepts at most {longest} tokens, so longer sentences must be split."
+    return f"`max_seq_length` {fitting} would fit {np.mean(measured <= fitting):.0%} of them."
+
+
+def stream_share(stream: datasets.IterableDataset, args: Any) -> datasets.IterableDataset:
+    """Return the rows of this process. Of every W consecutive batches, each of the W processes takes one, by rank.
+
+    All processes read the whole stream. If they read different shards, some would get more batches than others, and
+    the run would end early. With `dataloader_drop_last`, rows that do not fill W batches are dropped.
+    """
+    size = args.train_batch_size
+    share = slice(args.process_index * size, (args.process_index + 1) * size)
+    shared = stream.map(
+        partial(_cut, share=share),  # not a nested function: workers of a data loader must be able to pickle it
+        batched=True,
+        batch_size=size * args.world_size,
+        drop_last_batch=args.dataloader_drop_last,
+    )
+    return shared if stream.features is None else shared.cast(stream.features)  # map drops the features
+
+
+def _cut(batch: dict[str, list], share: slice) -> dict[str, list]:
+    return {name: column[share] for name, column in batch.items()}
+
+
+def stream_loader(trainer: Trainer) -> DataLoader:
+    """Return a data loader for the rows of this process; Trainer's own loader would split them again."""
+    args = trainer.args
+    rows = cast(datasets.IterableDataset, trainer.train_dataset)
+    loader: DataLoader = DataLoader(
+        rows,
+        batch_size=args.train_batch_size,
+        collate_fn=trainer._get_collator_with_removed_columns(trainer.data_collator),
+        num_workers=args.dataloader_num_workers,
+        pin_memory=args.dataloader_pin_memory,
+        persistent_workers=args.dataloader_persistent_workers,
+        multiprocessing_context=args.dataloader_multiprocessing_context,
+        prefetch_factor=args.dataloader_prefetch_factor,
+        in_order=args.dataloader_in_order,
+        worker_init_fn=_tokenize_alone if args.dataloader_num_workers else None,
+    )
+    return prepare_data_loader(loader, args.device, num_processes=1, process_index=0, dispatch_batches=False)
+
+
+def _tokenize_alone(worker: int) -> None:
+    """Tokenize with one thread in a worker: the threads of a forked process do not exist, and it would wait forever."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"

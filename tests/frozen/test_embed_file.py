@@ -1,0 +1,133 @@
+"""Files of embeddings: other files are kept, damage is noticed, and unfinished work is continued."""
+
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from informin.errors import SaveError
+from informin.model import embed as embed_file
+from informin.model.open import load_model
+from tests.conftest import make_sentences, raises_usage
+
+TEXTS = make_sentences(5)
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(embed_file, "RECORDED_AT_ONCE", 2)
+
+
+@pytest.fixture
+def model(st_mean):
+    return load_model(st_mean)
+
+
+@pytest.fixture
+def embedded(monkeypatch) -> list[str]:
+    """The texts that were embedded."""
+    seen, encode = [], embed_file.encode
+
+    def spy(model, texts, *how):
+        vectors = encode(model, texts, *how)
+        seen.extend(texts)
+        return vectors
+
+    monkeypatch.setattr(embed_file, "encode", spy)
+    return seen
+
+
+def embed(model, folder: Path, texts: list[str] = TEXTS, **how) -> np.ndarray:
+    return np.array(embed_file.embed_file(model, texts, folder / "texts.npy", **how))
+
+
+def begin(model, folder: Path, monkeypatch, chunks: int) -> Path:
+    """Embed some chunks, fail, and return the folder of the unfinished file."""
+    encode, calls = embed_file.encode, []
+
+    def fail(*args):
+        if len(calls) == chunks:
+            raise ZeroDivisionError
+        calls.append(1)
+        return encode(*args)
+
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(embed_file, "encode", fail)
+        embed(model, folder)
+    assert not (folder / "texts.npy").exists()
+    return folder / ".texts.npy.embedding"
+
+
+def test_file_and_record_appear_together_and_are_read_again(model, tmp_path, embedded):
+    expected = model.encode(TEXTS)
+    for _ in range(2):
+        np.testing.assert_allclose(embed(model, tmp_path), expected, atol=1e-5)
+    assert embedded == TEXTS, "a finished file is not embedded again"
+    assert sorted(path.name for path in tmp_path.iterdir() if ".lock" not in path.name) == [
+        "texts.npy",
+        "texts.npy.json",
+    ]
+
+
+@pytest.mark.parametrize("change", ["texts", "model", "prompt", "side"])
+def test_other_embeddings_are_an_error(model, tmp_path, change):
+    embed(model, tmp_path)
+    how = {"prompt": dict(prompt="red "), "side": dict(side="query")}.get(change, {})
+    if change == "model":
+        next(model.parameters()).data += 0.1
+    with raises_usage():
+        embed(model, tmp_path, TEXTS[::-1] if change == "texts" else TEXTS, **how)
+
+
+@pytest.mark.parametrize("name", ["texts.npy", "texts.npy.json"])
+def test_other_files_are_kept(model, tmp_path, name):
+    (tmp_path / name).write_text('{"mine": 1}')
+    with raises_usage():
+        embed(model, tmp_path)
+    assert (tmp_path / name).read_text() == '{"mine": 1}'
+
+
+@pytest.mark.parametrize("size", [3, -3])
+def test_damage_is_noticed(model, tmp_path, size):
+    embed(model, tmp_path)
+    content = (tmp_path / "texts.npy").read_bytes()
+    (tmp_path / "texts.npy").write_bytes(content[:size])
+    with raises_usage():
+        embed(model, tmp_path)
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_finished_chunks_are_kept_if_their_rows_are(model, tmp_path, monkeypatch, embedded, damage):
+    folder = begin(model, tmp_path, monkeypatch, chunks=2)
+    embedded.clear()
+    if damage:
+        np.lib.format.open_memmap(folder / "rows.npy", "r+")[0] = np.nan  # as after a power failure
+    np.testing.assert_allclose(embed(model, tmp_path), model.encode(TEXTS), atol=1e-5)
+    assert embedded == (TEXTS[:2] if damage else []) + TEXTS[4:] and not folder.exists()
+
+
+def test_a_full_disk_is_an_error_and_the_same_call_resumes(model, tmp_path, monkeypatch, embedded):
+    """A limit for the size of files takes the place of a full disk. Memory maps, which it does not stop, die of one."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    encode, size = embed_file.encode, 128 + 4 * 2 * model.get_embedding_dimension()
+
+    def fill_disk(*args):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+        return encode(*args)
+
+    with monkeypatch.context() as patch, pytest.raises(SaveError, match="could not be written"):
+        patch.setattr(embed_file, "encode", fill_disk)
+        try:
+            embed(model, tmp_path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    embedded.clear()
+    np.testing.assert_allclose(embed(model, tmp_path), model.encode(TEXTS), atol=1e-5)
+    assert embedded == TEXTS[2:]
+
+
+def test_unfinished_embeddings_of_other_texts_are_replaced(model, tmp_path, monkeypatch):
+    begin(model, tmp_path, monkeypatch, chunks=1)
+    other = make_sentences(7, seed=3)
+    np.testing.assert_allclose(embed(model, tmp_path, other), model.encode(other), atol=1e-5)

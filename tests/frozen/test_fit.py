@@ -1,0 +1,175 @@
+"""`informin.fit`: the adapter, what it says, and the folder that it writes."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoTokenizer
+
+from informin.frozen.adapter import TASKS, LinearAdapter
+from informin.frozen.distill import distill
+from informin.frozen.fit import fit
+from informin.model.embed import embed
+from tests.conftest import raises_usage
+from tests.frozen.conftest import PROMPTS, TEXTS
+
+VECTORS = np.random.default_rng(0).normal(size=(320, 12))
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("kind", ["static", "st_mean", "prompted"])
+def test_the_saved_model_is_the_model_with_the_adapter(request, kind, task, tmp_path):
+    folder = request.getfixturevalue(kind)
+    result = fit(folder, iter(TEXTS), task=task, device="cpu")
+    encoder, method = SentenceTransformer(str(folder), device="cpu"), {"search": "encode_document"}.get(task, "encode")
+    before = getattr(encoder, method)(TEXTS)
+    np.testing.assert_allclose(result.vectors, before, atol=1e-5)
+    adapter = LinearAdapter(**TASKS[task]).fit(result.vectors)
+    np.testing.assert_array_equal(result.adapter.coef_, adapter.coef_)
+    result.save(tmp_path / "better")
+    adapted = SentenceTransformer(str(tmp_path / "better"), device="cpu")
+    np.testing.assert_allclose(unit(getattr(adapted, method)(TEXTS)), adapter.transform(before), atol=1e-5)
+    queries = encoder.encode_query(TEXTS[:9])
+    np.testing.assert_allclose(unit(adapted.encode_query(TEXTS[:9])), adapter.transform(queries), atol=1e-5)
+    assert (tmp_path / "better" / "report.html").is_file() and adapted.similarity_fn_name == "cosine"
+    assert "\n# better\n" in (tmp_path / "better" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("task, number", [("search", 300), ("clustering", 500)])
+def test_few_texts_warn(caplog, task, number):
+    """Copies count once."""
+    vectors = np.random.default_rng(0).normal(size=(number, 12))
+    for embeddings, warns in ((vectors, False), (np.concatenate([vectors[1:], vectors[1:]]), True)):
+        with caplog.at_level(logging.WARNING, "informin"):
+            fit(task=task, embeddings=embeddings)
+        assert [str(number) in record.message for record in caplog.records] == [True] * warns
+
+
+def test_auto_model_applies_the_adapter(st_mean, tmp_path):
+    result = fit(st_mean, TEXTS, task="clustering", dimension=9, device="cpu")
+    result.save(tmp_path / "better")
+    model = AutoModel.from_pretrained(tmp_path / "better", trust_remote_code=True).eval()
+    tokens = AutoTokenizer.from_pretrained(tmp_path / "better")(TEXTS[:20], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        vectors = model(**tokens).pooler_output.numpy()
+    np.testing.assert_allclose(unit(vectors), result.adapter.transform(result.vectors[:20]), atol=1e-5)
+
+
+def test_a_sentence_transformer_is_a_model_and_stays_as_it_is(st_mean, tmp_path):
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    before = model.encode(TEXTS)
+    fit(model, TEXTS, task="search").save(tmp_path / "a")
+    fit(st_mean, TEXTS, task="search", device="cpu").save(tmp_path / "b")
+    np.testing.assert_array_equal(model.encode(TEXTS), before)
+    a, b = (SentenceTransformer(str(tmp_path / name), device="cpu").encode(TEXTS) for name in "ab")
+    np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_a_prompt_is_saved_for_documents_and_queries_keep_theirs(prompted, tmp_path):
+    result = fit(prompted, TEXTS, task="search", prompt="old ", device="cpu")
+    np.testing.assert_allclose(result.vectors, embed(prompted, TEXTS, prompt="old ", device="cpu"), atol=1e-5)
+    result.save(tmp_path / "better")
+    adapted = SentenceTransformer(str(tmp_path / "better"), device="cpu")
+    for vectors in (adapted.encode(TEXTS), adapted.encode_document(TEXTS)):
+        np.testing.assert_allclose(vectors, result.adapter.transform(result.vectors), atol=1e-5)
+    assert adapted.prompts["query"] == PROMPTS["query"]
+
+
+def test_embeddings_alone_give_an_adapter_and_documents(tmp_path):
+    np.save(tmp_path / "x.npy", VECTORS.astype(np.float32))
+    result = fit(embeddings=tmp_path / "x.npy", task="search", dimension=5)
+    result.save(tmp_path / "out")
+    coef = load_file(tmp_path / "out" / "adapter.safetensors")["coef"]
+    documents = np.load(tmp_path / "out" / "documents.npy")
+    np.testing.assert_allclose(unit(VECTORS @ coef.T), documents, atol=1e-5)
+    assert documents.shape == (320, 5) and (tmp_path / "out" / "report.html").is_file()
+    with raises_usage(option="output_dir"):
+        result.save(tmp_path / "out")
+
+
+def test_embeddings_of_the_model_save_time_and_others_are_refused(st_mean, monkeypatch):
+    vectors = embed(st_mean, TEXTS, device="cpu")
+    expected = fit(st_mean, TEXTS, task="search", device="cpu")
+    result = fit(st_mean, TEXTS, task="search", embeddings=vectors, device="cpu")
+    np.testing.assert_array_equal(result.adapter.coef_, expected.adapter.coef_)
+    for wrong in (vectors[::-1], vectors[:9], VECTORS):
+        with raises_usage(option="embeddings"):
+            fit(st_mean, TEXTS, task="search", embeddings=wrong, device="cpu")
+    with raises_usage(option="embeddings"):
+        fit(texts=TEXTS[:9], task="search", embeddings=vectors)
+
+
+def test_the_record_of_embeddings_tells_of_texts_that_changed(st_mean, tmp_path):
+    """Five texts are embedded again, which misses one that changed among 320."""
+    path = tmp_path / "x.npy"
+    embed(st_mean, TEXTS, path, device="cpu")
+    changed = [*TEXTS[:200], "an edited text", *TEXTS[201:]]
+    fit(st_mean, TEXTS, task="search", embeddings=path, device="cpu")
+    for model in (None, st_mean):
+        with raises_usage(option="embeddings", found="other texts"):
+            fit(model, changed, task="search", embeddings=path)
+    with raises_usage(option="embeddings", found="other texts"):
+        distill(st_mean, changed, task="clustering", embeddings=path)
+    np.save(path, 2 * np.load(path))  # the record is no longer that of the file
+    fit(None, changed, task="search", embeddings=path)
+
+
+def test_what_it_says_has_at_most_eight_lines(st_mean, tmp_path):
+    result = fit(st_mean, TEXTS, task="search", device="cpu")
+    result.save(tmp_path / "better")
+    lines = repr(result).splitlines()
+    assert len(lines) <= 8 and f'SentenceTransformer("{tmp_path / "better"}")' in lines[-1]
+    assert any(line.lstrip().startswith("drift") for line in lines)
+    assert any("informin eval --retrieval" in line for line in lines)
+    assert "retrieval" not in repr(fit(embeddings=VECTORS, task="clustering"))
+    assert "informin" not in result._repr_html_() or "<td" in result._repr_html_()
+
+
+def test_the_drift_is_that_of_the_adapter():
+    result = fit(embeddings=VECTORS, task="search")
+    x, y = (unit(z) @ unit(z).T - 2 * np.eye(320) for z in (VECTORS, result.adapter.transform(VECTORS)))
+    near, far = (np.argsort(-z, axis=1)[:, :10] for z in (x, y))
+    kept = np.mean([len(set(a) & set(b)) for a, b in zip(near, far)]) * 10
+    assert result.drift["new"]["neighbors_kept"] == pytest.approx(kept, abs=0.2)
+    assert json.loads(json.dumps(result.drift)) == result.drift
+    assert fit(embeddings=VECTORS[:20], task="search").drift is None
+
+
+def test_the_threshold_is_that_of_the_adapter():
+    draw = np.random.default_rng(3)
+    topics = draw.normal(size=(20, 12))[np.repeat(np.arange(20), 10)] + 0.3 * draw.normal(size=(200, 12))
+    result = fit(embeddings=topics, task="clustering")
+    assert result.threshold == result.adapter.threshold() > 0
+    assert fit(embeddings=topics[:50], task="clustering").threshold is None
+
+
+def test_the_dimension_is_checked_before_the_texts_are_embedded(st_mean, monkeypatch):
+    monkeypatch.setattr("informin.frozen.fit.encode_in_shares", pytest.fail)
+    with raises_usage("dimension", needed="1 to 32"):
+        fit(st_mean, TEXTS, task="search", dimension=33, device="cpu")
+
+
+def test_mistakes_are_errors(st_mean):
+    for option, wrong in (
+        ("task", {"task": "documents", "embeddings": VECTORS}),
+        ("model_name", {}),
+        ("train_file", {"model": st_mean}),
+        ("train_file", {"model": st_mean, "texts": []}),
+        ("pooler", {"model": st_mean, "texts": ["the dog", "a cat"], "pooler": "first_last"}),
+        ("dimension", {"embeddings": VECTORS, "dimension": 13}),
+        ("rotation", {"embeddings": VECTORS, "rotation": "itq"}),
+        ("embeddings", {"embeddings": "x.pkl"}),
+    ):
+        loading = {"device": "cpu"} if "model" in wrong else {}
+        with raises_usage(option=option):
+            fit(**({"task": "search"} | loading | wrong))
+    with pytest.raises(TypeError, match="task"):
+        fit(embeddings=VECTORS)

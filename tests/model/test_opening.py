@@ -1,0 +1,443 @@
+"""Finished models are opened as sentence-transformers opens them, and no code in their files runs."""
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Dense, Pooling, Transformer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import AutoModel
+
+import informin
+from informin.errors import UsageError
+from informin.model import open as opening
+from informin.model.checksums import model_sha256, weights_sha256
+from informin.model.open import (
+    embeddings_of_tokens,
+    limit_length,
+    load_model,
+    name_of,
+    raise_if_code_in_adapter,
+    source_of,
+)
+from tests.conftest import (
+    FOUR_STEPS,
+    how_to_train,
+    make_sentences,
+    raises_usage,
+    save_bert,
+    save_letters,
+    save_roberta,
+    save_sentence_transformer,
+    tokenizer_of,
+)
+from trainer_informin import InforMinTrainer
+
+TEXTS = ["dog", *make_sentences(20), "the old dog sleeps under the red house and not in the street today"]
+
+
+def change(folder: Path, file: str, **values) -> None:
+    """Change values of a JSON file, which may be missing."""
+    path = folder / file
+    before = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(before | values))
+
+
+@pytest.fixture
+def model(tmp_path, bert) -> Path:
+    return save_sentence_transformer(tmp_path / "model", bert)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "lasttoken", "max"])
+def test_embeddings_are_those_of_sentence_transformers(tmp_path, encoder, pooling):
+    folder = save_sentence_transformer(tmp_path / "model", encoder, Dense(32, 8), pooling=pooling)
+    opened = load_model(folder)
+    assert opened.dtype == torch.float32 and not opened.training
+    expected = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(opened.encode(TEXTS), expected, atol=1e-5)
+    assert load_model(opened) is opened
+    assert (name_of(opened), source_of(opened).folder) == (str(folder), folder)
+
+
+def test_half_precision_weights_are_opened_in_float32(tmp_path, model):
+    save_file(
+        {name: x.half() for name, x in load_file(model / "model.safetensors").items()}, model / "model.safetensors"
+    )
+    change(model, "config.json", dtype="float16")
+    assert load_model(model).dtype == torch.float32
+
+
+@pytest.mark.parametrize("pooler", ["first_last", "embeddings_last", "last2", "cls", "mean", "last"])
+def test_poolers_by_name(bert, pooler):
+    opened, plain = load_model(bert, pooler=pooler), AutoModel.from_pretrained(bert).eval()
+    batch = tokenizer_of(bert)(TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        layers = plain(**batch, output_hidden_states=True).hidden_states
+    mask, last = batch["attention_mask"][..., None], layers[-1]
+
+    def mean(x):
+        return (x * mask).sum(1) / mask.sum(1)
+
+    expected = {
+        "first_last": mean((layers[1] + last) / 2),
+        "embeddings_last": mean((layers[0] + last) / 2),
+        "last2": mean((layers[-2] + last) / 2),
+        "cls": last[:, 0],
+        "mean": mean(last),
+        "last": last[torch.arange(len(TEXTS)), batch["attention_mask"].sum(1) - 1],
+    }[pooler]
+    np.testing.assert_allclose(opened.encode(TEXTS), expected.numpy(), atol=5e-5)
+
+
+def test_a_model_without_stored_pooling_needs_one(bert):
+    with raises_usage(option="pooler"):
+        load_model(bert)
+    with raises_usage(option="pooler"):
+        load_model(bert, pooler="mlp")
+    with raises_usage(option="pooler"):
+        load_model(bert, pooler="cls_before_pooler")
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_devices_that_torch_cannot_use_are_errors(model, device):
+    with raises_usage("device", found=device):
+        load_model(model, device=device)
+
+
+@pytest.mark.parametrize("name", ["./gone", "gone/deeper/model", "/gone"])
+def test_paths_that_do_not_exist_are_named_as_such(name):
+    with raises_usage("model_name", found="neither a folder nor a name on the Hub"):
+        load_model(name)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_an_embedding_does_not_depend_on_the_padding(model, side):
+    change(model, "tokenizer_config.json", padding_side=side)
+    opened = load_model(model)
+    np.testing.assert_allclose(opened.encode(TEXTS, batch_size=64), opened.encode(TEXTS, batch_size=1), atol=1e-5)
+
+
+def test_a_model_in_memory_is_padded_as_one_from_files(model, tmp_path):
+    """In training, too, and the object stays as it was."""
+    given = SentenceTransformer(str(model), device="cpu")
+    expected = given.encode(TEXTS)
+    given.tokenizer.padding_side = "left"
+    for size in (1, 64):
+        np.testing.assert_allclose(informin.embed(given, TEXTS, batch_size=size), expected, rtol=1e-5, atol=1e-6)
+    options = how_to_train(str(tmp_path / "out"), objective="simcse", **FOUR_STEPS, report_to=[])
+    run = InforMinTrainer(given, train_dataset=make_sentences(40), **options)
+    assert run.trained.packing and run.trained.tokenizer.padding_side == "right"
+    found = run.trained.st.encode(TEXTS, output_value="token_embeddings")  # which is padded
+    alone = run.trained.st.encode(TEXTS[0], output_value="token_embeddings")
+    torch.testing.assert_close(found[0], alone, rtol=1e-5, atol=1e-5)
+    assert given.tokenizer.padding_side == "left"
+
+
+def test_a_model_that_torch_quantized_is_embedded_and_indexed(model, tmp_path):
+    given = SentenceTransformer(str(model), device="cpu")
+    before = model_sha256(given)
+    torch.ao.quantization.quantize_dynamic(given, {torch.nn.Linear}, torch.qint8, inplace=True)
+    assert model_sha256(given) == model_sha256(given) != before
+    expected = given.encode(TEXTS)
+    found = informin.embed(given, TEXTS, output=tmp_path / "rows.npy")
+    assert (np.asarray(found) * expected).sum(1).min() > 0.99
+    index = informin.Index.build(given, TEXTS)
+    assert index.search(TEXTS[0], k=1)[0].text == TEXTS[0]
+
+
+def test_long_texts_fit_the_positions(tmp_path, roberta):
+    """RoBERTa's positions start after the padding index, so two fewer tokens fit than there are positions."""
+    folder = save_sentence_transformer(tmp_path / "model", roberta)
+    change(folder, "tokenizer_config.json", model_max_length=10**6)
+    change(folder, "sentence_bert_config.json", max_seq_length=None)
+    opened = load_model(folder)
+    assert opened.max_seq_length == 64
+    assert np.isfinite(opened.encode(["the dog " * 200])).all()
+    assert load_model(folder, max_seq_length=10).max_seq_length == 10
+
+
+def test_missing_weights_are_an_error(model):
+    weights = load_file(model / "model.safetensors")
+    weights.pop("encoder.layer.1.output.dense.weight")
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
+    with raises_usage(option="model_name"):
+        load_model(model)
+
+
+def test_weights_of_another_shape_and_damaged_files_are_errors(model, tmp_path):
+    change(model, "config.json", intermediate_size=32)
+    with raises_usage(option="model_name"):
+        load_model(model)
+    (model / "model.safetensors").write_bytes(b"\0" * 100)
+    with raises_usage(option="model_name"):
+        load_model(model)
+    with raises_usage(option="model_name"):
+        load_model(tmp_path / "nowhere", pooler="cls")
+
+
+# Code in a model's files. Each marker creates the folder `ran`.
+
+CODE = "import os; os.makedirs({ran!r}, exist_ok=True)\n"
+
+
+def pickled(folder: Path, ran: Path, **_) -> None:
+    """Weights are a pickle that creates the folder when it is loaded."""
+
+    class Marker:
+        def __reduce__(self):
+            return os.mkdir, (str(ran),)
+
+    torch.save(load_file(folder / "model.safetensors") | {"marker": Marker()}, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def pickled_and_allowed(folder: Path, ran: Path, key: str) -> None:
+    pickled(folder, ran)
+    change(folder, "sentence_bert_config.json", **{key: {"weights_only": False, "use_safetensors": False}})
+
+
+def python_file(folder: Path, ran: Path) -> None:
+    (folder / "code.py").write_text(CODE.format(ran=str(ran)) + "class M:\n    pass\n")
+
+
+def module_of_its_own(folder: Path, ran: Path, **_) -> None:
+    python_file(folder, ran)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[-1]["type"] = "code.M"
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+def auto_map(folder: Path, ran: Path, file: str, key: str) -> None:
+    python_file(folder, ran)
+    change(folder, file, auto_map={key: "code.M"}, model_type="own" if file == "config.json" else "bert")
+
+
+def trusting_arguments(folder: Path, ran: Path, key: str) -> None:
+    python_file(folder, ran)
+    change(folder, "config.json", auto_map={"AutoModel": "code.M", "AutoConfig": "code.M"}, model_type="own")
+    change(folder, "sentence_bert_config.json", **{key: {"trust_remote_code": True}})
+
+
+def peft_module(folder: Path, ran: Path, **_) -> None:
+    python_file(folder, ran)
+    mapping = {"base_model_class": "M", "parent_library": "code"}
+    change(folder, "adapter_config.json", peft_type="LORA", base_model_name_or_path=str(folder), auto_mapping=mapping)
+
+
+def activation(folder: Path, ran: Path, **_) -> None:
+    python_file(folder, ran)
+    (folder / "2_Dense").mkdir()
+    values = dict(in_features=32, out_features=32, bias=True, activation_function="code.M")
+    (folder / "2_Dense" / "config.json").write_text(json.dumps(values))
+    save_file(
+        {"linear.weight": torch.eye(32), "linear.bias": torch.zeros(32)}, folder / "2_Dense" / "model.safetensors"
+    )
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[-1] = {"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+HOSTILE = {
+    "a pickle": (pickled, {}),
+    "a pickle, model_args": (pickled_and_allowed, dict(key="model_args")),
+    "a pickle, model_kwargs": (pickled_and_allowed, dict(key="model_kwargs")),
+    "a module": (module_of_its_own, {}),
+    "auto_map of the model": (auto_map, dict(file="config.json", key="AutoModel")),
+    "auto_map of the configuration": (auto_map, dict(file="config.json", key="AutoConfig")),
+    "auto_map of the tokenizer": (auto_map, dict(file="tokenizer_config.json", key="AutoTokenizer")),
+    "trust in model_args": (trusting_arguments, dict(key="model_args")),
+    "trust in config_args": (trusting_arguments, dict(key="config_args")),
+    "trust in processor_kwargs": (trusting_arguments, dict(key="processor_kwargs")),
+    "an adapter's library": (peft_module, {}),
+    "an activation": (activation, {}),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_code_in_a_folder_does_not_run(model, tmp_path, monkeypatch, case):
+    monkeypatch.chdir(model)  # peft and sentence-transformers import modules by name
+    monkeypatch.syspath_prepend(str(model))
+    build, options = HOSTILE[case]
+    build(model, tmp_path / "ran", **options)
+    try:
+        load_model(model)
+    except UsageError:
+        pass
+    assert not (tmp_path / "ran").exists()
+
+
+IMPORTING = {
+    "auto_mapping": {"auto_mapping": {"base_model_class": "M", "parent_library": "code"}},
+    "Megatron": {"megatron_config": {"layers": 1}, "megatron_core": "code"},  # of which peft has a list since 0.20
+    "Megatron by default": {"megatron_config": {"layers": 1}},
+}
+
+
+@pytest.mark.parametrize("names", IMPORTING)
+@pytest.mark.parametrize("routes", [None, "router_config.json", "config.json"])
+def test_modules_that_peft_would_import(model, names, routes):
+    folder = model
+    if routes:
+        (model / "modules.json").write_text('[{"path": "0_Router", "type": "sentence_transformers.models.Router"}]')
+        folder = model / "0_Router" / "query"
+        folder.mkdir(parents=True)
+        change(model / "0_Router", routes, types={"query": "x.Transformer", ".": "x.Router", "../0_Router": "x.Router"})
+    change(folder, "adapter_config.json", peft_type="LORA", auto_mapping=None)
+    raise_if_code_in_adapter(str(model))
+    change(folder, "adapter_config.json", **IMPORTING[names])
+    with raises_usage("model_name"):
+        raise_if_code_in_adapter(str(model))
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+@pytest.mark.parametrize("file", ["config.json", "sentence_bert_config.json"])
+def test_attention_from_the_hub_is_not_used(model, file, key):
+    values = {key: "kernels-community/own-kernel"}
+    change(model, file, **(values if file == "config.json" else {"model_args": values}))
+    try:
+        assert load_model(model)[0].config._attn_implementation in ("sdpa", "eager")
+    except UsageError:  # an argument that transformers does not have
+        assert (file, key) == ("sentence_bert_config.json", "_attn_implementation")
+
+
+def test_safe_arguments_win_over_the_folder(model, monkeypatch):
+    seen = {}
+    loaded = Transformer._load_model
+
+    def spy(self, *args, **how):
+        seen.update(how)
+        return loaded(self, *args, **how)
+
+    monkeypatch.setattr(Transformer, "_load_model", spy)
+    change(model, "sentence_bert_config.json", model_args=dict.fromkeys(opening.SAFE, True))
+    load_model(model)
+    assert {name: seen[name] for name in opening.SAFE} == opening.SAFE and seen["trust_remote_code"] is False
+
+
+# Checksums
+
+
+def test_checksums_change_with_what_an_embedding_depends_on(tmp_path, bert, roberta):
+    def opened(name: str, source: Path = bert, **how):
+        return load_model(save_sentence_transformer(tmp_path / name, source, **how))
+
+    first, same = opened("first"), opened("same")
+    assert model_sha256(first) == model_sha256(same) and weights_sha256(first) == weights_sha256(same)
+    same.encode(TEXTS)  # a tokenizer keeps the truncation and padding of its last call
+    assert model_sha256(first) == model_sha256(same)
+    others = [opened("cls", pooling="cls"), opened("plain", normalize=False), opened("roberta", roberta)]
+    others.append(opened("prompt", prompts={"query": "the "}, default_prompt_name="query"))
+    short, wide = opened("short"), opened("wide")
+    short.max_seq_length, wide.truncate_dim = 10, 8
+    moved = opened("moved")
+    next(moved.parameters()).data[3, 3] += 1e-3
+    sums = [model_sha256(one) for one in (first, *others, short, wide, moved)]
+    assert len(set(sums)) == len(sums) and weights_sha256(moved) != weights_sha256(first)
+    assert model_sha256(first, "a prompt") != model_sha256(first, "")
+
+
+def test_own_pooling_can_be_replaced(tmp_path, bert):
+    folder = save_sentence_transformer(tmp_path / "model", bert, prompts={"query": "the "}, default_prompt_name="query")
+    opened = load_model(folder, pooler="cls")
+    assert [type(module) for module in opened] == [Transformer, Pooling] and opened.default_prompt_name == "query"
+    assert not np.allclose(np.linalg.norm(opened.encode(TEXTS), axis=1), 1)
+
+
+def test_models_of_other_folders_have_their_own_names(tmp_path):
+    for save in (save_bert, save_roberta):
+        folder = save(tmp_path / save.__name__)
+        assert source_of(load_model(folder, pooler="cls")).name == str(folder)
+
+
+@pytest.mark.parametrize("save", [save_letters, save_bert])
+@pytest.mark.parametrize("length", [2, 0, -3])
+def test_texts_without_tokens_are_not_embedded(tmp_path, save, length):
+    """A static model would return zeros, and another one the vector of its special tokens."""
+    with raises_usage(option="max_seq_length"):
+        load_model(save(tmp_path / "model"), pooler="mean", max_seq_length=length)
+
+
+def with_token(folder: Path, token: str, special: bool) -> Path:
+    """Add a token to the tokenizer of a folder, and no embedding to the model."""
+    path = folder / "tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(path))
+    (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([token])
+    tokenizer.save(str(path))
+    return folder
+
+
+@pytest.mark.parametrize("save, pooler", [(save_letters, "auto"), (save_bert, "mean"), (save_roberta, "mean")])
+def test_a_tokenizer_with_more_tokens_than_embeddings_is_an_error(tmp_path, save, pooler):
+    """Torch has an error for the first text with such a token, and a GPU fails as a whole."""
+    folder = with_token(save(tmp_path / "model"), "[IMAGE]", special=True)
+    assert load_model(folder, pooler=pooler).encode("the dog").shape[0] > 1  # which no text has, as in EmbeddingGemma
+    with_token(folder, "zebra", special=False)
+    with raises_usage(option="model_name", found="tokens"):
+        load_model(folder, pooler=pooler)
+
+
+def test_an_encoder_without_a_table_of_tokens_is_not_compared(st_mean, monkeypatch):
+    """Such as one that ONNX Runtime runs, or an encoder of images."""
+    model = SentenceTransformer(str(st_mean), device="cpu")
+
+    def missing() -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(model[0].auto_model, "get_input_embeddings", missing)
+    runs_elsewhere = SimpleNamespace(auto_model=torch.nn.Embedding(2, 2))
+    assert [embeddings_of_tokens(part) for part in (*model, runs_elsewhere)] == [None] * (len(model) + 1)
+
+
+def test_tokens_added_to_a_model_in_memory_need_embeddings(st_mean):
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    model.tokenizer.add_tokens(["zebra"])
+    with raises_usage(option="model_name", found="tokens"):
+        load_model(model)
+    model[0].auto_model.resize_token_embeddings(len(model.tokenizer))
+    assert load_model(model).encode("zebra").shape == (32,)
+
+
+def test_texts_of_static_embeddings_are_truncated(tmp_path):
+    """Their class has no maximum length of its own."""
+    folder = save_letters(tmp_path / "letters")
+    model, whole = load_model(folder, max_seq_length=3, device="cpu"), load_model(folder, device="cpu")
+    np.testing.assert_array_equal(model.encode(["abcdef", "ab"]), whole.encode(["abc", "ab"]))
+    limit_length(model, whole.max_seq_length)
+    np.testing.assert_array_equal(model.encode(["abcdef"]), whole.encode(["abcdef"]))
+
+
+def test_a_configuration_that_asks_for_attention_maps_is_opened_and_saved(tmp_path, bert):
+    folder = save_sentence_transformer(tmp_path / "model", bert)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"output_attentions": True}))
+    load_model(folder).save_pretrained(str(tmp_path / "again"))
+    expected = SentenceTransformer(str(save_sentence_transformer(tmp_path / "other", bert)), device="cpu").encode(
+        ["dog"]
+    )
+    np.testing.assert_allclose(load_model(tmp_path / "again").encode(["dog"]), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.float16])
+def test_a_table_of_model2vec_in_whole_numbers_is_named(tmp_path, kind):
+    """sentence-transformers fails on it with an error about gradients."""
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "cat": 1}, unk_token="[UNK]"))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    modules = [{"idx": 0, "name": "0", "path": ".", "type": "sentence_transformers.models.StaticEmbedding"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"embeddings": torch.ones(2, 8).to(kind)}, tmp_path / "model.safetensors")
+    if kind == torch.float16:
+        assert load_model(tmp_path).encode("cat").shape == (8,)
+        return
+    with raises_usage("model_name", found="is a model2vec model with vectors in"):  # not in the name of the folder
+        load_model(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    with raises_usage("model_name"):
+        load_model(tmp_path)
