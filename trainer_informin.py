@@ -16,8 +16,10 @@ from accelerate.state import AcceleratorState, is_initialized
 from accelerate.utils import TorchDynamoPlugin
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerBase, Trainer
+from transformers import DataCollator, PreTrainedTokenizerBase, Trainer, TrainerCallback
 from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SchedulerType, TrainOutput, has_length
 from transformers.training_args import OptimizerNames
@@ -40,7 +42,7 @@ from informin.model.open import embeddings_of_tokens
 from informin.model.records import RunRecord
 from informin.objectives.presets import Encoder, Objective, as_preset
 from informin.objectives.term import Term, fill_heads, losses_of
-from informin.options import checks_options
+from informin.options import with_home
 from informin.publishing.card import write_card
 from informin.publishing.export import export_model, run_facts, write_model
 from informin.publishing.push import Destination, destination_of, push_checkpoint, push_folder
@@ -151,23 +153,22 @@ class InforMinTrainer(Trainer):
     _whole: nn.Module | None = None  # its weights after training
     _optimizer_state: dict[str, Any] | None = None  # of a checkpoint that is not finished
 
-    @checks_options
     def __init__(
         self,
         model: str | Path | SentenceTransformer | InforMinMixin,
         args: InforMinTrainingArguments | None = None,
+        data_collator: DataCollator | None = None,
         train_dataset: Any = None,
         eval_dataset: Any = None,
         processing_class: PreTrainedTokenizerBase | None = None,
-        data_collator: Any = None,
-        provenance: dict[str, Any] | None = None,
-        text_column: str | None = None,
-        callbacks: list[Any] | None = None,
-        optimizers: tuple[Any, Any] = (None, None),
-        optimizer_cls_and_kwargs: tuple[Any, dict[str, Any]] | None = None,
         *,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: tuple[Optimizer | None, LRScheduler | None] = (None, None),
+        optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, Any]] | None = None,
         objective: Objective | None = None,
         view: View | None = None,
+        text_column: str | None = None,
+        provenance: dict[str, Any] | None = None,
     ):
         args = InforMinTrainingArguments() if args is None else args
         development = as_development(eval_dataset)
@@ -676,7 +677,6 @@ class InforMinTrainer(Trainer):
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub("Model save")
 
-    @checks_options
     def export(self, folder: str | Path | None = None, report: bool = True) -> None:
         """Write the folder for users of the model, and print a report. Call it in every process.
 
@@ -687,7 +687,7 @@ class InforMinTrainer(Trainer):
         Raises:
             SaveError: It could not be written; existing files are unchanged.
         """
-        export_model(self, folder)
+        export_model(self, with_home(folder))
         if report:
             self.report(folder)
 
@@ -699,7 +699,6 @@ class InforMinTrainer(Trainer):
         if self.is_world_process_zero():
             write_card(str(self.args.output_dir))
 
-    @checks_options
     def report(self, folder: str | Path | None = None, senteval_dir: str | None = None) -> None:
         """Measure the drift if `measure_drift` is set, write report.html, and print the scores and the speed.
 
@@ -709,7 +708,7 @@ class InforMinTrainer(Trainer):
             folder: Exported folder; None for the output folder.
             senteval_dir: SentEval's data/downstream folder, for STS-B dev; None uses $SENTEVAL_DATA.
         """
-        target = str(folder or self.args.output_dir)
+        target = str(with_home(folder) or self.args.output_dir)
         changes = drift_of_run(self, senteval_dir) if self.args.measure_drift else None
         if not self.is_world_process_zero():
             return

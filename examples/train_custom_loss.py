@@ -27,6 +27,8 @@ class Variance(Term):
 model, file, output = sys.argv[1:]
 sentences = Path(file).read_text(encoding="utf-8").splitlines()
 args = InforMinTrainingArguments(output, max_steps=50)
-trainer = InforMinTrainer(model, args, sentences, objective=[Contrast(temperature=0.05), Variance(weight=0.1)])
+trainer = InforMinTrainer(
+    model, args, train_dataset=sentences, objective=[Contrast(temperature=0.05), Variance(weight=0.1)]
+)
 trainer.train()
 trainer.export()

@@ -11,6 +11,6 @@ from informin import InforMinTrainer, InforMinTrainingArguments
 model, file, output = sys.argv[1:]
 sentences = Path(file).read_text(encoding="utf-8").splitlines()
 args = InforMinTrainingArguments(output, max_steps=50)
-trainer = InforMinTrainer(model, args, sentences, objective="simcse")
+trainer = InforMinTrainer(model, args, train_dataset=sentences, objective="simcse")
 trainer.train()
 trainer.export()

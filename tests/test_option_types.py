@@ -14,7 +14,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 import informin
-from informin import Contrast, Index, InforMinTrainer, InforMinTrainingArguments, LinearAdapter, Term, embed
+from informin import Contrast, Index, InforMinTrainingArguments, LinearAdapter, Term, embed
 from informin.cli.train_options import Parser
 from informin.objectives import TERMS
 from informin.options import checked_value, fits
@@ -39,7 +39,7 @@ def typed(parameters: Mapping[str, Parameter]) -> Iterator[str]:
 
 
 def public_functions() -> Iterator[Callable]:
-    """Yield the functions of the package, and the methods of its classes of indexes, adapters and trainers."""
+    """Yield the functions of the package, and the methods of its classes of indexes and adapters."""
     for name in informin.__all__:
         exported = getattr(informin, name)
         if isfunction(exported):
@@ -49,7 +49,6 @@ def public_functions() -> Iterator[Callable]:
             function = getattr(method, "__func__", method)
             if isfunction(function) and not name.startswith("_"):
                 yield function
-    yield InforMinTrainer.__init__
 
 
 def options_of_functions() -> Iterator[tuple[Callable, str]]:

@@ -36,7 +36,7 @@ def trained(resume=None):
         return float(encode(sentences[:4])[0, 0])
 
     objective = [Contrast(queue_size=16), Reconstruction(weight=0.4)]
-    trainer = InforMinTrainer(model, args, sentences, score, objective=objective)
+    trainer = InforMinTrainer(model, args, train_dataset=sentences, eval_dataset=score, objective=objective)
     trainer.train(resume)
     return trainer
 

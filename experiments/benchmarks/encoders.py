@@ -87,7 +87,7 @@ def trainer_here(name: str, lines: list[str], folder: str, args: argparse.Namesp
 
     options = {"objective": "simcse", "projection_head": "none", "max_seq_length": 32}
     arguments = InforMinTrainingArguments(folder, **options, **shared(args))
-    return InforMinTrainer(model_of(name), arguments, lines)
+    return InforMinTrainer(model_of(name), arguments, train_dataset=lines)
 
 
 def trainer_there(name: str, lines: list[str], folder: str, args: argparse.Namespace) -> Any:

@@ -61,7 +61,9 @@ def build(args: argparse.Namespace, options: dict, folder: str) -> InforMinTrain
     run |= dict(per_device_train_batch_size=SIZE, projection_head="none", disable_tqdm=True, logging_steps=10**6)
     run |= {"model_name": args.model_name, "padding_free": False, "max_seq_length": 32}
     given = parse([], run | options)
-    trainer = InforMinTrainer(args.model_name, given.args, lines, objective=given.objective, view=given.view)
+    trainer = InforMinTrainer(
+        args.model_name, given.args, train_dataset=lines, objective=given.objective, view=given.view
+    )
     for module in trainer.model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0

@@ -88,7 +88,7 @@ def ours(args: argparse.Namespace, folder: str, padding_free: bool) -> float:
     options |= {name: yaml.safe_load(value) for name, value in (word.split("=") for word in args.options)}
     arguments = InforMinTrainingArguments(folder, **options, **shared(args), gradient_cache_chunk_size=args.chunk_size)
     clock = steady_clock(args.skip, args.batch_size)
-    InforMinTrainer(args.model_name[0], arguments, read_lines(args), callbacks=[clock]).train()
+    InforMinTrainer(args.model_name[0], arguments, train_dataset=read_lines(args), callbacks=[clock]).train()
     return clock.sentences_per_second
 
 

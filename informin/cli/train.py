@@ -117,8 +117,8 @@ def new_trainer(given: "Given") -> "InforMinTrainer":
     return InforMinTrainer(
         given.model_name,
         given.args,
-        sentences,
-        development,
+        train_dataset=sentences,
+        eval_dataset=development,
         provenance=provenance(given.data, given.card),
         objective=given.objective,
         view=given.view,

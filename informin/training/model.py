@@ -41,6 +41,7 @@ from informin.model.open import (
 )
 from informin.model.pooling import MODES, NAMES
 from informin.model.wrapper import LanguageModelHead, SentenceTransformerForInforMinCL
+from informin.options import with_home
 from informin.training.objective import ActiveObjective
 from modeling_informin import CLASSES, SOURCE_SETTINGS, ProjectionHead
 
@@ -843,6 +844,9 @@ def open_to_train(
     Raises:
         UsageError: The model cannot be loaded, or an option does not fit it.
     """
+    if not isinstance(model, str | Path | SentenceTransformer | InforMinMixin):
+        needed = "a Hub id, a folder, a SentenceTransformer, or an object of a class of `modeling_informin`"
+        raise UsageError(f"is a {type(model).__name__}", option="model", needed=needed)
     set_seed(args.seed)  # of weights that are newly initialized
     if isinstance(model, InforMinMixin):
         given = with_same_weights(model)
@@ -851,7 +855,7 @@ def open_to_train(
         check_one_route(model)
         st = load_model(with_same_weights(model, are_frozen=args.lora_r is not None))
         return TrainedModel(st, args)
-    st = opened(model, args)
+    st = opened(with_home(model), args)
     check_one_route(st)
     if args.lora_r is None and is_native(st):
         return TrainedModel(st, args, is_native=True, tokenizer=tokenizer)

@@ -42,7 +42,9 @@ def differences(config, folder) -> set[str]:
 
 def test_training_reads_the_two_rates_alone(folder, tmp_path):
     options = FOUR_STEPS | dict(objective="simcse", eval_strategy="no", save_strategy="no", measure_drift=False)
-    trainer = InforMinTrainer(str(folder), InforMinTrainingArguments(str(tmp_path / "run"), **options), SENTENCES)
+    trainer = InforMinTrainer(
+        str(folder), InforMinTrainingArguments(str(tmp_path / "run"), **options), train_dataset=SENTENCES
+    )
     config = trainer.model.config
     assert differences(config, folder) == set() and not config.output_attentions
     assert config._attn_implementation == "sdpa"

@@ -14,7 +14,7 @@ SENTENCES = make_sentences(64)
 def trained(model, folder, **options) -> InforMinTrainer:
     options = FOUR_STEPS | dict(eval_strategy="no", save_steps=2, output_dir=str(folder)) | options
     model = model if isinstance(model, SentenceTransformer) else str(model)
-    trainer = InforMinTrainer(model, InforMinTrainingArguments(**options), SENTENCES)
+    trainer = InforMinTrainer(model, InforMinTrainingArguments(**options), train_dataset=SENTENCES)
     trainer.train()
     return trainer
 

@@ -62,7 +62,7 @@ def args_in(folder: Path, **options) -> InforMinTrainingArguments:
 def test_a_term_of_the_user_is_trained_logged_recorded_and_resumed(bert, own, tmp_path):
     objective = [Contrast(temperature=0.1), Reconstruction(weight=0.4), own.NearUnitLength(length=2.0)]
     args = args_in(tmp_path / "run")
-    trainer = trained(str(bert), args, SENTENCES, objective=objective)
+    trainer = trained(str(bert), args, train_dataset=SENTENCES, objective=objective)
     assert trainer.args is args, "nothing had to be filled in"
     for entry in [entry for entry in trainer.state.log_history if "loss" in entry]:
         total = entry["terms/contrast"] + 0.4 * entry["terms/reconstruction"] + 0.1 * entry["terms/near_unit_length"]
@@ -74,15 +74,20 @@ def test_a_term_of_the_user_is_trained_logged_recorded_and_resumed(bert, own, tm
     write_card(tmp_path / "run")
     assert "near unit length" in (tmp_path / "run/README.md").read_text()
     shutil.rmtree(tmp_path / "run/checkpoint-4")
-    again = InforMinTrainer(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=objective)
+    again = InforMinTrainer(str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, objective=objective)
     again.train("last")
     assert_same(weights_of(again), weights_of(trainer))
 
 
 def test_a_resumed_run_has_the_same_terms(bert, own, tmp_path):
-    trained(str(bert), args_in(tmp_path / "run", max_steps=2), SENTENCES, objective=[Contrast(), own.NearUnitLength()])
+    trained(
+        str(bert),
+        args_in(tmp_path / "run", max_steps=2),
+        train_dataset=SENTENCES,
+        objective=[Contrast(), own.NearUnitLength()],
+    )
     for objective in ([Contrast()], [Contrast(), own.NearUnitLength(weight=0.2)]):
-        trainer = InforMinTrainer(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=objective)
+        trainer = InforMinTrainer(str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, objective=objective)
         with raises_usage(option="resume_from_checkpoint"):
             trainer.train("last")
 
@@ -115,7 +120,9 @@ class Mine(Term):
 
 def test_further_values_are_logged_under_the_name_of_their_term(bert, tmp_path):
     term = Spread()
-    trainer = trained(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=[term, MaskedLM(weight=0.5)])
+    trainer = trained(
+        str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, objective=[term, MaskedLM(weight=0.5)]
+    )
     losses = zip(logged(trainer, "terms/spread"), logged(trainer, "terms/mlm"))
     assert logged(trainer, "loss") == pytest.approx([spread + 0.5 * mlm for spread, mlm in losses], rel=1e-5)
     assert logged(trainer, "terms/spread/length") == [float(views.mask.sum(1)[0]) for views in term.seen]
@@ -140,7 +147,9 @@ def test_further_values_are_logged_under_the_name_of_their_term(bert, tmp_path):
 )
 def test_a_loss_that_is_not_one_number_is_an_error(bert, tmp_path, wrong):
     term = Mine(function=wrong)
-    trainer = InforMinTrainer(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=[Contrast(), term])
+    trainer = InforMinTrainer(
+        str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, objective=[Contrast(), term]
+    )
     with raises_usage("objective", found="mine"):
         trainer.train()
 
@@ -153,7 +162,9 @@ def test_a_weight_that_is_not_a_number_is_an_error(weight):
 
 def test_a_term_without_gradient_is_logged(bert, tmp_path):
     term = Mine(function=lambda views: views.z1.detach().norm())
-    trainer = trained(str(bert), args_in(tmp_path / "run", max_steps=1), SENTENCES, objective=[Contrast(), term])
+    trainer = trained(
+        str(bert), args_in(tmp_path / "run", max_steps=1), train_dataset=SENTENCES, objective=[Contrast(), term]
+    )
     assert logged(trainer, "terms/mine")
 
 
@@ -195,7 +206,7 @@ HOLDERS = {
 @pytest.mark.parametrize("how", HOLDERS.values(), ids=HOLDERS)
 def test_weights_that_would_never_be_trained_are_refused(bert, tmp_path, how):
     with raises_usage(option=next(iter(how))):
-        InforMinTrainer(str(bert), args_in(tmp_path / "run"), SENTENCES, **how)
+        InforMinTrainer(str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, **how)
 
 
 class Projected(Head):
@@ -229,10 +240,12 @@ def test_the_layer_of_a_field_is_trained_and_resumed_as_a_head(bert, tmp_path):
 
     one = term(1)
     before = one.layer.weight.detach().clone()
-    trainer = trained(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=[Contrast(), one])
+    trainer = trained(str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, objective=[Contrast(), one])
     assert not torch.equal(one.layer.weight, before)
     shutil.rmtree(tmp_path / "run/checkpoint-4")
-    again = InforMinTrainer(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=[Contrast(), term(2)])
+    again = InforMinTrainer(
+        str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, objective=[Contrast(), term(2)]
+    )
     again.train("last")
     assert_same(weights_of(again), weights_of(trainer))
 
@@ -249,7 +262,7 @@ def test_every_field_of_a_term_and_a_view_is_recorded_without_folders_and_compar
         terms = [Mine(function=norm_of), Other(function=norm_of, learning_rate=rate, prompt={"/home/alice/x": value})]
         view = Cut(extra=[extra, "/home/alice/stop.txt"])
         args = args_in(tmp_path / "run", max_steps=2)
-        return InforMinTrainer(str(bert), args, SENTENCES, objective=[Contrast(), *terms], view=view)
+        return InforMinTrainer(str(bert), args, train_dataset=SENTENCES, objective=[Contrast(), *terms], view=view)
 
     trainer = start()
     trainer.train()
@@ -293,7 +306,7 @@ def test_a_term_of_the_user_may_have_a_head(bert, own, tmp_path):
             return (1 + steps) * super().loss(views)
 
     args = args_in(tmp_path / "run", gradient_accumulation_steps=2)
-    trainer = trained(str(bert), args, SENTENCES, objective=[Contrast(), Counted()])
+    trainer = trained(str(bert), args, train_dataset=SENTENCES, objective=[Contrast(), Counted()])
     assert trainer.model.heads["counted"].steps == 4 and len(logged(trainer, "terms/counted")) == 4
 
 
@@ -305,7 +318,9 @@ def test_a_weight_may_change_during_training(bert, tmp_path):
             term.weight = 1.0 - state.global_step / 4
 
     objective = [Contrast(), term]
-    trainer = trained(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=objective, callbacks=[Anneal()])
+    trainer = trained(
+        str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, objective=objective, callbacks=[Anneal()]
+    )
     values = zip(logged(trainer, "terms/contrast"), logged(trainer, "terms/reconstruction"), (1.0, 0.75, 0.5, 0.25))
     assert logged(trainer, "loss") == pytest.approx([one + weight * other for one, other, weight in values], rel=1e-5)
 
@@ -313,7 +328,7 @@ def test_a_weight_may_change_during_training(bert, tmp_path):
 def test_a_model_without_attention_maps_is_refused(bert, tmp_path):
     """transformers returns an empty tuple if the attention function gives no maps."""
     objective = [Contrast(), AttentionMI()]
-    trainer = InforMinTrainer(str(bert), args_in(tmp_path / "run"), SENTENCES, objective=objective)
+    trainer = InforMinTrainer(str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, objective=objective)
     trainer.model.register_forward_hook(lambda module, args, outputs: replace(outputs, attentions=()))
     with raises_usage(option="attention_mi_weight"):
         trainer.train()

@@ -297,7 +297,11 @@ def stopped(folder, out):
     stop, pairs = StopOnSignal(), save_pairs(Path(f"{out}-{dist.get_rank()}.tsv"))
     callbacks = [Signal(stop), stop]
     trainer = InforMinTrainer(
-        folder, InforMinTrainingArguments(**options), make_sentences(24), str(pairs), callbacks=callbacks
+        folder,
+        InforMinTrainingArguments(**options),
+        train_dataset=make_sentences(24),
+        eval_dataset=str(pairs),
+        callbacks=callbacks,
     )
     trainer.train()
     dist.barrier()
@@ -319,7 +323,9 @@ def best(folder, out):
 
     options = dict(output_dir=out, use_cpu=True, bf16=False, objective="simcse", report_to=[], disable_tqdm=True)
     options |= dict(per_device_train_batch_size=4, max_steps=2, eval_steps=1, save_steps=1)
-    trainer = InforMinTrainer(folder, InforMinTrainingArguments(**options), make_sentences(24), rising)
+    trainer = InforMinTrainer(
+        folder, InforMinTrainingArguments(**options), train_dataset=make_sentences(24), eval_dataset=rising
+    )
     with patch.object(trainer_informin, "finish_checkpoint", slowly):
         trainer.train()
     return trainer.state.best_global_step, trainer.record().chosen
@@ -402,7 +408,9 @@ def test_workers_of_a_stream_may_be_spawned(bert, tmp_path):
     (tmp_path / "file.txt").write_text("\n".join(make_sentences(24)))
     stream = load_sentences(DataArguments(train_file=[str(tmp_path / "file.txt")], streaming=True), seed=1)
     options = dict(use_cpu=True, eval_strategy="no", max_steps=1, dataloader_num_workers=1)
-    trainer = InforMinTrainer(str(bert), InforMinTrainingArguments(str(tmp_path / "run"), **options), stream)
+    trainer = InforMinTrainer(
+        str(bert), InforMinTrainingArguments(str(tmp_path / "run"), **options), train_dataset=stream
+    )
     loader = trainer.get_train_dataloader().base_dataloader
     ForkingPickler.dumps((loader.dataset, loader.collate_fn, loader.worker_init_fn))
 

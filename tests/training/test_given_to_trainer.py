@@ -58,7 +58,7 @@ METRICS = {
 
 def test_an_optimizer_of_another_model_is_refused(bert, unscored):
     other = torch.optim.SGD(AutoModel.from_pretrained(bert).parameters(), lr=0.5)
-    trainer = InforMinTrainer(str(bert), unscored(), SENTENCES, optimizers=(other, None))
+    trainer = InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES, optimizers=(other, None))
     with raises_usage(option="optimizers"):
         trainer.train()
     assert trainer.state.global_step == 0
@@ -68,13 +68,15 @@ def test_an_optimizer_built_before_lora_is_refused(st_mean, unscored):
     pytest.importorskip("peft")
     model = SentenceTransformer(str(st_mean), device="cpu")
     frozen = torch.optim.SGD(model.parameters(), lr=0.5)
-    trainer = InforMinTrainer(model, unscored(objective="simcse", lora_r=2), SENTENCES, optimizers=(frozen, None))
+    trainer = InforMinTrainer(
+        model, unscored(objective="simcse", lora_r=2), train_dataset=SENTENCES, optimizers=(frozen, None)
+    )
     with raises_usage(option="optimizers"):
         trainer.train()
 
 
 def test_an_optimizer_of_the_model_in_training_trains_it(bert, unscored):
-    trainer = InforMinTrainer(str(bert), unscored(), SENTENCES)
+    trainer = InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES)
     trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.5)
     before = weights_of(trainer)
     trainer.train()
@@ -84,7 +86,9 @@ def test_an_optimizer_of_the_model_in_training_trains_it(bert, unscored):
 @pytest.mark.parametrize("kind", ["class", "objects"])
 def test_the_record_has_the_optimizer_of_the_user(bert, arguments, pairs_file, kind, capsys):
     """A run with another optimizer is another run, and does not read the state of this one."""
-    trainer = InforMinTrainer(str(bert), arguments(), SENTENCES, pairs_file, **optimizer_of(kind))
+    trainer = InforMinTrainer(
+        str(bert), arguments(), train_dataset=SENTENCES, eval_dataset=pairs_file, **optimizer_of(kind)
+    )
     if kind == "objects":
         trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.5, momentum=0.9)
         trainer.lr_scheduler = torch.optim.lr_scheduler.ConstantLR(trainer.optimizer, factor=0.5)
@@ -98,7 +102,7 @@ def test_the_record_has_the_optimizer_of_the_user(bert, arguments, pairs_file, k
     else:
         assert options["lr_scheduler_type"] == "ConstantLR" and "warmup_steps" not in options
     with raises_usage(option="resume_from_checkpoint", found="optim SGD, now adamw"):
-        InforMinTrainer(str(bert), trainer.args, SENTENCES, pairs_file).train("last")
+        InforMinTrainer(str(bert), trainer.args, train_dataset=SENTENCES, eval_dataset=pairs_file).train("last")
 
 
 def optimizer_of(kind: str) -> dict:
@@ -107,7 +111,7 @@ def optimizer_of(kind: str) -> dict:
 
 
 def test_trainer_creates_the_optimizer_that_is_recorded(bert, unscored):
-    trainer = trained(str(bert), unscored(optim="sgd", save_strategy="no"), SENTENCES)
+    trainer = trained(str(bert), unscored(optim="sgd", save_strategy="no"), train_dataset=SENTENCES)
     before = trainer.record().options
     trainer.train()  # a second time
     assert before["optim"] == "sgd" and trainer.record().options == before
@@ -144,11 +148,11 @@ def test_the_averages_of_an_optimizer_are_evaluated_saved_and_exported(bert, arg
 
     args = arguments(load_best_model_at_end=load_best)
     how = {"optimizer_cls_and_kwargs": (Averaging, {"lr": 0.0})}
-    trainer = InforMinTrainer(str(bert), args, SENTENCES, score, **how)
+    trainer = InforMinTrainer(str(bert), args, train_dataset=SENTENCES, eval_dataset=score, **how)
     before = weights_of(trainer)
     trainer.train()
     trainer.export(tmp_path / "model", report=False)
-    assert not np.allclose(seen[-1], InforMinTrainer(str(bert), args, SENTENCES).encode(SENTENCES[:8]))
+    assert not np.allclose(seen[-1], InforMinTrainer(str(bert), args, train_dataset=SENTENCES).encode(SENTENCES[:8]))
     for folder in (tmp_path / "model", Path(args.output_dir) / "checkpoint-4"):
         found = SentenceTransformer(str(folder), device="cpu").encode(SENTENCES[:8])
         np.testing.assert_allclose(found, seen[-1], atol=1e-3)
@@ -173,7 +177,7 @@ def test_trainers_with_and_without_compiling_may_be_built_together(bert, argumen
     """Accelerate compiles as the last trainer asks for, and the record is that of each trainer."""
     how = dict(max_steps=1, eval_strategy="no", save_strategy="no", objective="simcse")
     all_args = [arguments(**how), arguments(**how, torch_compile_backend="eager"), arguments(**how)]
-    trainers = [InforMinTrainer(str(bert), args, SENTENCES) for args in all_args]
+    trainers = [InforMinTrainer(str(bert), args, train_dataset=SENTENCES) for args in all_args]
     for trainer, expected in zip(trainers, ([], ["eager"], [])):
         compiled.clear()
         trainer.train()
@@ -183,7 +187,7 @@ def test_trainers_with_and_without_compiling_may_be_built_together(bert, argumen
 def test_what_a_launcher_compiles_is_recorded(bert, arguments, monkeypatch, compiled):
     monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "EAGER")
     args = arguments(max_steps=1, eval_strategy="no", save_strategy="no", objective="simcse")
-    trainer = trained(str(bert), args, SENTENCES)
+    trainer = trained(str(bert), args, train_dataset=SENTENCES)
     assert compiled == ["eager"]
     assert trainer.record().options["torch_compile"] and "padding_free" not in trainer.record().options
 
@@ -201,10 +205,13 @@ class Precisions(TrainerCallback):
 def test_trainers_of_two_precisions_may_be_built_together(bert, arguments):
     """Accelerate has one precision in a process, that of the last trainer."""
     how = dict(max_steps=2, eval_strategy="no", save_strategy="no", objective="simcse")
-    alone = trained(str(bert), arguments(**how), SENTENCES)
+    alone = trained(str(bert), arguments(**how), train_dataset=SENTENCES)
     all_args = [arguments(**how), arguments(**how, bf16=True), arguments(**how)]
     notes = [Precisions() for _ in all_args]
-    trainers = [InforMinTrainer(str(bert), args, SENTENCES, callbacks=[note]) for args, note in zip(all_args, notes)]
+    trainers = [
+        InforMinTrainer(str(bert), args, train_dataset=SENTENCES, callbacks=[note])
+        for args, note in zip(all_args, notes)
+    ]
     torch.manual_seed(trainers[0].args.seed)
     for trainer in trainers[:2]:
         trainer.train()
@@ -244,40 +251,40 @@ def test_noise_is_added_to_the_embeddings_of_every_encoder(bert, unscored, tmp_p
     losses = []
     for alpha in (None, 5.0):
         args = unscored(objective="simcse", neftune_noise_alpha=alpha, padding_free=False, save_strategy="no")
-        losses.append(logged(trained(folder, args, SENTENCES), "loss")[0])
+        losses.append(logged(trained(folder, args, train_dataset=SENTENCES), "loss")[0])
     assert losses[1] != losses[0]
 
 
 def test_what_an_encoder_cannot_do_is_refused(bert, unscored, tmp_path):
     folder = encoder_of(configuration_of("mpnet"), tmp_path, bert)
     with raises_usage(option="gradient_checkpointing"):
-        InforMinTrainer(folder, unscored(objective="simcse", gradient_checkpointing=True), SENTENCES)
+        InforMinTrainer(folder, unscored(objective="simcse", gradient_checkpointing=True), train_dataset=SENTENCES)
     with raises_usage(option="gradient_checkpointing"):
         args = unscored(objective="simcse", view="crop", gradient_checkpointing=True)
-        InforMinTrainer(str(save_letters(tmp_path / "static")), args, SENTENCES)
+        InforMinTrainer(str(save_letters(tmp_path / "static")), args, train_dataset=SENTENCES)
     with raises_usage(option="neftune_noise_alpha"):
         args = unscored(objective="simcse", view="crop", neftune_noise_alpha=5.0)
-        InforMinTrainer(str(tmp_path / "static"), args, SENTENCES)
+        InforMinTrainer(str(tmp_path / "static"), args, train_dataset=SENTENCES)
 
 
 def test_an_object_in_memory_is_no_repository(st_mean, bert, unscored, tmp_path):
     """The record has neither the name of a class as a Hub id, nor a path."""
     model = SentenceTransformer(str(st_mean), device="cpu")
-    trainer = trained(model, unscored(objective="simcse", save_strategy="no"), SENTENCES)
+    trainer = trained(model, unscored(objective="simcse", save_strategy="no"), train_dataset=SENTENCES)
     trainer.export(report=False)
     folder = Path(trainer.args.output_dir)
     assert trainer.record().base_model["hub_id"] is None and "base_model:" not in (folder / "README.md").read_text()
     named = BertForInforMinCL.from_pretrained(bert)
-    trainer = InforMinTrainer(named, unscored(), SENTENCES, processing_class=tokenizer_of(bert))
+    trainer = InforMinTrainer(named, unscored(), train_dataset=SENTENCES, processing_class=tokenizer_of(bert))
     entry = trainer.record().base_model
     assert (entry["name"], entry["hub_id"]) == (bert.name, None)
     model.truncate_dim = 8
     with raises_usage(option="model_name", found="truncate_dim"):
-        InforMinTrainer(model, unscored(objective="simcse"), SENTENCES)
+        InforMinTrainer(model, unscored(objective="simcse"), train_dataset=SENTENCES)
 
 
 def test_methods_of_trainer_that_need_labels_or_another_card(bert, unscored):
-    trainer = trained(str(bert), unscored(save_strategy="no"), SENTENCES)
+    trainer = trained(str(bert), unscored(save_strategy="no"), train_dataset=SENTENCES)
     with raises_usage():
         trainer.predict(SENTENCES)
     trainer.export(report=False)
@@ -296,7 +303,7 @@ def test_a_collator_must_keep_what_training_reads(bert, unscored, missing, objec
         batch = tokenizer.pad([{name: row[name] for name in ("input_ids", "attention_mask")} for row in rows])
         return {name: torch.tensor(batch[name]) for name in batch if name != missing}
 
-    trainer = InforMinTrainer(str(bert), unscored(objective=objective), SENTENCES, data_collator=collate)
+    trainer = InforMinTrainer(str(bert), unscored(objective=objective), train_dataset=SENTENCES, data_collator=collate)
     with raises_usage(option="data_collator", found=missing):
         trainer.train()
 
@@ -306,26 +313,26 @@ def test_tokenized_rows_fit_the_encoder(bert, unscored, as_rows):
     tokenizer = tokenizer_of(bert)
     long = [dict(tokenizer("the dog " * 40))] * 32
     with raises_usage(option="train_dataset", found="82 tokens"):
-        InforMinTrainer(str(bert), unscored(), as_rows(long))
+        InforMinTrainer(str(bert), unscored(), train_dataset=as_rows(long))
     with raises_usage(option="train_dataset", needed="both columns"):
-        InforMinTrainer(str(bert), unscored(), as_rows([{"input_ids": [2, 5, 3]}] * 32))
+        InforMinTrainer(str(bert), unscored(), train_dataset=as_rows([{"input_ids": [2, 5, 3]}] * 32))
     other = [{"input_ids": [2, len(tokenizer), 3], "attention_mask": [1, 1, 1]}] * 32
     with raises_usage(option="train_dataset", found=f"token id {len(tokenizer)}"):
-        InforMinTrainer(str(bert), unscored(), as_rows(other))
+        InforMinTrainer(str(bert), unscored(), train_dataset=as_rows(other))
 
 
 def test_a_tokenizer_must_fit_the_encoder(bert, unscored):
     tokenizer = tokenizer_of(bert)
     tokenizer.add_tokens(["zebra"])
     with raises_usage(option="model_name", found="tokens"):
-        InforMinTrainer(str(bert), unscored(), SENTENCES, processing_class=tokenizer)
+        InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES, processing_class=tokenizer)
 
 
 def test_a_frozen_model_is_refused(st_mean, unscored):
     model = SentenceTransformer(str(st_mean), device="cpu").requires_grad_(False)
     with raises_usage(option="model_name"):
-        InforMinTrainer(model, unscored(objective="simcse"), SENTENCES)
-    trainer = InforMinTrainer(str(st_mean), unscored(objective="simcse"), SENTENCES)
+        InforMinTrainer(model, unscored(objective="simcse"), train_dataset=SENTENCES)
+    trainer = InforMinTrainer(str(st_mean), unscored(objective="simcse"), train_dataset=SENTENCES)
     trainer.model.requires_grad_(False)
     with raises_usage(found="frozen"):
         trainer.train()
@@ -334,7 +341,7 @@ def test_a_frozen_model_is_refused(st_mean, unscored):
 @pytest.mark.parametrize("kind", EVALUATORS)
 def test_evaluators_of_sentence_transformers(bert, arguments, kind):
     """The primary metric selects the best checkpoint."""
-    trainer = InforMinTrainer(str(bert), arguments(), SENTENCES, EVALUATORS[kind])
+    trainer = InforMinTrainer(str(bert), arguments(), train_dataset=SENTENCES, eval_dataset=EVALUATORS[kind])
     trainer.train()
     metric = trainer.args.metric_for_best_model
     assert len(logged(trainer, metric)) == 3 and trainer.args.greater_is_better
@@ -345,7 +352,9 @@ def test_evaluators_of_sentence_transformers(bert, arguments, kind):
 
 
 def test_an_evaluator_gives_the_scores_of_the_exported_model(bert, arguments, tmp_path):
-    trainer = InforMinTrainer(str(bert), arguments(max_steps=2), SENTENCES, EVALUATORS["similarity"])
+    trainer = InforMinTrainer(
+        str(bert), arguments(max_steps=2), train_dataset=SENTENCES, eval_dataset=EVALUATORS["similarity"]
+    )
     trainer.train()
     trainer.export(str(tmp_path / "model"), report=False)
     model = SentenceTransformer(str(tmp_path / "model"), device="cpu")
@@ -355,13 +364,13 @@ def test_an_evaluator_gives_the_scores_of_the_exported_model(bert, arguments, tm
 
 def test_without_evaluation_data_nothing_is_evaluated(bert, arguments):
     """The default is to evaluate, which Trainer would refuse. What asks for an evaluation is an error."""
-    trainer = InforMinTrainer(str(bert), arguments(), SENTENCES)
+    trainer = InforMinTrainer(str(bert), arguments(), train_dataset=SENTENCES)
     trainer.train()
     assert trainer.args.eval_strategy == "no" and trainer.state.best_model_checkpoint is None
     assert Path(trainer.args.output_dir, f"checkpoint-{trainer.state.global_step}").exists()
     for option, value in {"metric_for_best_model": "eval_spearman", "save_strategy": "best"}.items():
         with raises_usage(option=option):
-            InforMinTrainer(str(bert), arguments(**{option: value}), SENTENCES)
+            InforMinTrainer(str(bert), arguments(**{option: value}), train_dataset=SENTENCES)
 
 
 @pytest.mark.parametrize("load_best", [True, False])
@@ -370,7 +379,9 @@ def test_a_function_may_return_scores_of_any_name(bert, arguments, load_best):
         x = encode(SENTENCES[:4])
         return {"gap": float(x[0] @ x[1]), "other": 1.0}
 
-    trainer = InforMinTrainer(str(bert), arguments(load_best_model_at_end=load_best), SENTENCES, gap)
+    trainer = InforMinTrainer(
+        str(bert), arguments(load_best_model_at_end=load_best), train_dataset=SENTENCES, eval_dataset=gap
+    )
     trainer.train()
     assert len(logged(trainer, "eval_gap")) == 3 and trainer.args.metric_for_best_model == "eval_gap"
     assert trainer.record().chosen is load_best
@@ -379,12 +390,14 @@ def test_a_function_may_return_scores_of_any_name(bert, arguments, load_best):
 def test_lower_can_be_better_and_a_missing_metric_is_named(bert, arguments):
     values = iter([3.0, 1.0, 2.0, 1.0])
     how = dict(metric_for_best_model="error", greater_is_better=False)
-    trainer = InforMinTrainer(str(bert), arguments(**how), SENTENCES, lambda encode: {"error": next(values)})
+    trainer = InforMinTrainer(
+        str(bert), arguments(**how), train_dataset=SENTENCES, eval_dataset=lambda encode: {"error": next(values)}
+    )
     trainer.train()
     assert trainer.state.best_global_step == 2
     shutil.rmtree(trainer.args.output_dir)
     other = arguments(metric_for_best_model="absent")
-    trainer = InforMinTrainer(str(bert), other, SENTENCES, lambda encode: {"error": 1.0})
+    trainer = InforMinTrainer(str(bert), other, train_dataset=SENTENCES, eval_dataset=lambda encode: {"error": 1.0})
     with raises_usage(option="metric_for_best_model", needed="eval_error"):
         trainer.train()
 
@@ -396,19 +409,21 @@ def test_data_sets_are_scored_by_their_columns(bert, arguments, columns):
         "labels": ({"text": SENTENCES, "label": [i % 2 for i in range(64)]}, "eval_v_measure"),
         "retrieval": ({"query": SENTENCES[:9], "document": SENTENCES[9:18]}, "eval_mrr_10"),
     }[columns]
-    trainer = InforMinTrainer(str(bert), arguments(), SENTENCES, datasets.Dataset.from_dict(data))
+    trainer = InforMinTrainer(
+        str(bert), arguments(), train_dataset=SENTENCES, eval_dataset=datasets.Dataset.from_dict(data)
+    )
     trainer.train()
     assert trainer.args.metric_for_best_model == metric and len(logged(trainer, metric)) == 3
 
 
 def test_named_sets_and_a_resumed_run(bert, arguments, pairs_file):
     given = {"dev": load_pairs(pairs_file), "own": lambda encode: 1.0}
-    trainer = InforMinTrainer(str(bert), arguments(), SENTENCES, given)
+    trainer = InforMinTrainer(str(bert), arguments(), train_dataset=SENTENCES, eval_dataset=given)
     trainer.train()
     assert trainer.args.metric_for_best_model == "eval_dev_spearman" and logged(trainer, "eval_own") == [1.0] * 3
     assert trainer.record().development == "dev, own"
     shutil.rmtree(Path(trainer.args.output_dir) / "checkpoint-4")
-    again = InforMinTrainer(str(bert), arguments(), SENTENCES, given)
+    again = InforMinTrainer(str(bert), arguments(), train_dataset=SENTENCES, eval_dataset=given)
     again.train("last")
     assert_same(weights_of(again), weights_of(trainer))
     with raises_usage(option="eval_dataset"):
@@ -424,10 +439,10 @@ def test_other_evaluation_data_are_refused(given):
 
 
 def test_a_resumed_run_keeps_the_metric_of_a_function(bert, arguments):
-    trainer = InforMinTrainer(str(bert), arguments(), SENTENCES, EVALUATORS["similarity"])
+    trainer = InforMinTrainer(str(bert), arguments(), train_dataset=SENTENCES, eval_dataset=EVALUATORS["similarity"])
     trainer.train()
     shutil.rmtree(Path(trainer.args.output_dir) / "checkpoint-4")
-    again = InforMinTrainer(str(bert), arguments(), SENTENCES, EVALUATORS["similarity"])
+    again = InforMinTrainer(str(bert), arguments(), train_dataset=SENTENCES, eval_dataset=EVALUATORS["similarity"])
     again.train("last")
     assert_same(weights_of(again), weights_of(trainer))
     assert again.state.best_metric == trainer.state.best_metric
@@ -440,7 +455,7 @@ def test_streams_of_pytorch_are_refused_with_the_way_out(bert, unscored, rows):
             return iter(rows)
 
     with raises_usage(option="train_dataset", fix="datasets.IterableDataset.from_generator"):
-        InforMinTrainer(str(bert), unscored(), Rows())
+        InforMinTrainer(str(bert), unscored(), train_dataset=Rows())
 
 
 @pytest.mark.parametrize("is_tokenized", [False, True])
@@ -457,15 +472,15 @@ def test_map_style_data_sets_are_read_to_their_length(bert, unscored, is_tokeniz
             text = SENTENCES[place % len(SENTENCES)]
             return {**tokenizer(text)} if is_tokenized else {"text": text}
 
-    trainer = InforMinTrainer(str(bert), unscored(), Rows())
+    trainer = InforMinTrainer(str(bert), unscored(), train_dataset=Rows())
     assert len(trainer.train_dataset) == len(SENTENCES)
     with raises_usage(option="train_dataset"):
-        InforMinTrainer(str(bert), unscored(), object())
+        InforMinTrainer(str(bert), unscored(), train_dataset=object())
 
 
 def test_a_stream_needs_a_number_of_steps(bert, unscored, tmp_path):
     with raises_usage("max_steps"):
-        InforMinTrainer(str(bert), unscored(max_steps=-1), stream_of(tmp_path, SENTENCES))
+        InforMinTrainer(str(bert), unscored(max_steps=-1), train_dataset=stream_of(tmp_path, SENTENCES))
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
@@ -474,7 +489,7 @@ def test_workers_of_a_stream_tokenize(bert, unscored, tmp_path, monkeypatch, val
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", value)
     tokenizer_of(bert)(SENTENCES * 9)  # starts the threads
     args = unscored(dataloader_num_workers=2, dataloader_multiprocessing_context="fork")
-    trainer = trained(str(bert), args, stream_of(tmp_path, SENTENCES))
+    trainer = trained(str(bert), args, train_dataset=stream_of(tmp_path, SENTENCES))
     assert trainer.state.global_step == 2
 
 
@@ -484,7 +499,7 @@ def test_tokenized_rows_keep_their_transform(bert, unscored):
     def cut(batch: dict[str, list]) -> dict[str, list]:
         return {name: [row[:3] for row in batch[name]] for name in ("input_ids", "attention_mask")}
 
-    trainer = InforMinTrainer(str(bert), unscored(), rows.with_transform(cut))
+    trainer = InforMinTrainer(str(bert), unscored(), train_dataset=rows.with_transform(cut))
     assert next(iter(trainer.get_train_dataloader()))["input_ids"].shape[1] == 3
 
 
@@ -494,14 +509,14 @@ def test_a_loss_of_the_user_is_logged_without_terms(bert, unscored):
             rows = {name: inputs[name] for name in ("input_ids", "attention_mask")}
             return model(**rows).pooler_output.pow(2).mean()
 
-    trainer = Mine(str(bert), unscored(), SENTENCES)
+    trainer = Mine(str(bert), unscored(), train_dataset=SENTENCES)
     trainer.train()
     assert len(logged(trainer, "loss")) == 2 and not logged(trainer, "terms/contrast")
 
 
 def test_the_latest_checkpoint_is_kept_unless_the_best_is_loaded(bert, arguments, pairs_file):
     how = dict(metric_for_best_model="uniformity", load_best_model_at_end=False, save_total_limit=1)
-    trainer = InforMinTrainer(str(bert), arguments(**how), SENTENCES, pairs_file)
+    trainer = InforMinTrainer(str(bert), arguments(**how), train_dataset=SENTENCES, eval_dataset=pairs_file)
     trainer.train()
     assert [path.name for path in Path(trainer.args.output_dir).glob("checkpoint-*")] == ["checkpoint-4"]
 
@@ -509,7 +524,7 @@ def test_the_latest_checkpoint_is_kept_unless_the_best_is_loaded(bert, arguments
 @pytest.mark.parametrize("value", ["", 4, 1.5])
 def test_resume_from_something_else_is_refused(bert, unscored, value):
     with raises_usage(option="resume_from_checkpoint"):
-        InforMinTrainer(str(bert), unscored(), SENTENCES).train(resume_from_checkpoint=value)
+        InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES).train(resume_from_checkpoint=value)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -517,7 +532,7 @@ def test_evaluation_may_be_set_later(bert, unscored, pairs_file, when):
     args = unscored()
     if when == "before":
         args.set_evaluate("steps", steps=1)
-    trainer = InforMinTrainer(str(bert), args, SENTENCES, pairs_file)
+    trainer = InforMinTrainer(str(bert), args, train_dataset=SENTENCES, eval_dataset=pairs_file)
     if when == "after":
         trainer.args.set_evaluate("steps", steps=1)
     trainer.train()
@@ -529,11 +544,11 @@ def test_resuming_a_short_run_logs_no_warning(bert, arguments, caplog):
     transformers_log = logging.getLogger("transformers")
     propagates, transformers_log.propagate = transformers_log.propagate, True
     try:
-        trainer = InforMinTrainer(str(bert), arguments(**how), SENTENCES)
+        trainer = InforMinTrainer(str(bert), arguments(**how), train_dataset=SENTENCES)
         trainer.train()
         assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [1, 2, 3, 4]
         shutil.rmtree(Path(trainer.args.output_dir) / "checkpoint-4")
-        InforMinTrainer(str(bert), arguments(**how), SENTENCES).train("last")
+        InforMinTrainer(str(bert), arguments(**how), train_dataset=SENTENCES).train("last")
     finally:
         transformers_log.propagate = propagates
     assert "logging_steps" not in caplog.text
@@ -541,7 +556,7 @@ def test_resuming_a_short_run_logs_no_warning(bert, arguments, caplog):
 
 def test_encode_says_once_that_texts_are_truncated(bert, unscored, caplog):
     caplog.set_level("INFO")
-    trainer = InforMinTrainer(str(bert), unscored(), SENTENCES)
+    trainer = InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES)
     trainer.encode(SENTENCES[:2])
     assert "truncated" not in caplog.text
     for _ in range(2):
@@ -550,7 +565,7 @@ def test_encode_says_once_that_texts_are_truncated(bert, unscored, caplog):
 
 
 def test_encode_takes_one_string_or_any_texts(bert, unscored):
-    encode = InforMinTrainer(str(bert), unscored(), SENTENCES).encode
+    encode = InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES).encode
     both = encode(SENTENCES[:2])
     assert encode(SENTENCES[0]).shape == (32,) and both.shape == (2, 32) and encode([]).shape == (0, 32)
     column = datasets.Dataset.from_dict({"text": SENTENCES[:2]})["text"]
@@ -566,25 +581,25 @@ def test_callbacks_early_stopping_and_unknown_arguments(bert, unscored, argument
             seen.append(state.global_step)
             control.should_training_stop = True
 
-    InforMinTrainer(str(bert), unscored(), SENTENCES, callbacks=[Seen()]).train()
+    InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES, callbacks=[Seen()]).train()
     assert seen == [1]
     with pytest.raises(TypeError):
-        InforMinTrainer(str(bert), unscored(), SENTENCES, compute_metrics=len)
+        InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES, compute_metrics=len)
     with raises_usage(option="model"):
-        InforMinTrainer(AutoModel.from_pretrained(bert), unscored(), SENTENCES)
+        InforMinTrainer(AutoModel.from_pretrained(bert), unscored(), train_dataset=SENTENCES)
     with raises_usage(option="eval_dataset"):
-        InforMinTrainer(str(bert), unscored(), SENTENCES).evaluate()
+        InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES).evaluate()
 
 
 def test_copies_of_a_sentence_are_not_its_negatives(bert, unscored):
     """A batch of one sentence has no negatives, so the contrast is 0."""
-    trainer = InforMinTrainer(str(bert), unscored(objective="simcse"), ["the old dog sleeps"] * 32)
+    trainer = InforMinTrainer(str(bert), unscored(objective="simcse"), train_dataset=["the old dog sleeps"] * 32)
     trainer.train()
     assert logged(trainer, "terms/contrast") == pytest.approx([0, 0], abs=1e-6)
 
 
 def test_scores_outside_training_are_not_recorded(bert, arguments, pairs_file):
-    trainer = trained(str(bert), arguments(), SENTENCES, pairs_file)
+    trainer = trained(str(bert), arguments(), train_dataset=SENTENCES, eval_dataset=pairs_file)
     history = trainer.record().history
     assert [entry["step"] for entry in history] == [0, 2, 4]
     trainer.evaluate()
@@ -592,7 +607,7 @@ def test_scores_outside_training_are_not_recorded(bert, arguments, pairs_file):
 
 
 def test_a_record_is_read_as_it_was_written(bert, arguments, pairs_file, tmp_path):
-    trainer = trained(str(bert), arguments(), SENTENCES, pairs_file)
+    trainer = trained(str(bert), arguments(), train_dataset=SENTENCES, eval_dataset=pairs_file)
     record = RunRecord.load(Path(trainer.args.output_dir) / "checkpoint-2")
     assert record.base_model["name"] == "tiny-bert" and record.steps == 2 and not record.chosen
     record.save(tmp_path)

@@ -39,22 +39,22 @@ def test_guided_training_and_its_guide_use_long_sentences(bert, arguments, monke
         raise StopIteration
 
     with pytest.raises(StopIteration):
-        InforMinTrainer(str(bert), arguments(**GUIDED), LONG)
+        InforMinTrainer(str(bert), arguments(**GUIDED), train_dataset=LONG)
     assert len(lengths) == 1 and 40 < lengths[0] <= 66
 
 
 def test_the_length_is_recorded_and_kept_when_resuming(bert, arguments, tmp_path):
     options = GUIDED | dict(max_steps=2)
-    trainer = InforMinTrainer(str(bert), arguments(**options), LONG)
+    trainer = InforMinTrainer(str(bert), arguments(**options), train_dataset=LONG)
     longest = max(map(len, trainer.train_dataset["input_ids"]))
     assert longest > 32 and trainer.record().options["max_seq_length"] >= longest
     assert trainer.model.config.informin["max_seq_length"] == trainer.max_seq_length
     # The same options with other sentences have another length.
-    assert InforMinTrainer(str(bert), arguments(**options), make_sentences(40)).max_seq_length == 32
+    assert InforMinTrainer(str(bert), arguments(**options), train_dataset=make_sentences(40)).max_seq_length == 32
 
 
 def test_objectives_of_papers_keep_their_length_and_warn(bert, arguments, caplog):
-    trainer = InforMinTrainer(str(bert), arguments(eval_strategy="no"), LONG)
+    trainer = InforMinTrainer(str(bert), arguments(eval_strategy="no"), train_dataset=LONG)
     assert trainer.max_seq_length == 32 == max(map(len, trainer.train_dataset["input_ids"]))
     tokens = [len(sentence.split()) + 2 for sentence in LONG]
     cut = sum(n > 32 for n in tokens)
@@ -67,16 +67,16 @@ def test_objectives_of_papers_keep_their_length_and_warn(bert, arguments, caplog
 @pytest.mark.parametrize(("long", "said"), [(2, False), (3, True)])
 def test_no_warning_for_few_truncated_sentences(bert, arguments, caplog, long, said):
     sentences = [*make_sentences(40 - long), *(LONG[i] + " the dog " * 12 for i in range(long))]
-    InforMinTrainer(str(bert), arguments(eval_strategy="no"), sentences)
+    InforMinTrainer(str(bert), arguments(eval_strategy="no"), train_dataset=sentences)
     assert ("are truncated" in caplog.text) == said
 
 
 def test_the_beginning_of_a_stream_is_measured(bert, arguments, caplog):
     stream = datasets.Dataset.from_dict({"text": LONG}).to_iterable_dataset()
-    InforMinTrainer(str(bert), arguments(eval_strategy="no"), stream)
+    InforMinTrainer(str(bert), arguments(eval_strategy="no"), train_dataset=stream)
     assert "of 40 first sentences of the stream" in caplog.text
 
 
 def test_a_given_length_is_kept(bert, arguments):
-    trainer = InforMinTrainer(str(bert), arguments(**GUIDED, max_seq_length=12), LONG)
+    trainer = InforMinTrainer(str(bert), arguments(**GUIDED, max_seq_length=12), train_dataset=LONG)
     assert trainer.max_seq_length == 12 == max(map(len, trainer.train_dataset["input_ids"]))

@@ -349,7 +349,7 @@ def test_the_precision_of_a_launcher_that_a_cpu_cannot_compute_in_is_an_error(mo
 def test_a_model_that_cannot_be_compiled_names_the_option(bert, arguments, monkeypatch):
     """As without a C++ compiler."""
     args = arguments(torch_compile=True, torch_compile_backend="eager", eval_strategy="no", max_steps=1)
-    trainer = InforMinTrainer(str(bert), args, make_sentences(64))
+    trainer = InforMinTrainer(str(bert), args, train_dataset=make_sentences(64))
 
     def compile_nothing(*_, **__):
         raise torch._dynamo.exc.TorchDynamoException("No working C++ compiler found\nSet TORCHDYNAMO_VERBOSE")
@@ -423,7 +423,7 @@ def test_a_scheduler_whose_arguments_do_not_fit_is_an_error(bert, tmp_path, kwar
         lr_scheduler_kwargs=kwargs,
     )
     with raises_usage("lr_scheduler_type"):
-        InforMinTrainer(str(bert), args, make_sentences(40)).train()
+        InforMinTrainer(str(bert), args, train_dataset=make_sentences(40)).train()
 
 
 @pytest.mark.parametrize(
@@ -438,19 +438,19 @@ def test_a_scheduler_whose_arguments_do_not_fit_is_an_error(bert, tmp_path, kwar
 @pytest.mark.parametrize("scheduler", ["reduce_lr_on_plateau", "greedy"])
 def test_a_scheduler_follows_the_direction_of_the_metric(bert, arguments, pairs_file, scheduler, metric, given, mode):
     args = arguments(lr_scheduler_type=scheduler, lr_scheduler_kwargs=given, metric_for_best_model=metric)
-    trainer = InforMinTrainer(str(bert), args, make_sentences(64), pairs_file)
+    trainer = InforMinTrainer(str(bert), args, train_dataset=make_sentences(64), eval_dataset=pairs_file)
     optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
     assert trainer.create_scheduler(4, optimizer).mode == mode
     assert args.lr_scheduler_kwargs == given
     with raises_usage(option="lr_scheduler_type" if metric is None else "metric_for_best_model"):
-        InforMinTrainer(str(bert), args, make_sentences(64))
+        InforMinTrainer(str(bert), args, train_dataset=make_sentences(64))
 
 
 @pytest.mark.parametrize("given, least", [(None, 0.0), ({"min_lr": 1e-6}, 1e-6)])
 def test_the_greedy_scheduler_lowers_learning_rates_of_encoders(bert, arguments, pairs_file, given, least):
     """Its own least learning rate is 0.001, below which it lowers nothing."""
     args = arguments(lr_scheduler_type="greedy", lr_scheduler_kwargs={"patience": 0} | (given or {}))
-    trainer = InforMinTrainer(str(bert), args, make_sentences(64), pairs_file)
+    trainer = InforMinTrainer(str(bert), args, train_dataset=make_sentences(64), eval_dataset=pairs_file)
     optimizer = torch.optim.SGD(trainer.model.parameters(), lr=3e-5)
     scheduler = trainer.create_scheduler(4, optimizer)
     for score in (50.0, 40.0, 30.0):
@@ -553,7 +553,7 @@ def test_the_papers_values_are_filled_in_on_a_copy():
 
 def test_the_trainer_uses_the_given_arguments(bert, unscored):
     args = unscored(warmup_steps=0)
-    trainer = InforMinTrainer(str(bert), args, make_sentences(40))
+    trainer = InforMinTrainer(str(bert), args, train_dataset=make_sentences(40))
     assert trainer.args is args and args.max_seq_length is None and trainer.max_seq_length == 32
 
 

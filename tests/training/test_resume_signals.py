@@ -34,7 +34,9 @@ def run_in(folder, model, pairs, strategy: str, callbacks=(), resume=None) -> In
     how = dict(eval_strategy=strategy, save_strategy=strategy, seed=1, objective="simcse", learning_rate=1e-3)
     how |= dict(per_device_train_batch_size=8, per_device_eval_batch_size=8, report_to=[], bf16=False) | steps
     args = InforMinTrainingArguments(str(folder), use_cpu=True, **how)
-    trainer = InforMinTrainer(str(model), args, make_sentences(16), str(pairs), callbacks=list(callbacks))
+    trainer = InforMinTrainer(
+        str(model), args, train_dataset=make_sentences(16), eval_dataset=str(pairs), callbacks=list(callbacks)
+    )
     trainer.train(resume)
     return trainer
 

@@ -247,14 +247,14 @@ def test_a_used_output_folder_is_rejected(command, tmp_path, capsys, used):
 def test_an_order_that_cannot_be_reproduced_is_refused_in_later_epochs(bert, arguments, options):
     options |= STEPS
     sentences = make_sentences(33)  # epochs of 2 steps
-    first = InforMinTrainer(str(bert), arguments(**options), sentences)
+    first = InforMinTrainer(str(bert), arguments(**options), train_dataset=sentences)
     first.train()
     folder, uninterrupted = Path(first.args.output_dir), weights_of(first)
     shutil.rmtree(folder / "checkpoint-4")
     with raises_usage(option="resume_from_checkpoint"):
-        InforMinTrainer(str(bert), arguments(**options), sentences).train("last")
+        InforMinTrainer(str(bert), arguments(**options), train_dataset=sentences).train("last")
     shutil.rmtree(folder / "checkpoint-3")
-    again = InforMinTrainer(str(bert), arguments(**options), sentences)
+    again = InforMinTrainer(str(bert), arguments(**options), train_dataset=sentences)
     again.train("last")
     assert_same(weights_of(again), uninterrupted)
 
@@ -263,12 +263,12 @@ def test_a_stream_that_is_resumed_again_and_again_is_read_on(bert, arguments, tm
     """In the second epoch of three steps, once more in it from a checkpoint of the resumed run, and in the third."""
     options = STEPS | dict(gradient_accumulation_steps=2, max_steps=8)
     stream = stream_of(tmp_path, make_sentences(96))
-    whole = InforMinTrainer(str(bert), arguments(**options), stream)
+    whole = InforMinTrainer(str(bert), arguments(**options), train_dataset=stream)
     whole.train()
     for last in (4, 5, 7):
         for step in range(last + 1, 9):
             shutil.rmtree(tmp_path / "run" / f"checkpoint-{step}")
-        again = InforMinTrainer(str(bert), arguments(**options), stream)
+        again = InforMinTrainer(str(bert), arguments(**options), train_dataset=stream)
         again.train("last")
         assert_same(weights_of(again), weights_of(whole))
 
@@ -277,30 +277,34 @@ def test_an_incomplete_last_step_of_a_stream_is_skipped(bert, arguments, tmp_pat
     """Trainer would add its gradients to the next step, but checkpoints do not store gradients."""
     options = dict(eval_strategy="no", save_strategy="epoch", gradient_accumulation_steps=2, max_steps=2)
     stream = stream_of(tmp_path, make_sentences(49))  # 3 batches: a step, and half of one
-    uninterrupted = InforMinTrainer(str(bert), arguments(**options), stream)
+    uninterrupted = InforMinTrainer(str(bert), arguments(**options), train_dataset=stream)
     uninterrupted.train()
     shutil.rmtree(tmp_path / "run" / "checkpoint-2")
-    again = InforMinTrainer(str(bert), arguments(**options), stream)
+    again = InforMinTrainer(str(bert), arguments(**options), train_dataset=stream)
     again.train("last")
     assert_same(weights_of(again), weights_of(uninterrupted))
 
 
 def test_a_stream_too_short_for_one_step_is_an_error(bert, unscored, tmp_path):
     stream = stream_of(tmp_path, make_sentences(20))
-    trainer = InforMinTrainer(str(bert), unscored(save_strategy="no", gradient_accumulation_steps=2), stream)
+    trainer = InforMinTrainer(
+        str(bert), unscored(save_strategy="no", gradient_accumulation_steps=2), train_dataset=stream
+    )
     with raises_usage(found="too few sentences for one step"):
         trainer.train()
 
 
 def test_two_resumes_in_a_row_give_the_same_weights_and_optimizer(bert, arguments, tmp_path):
-    whole = InforMinTrainer(str(bert), arguments(**STEPS), make_sentences(32))
+    whole = InforMinTrainer(str(bert), arguments(**STEPS), train_dataset=make_sentences(32))
     whole.train()
     folder = Path(whole.args.output_dir)
     state = torch.load(folder / "checkpoint-4" / "optimizer.pt", weights_only=True)["state"]
     for step in (4, 3):
         shutil.rmtree(folder / f"checkpoint-{step}")
     for _ in range(2):
-        again = InforMinTrainer(str(bert), arguments(**STEPS, resume_from_checkpoint="last"), make_sentences(32))
+        again = InforMinTrainer(
+            str(bert), arguments(**STEPS, resume_from_checkpoint="last"), train_dataset=make_sentences(32)
+        )
         again.train()
         assert_same(weights_of(again), weights_of(whole))
     assert_same(torch.load(folder / "checkpoint-4" / "optimizer.pt", weights_only=True)["state"], state)

@@ -63,7 +63,7 @@ def test_parquet_without_rows_is_rejected(tmp_path):
 def test_a_stream_without_a_sentence_is_rejected(bert, unscored):
     stream = datasets.Dataset.from_dict({"text": ["", " "]})
     with raises_usage(option="train_dataset"):
-        InforMinTrainer(bert, unscored(max_steps=1), stream.to_iterable_dataset())
+        InforMinTrainer(bert, unscored(max_steps=1), train_dataset=stream.to_iterable_dataset())
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -159,7 +159,7 @@ def test_sentences_and_tokenized_rows_give_equal_weights(bert, unscored, kind):
     table = datasets.Dataset.from_dict({"n": range(64), "text": SENTENCES})
     rows = tokenize(table.select_columns("text"), tokenizer_of(bert), 32).remove_columns(TRUNCATED)
     given = {"data set": table, "rows": rows, "list of rows": list(rows)}[kind]
-    ours, theirs = (trained(str(bert), unscored(), data) for data in (given, SENTENCES))
+    ours, theirs = (trained(str(bert), unscored(), train_dataset=data) for data in (given, SENTENCES))
     assert_same(weights_of(ours), weights_of(theirs))
     described = theirs.record().data
     assert described["sentences"] == 64 and described["sources"] == ["sentences"]
@@ -167,11 +167,11 @@ def test_sentences_and_tokenized_rows_give_equal_weights(bert, unscored, kind):
 
 
 def test_streams_train_and_have_no_checksum(bert, unscored, tmp_path):
-    trainer = trained(str(bert), unscored(), stream_of(tmp_path, SENTENCES))
+    trainer = trained(str(bert), unscored(), train_dataset=stream_of(tmp_path, SENTENCES))
     assert trainer.state.global_step == 2 and trainer.record().data["sha256"] is None
     with raises_usage(option="max_train_samples"):
         options = unscored(max_train_samples=20, dataloader_num_workers=2)
-        InforMinTrainer(str(bert), options, stream_of(tmp_path, SENTENCES))
+        InforMinTrainer(str(bert), options, train_dataset=stream_of(tmp_path, SENTENCES))
 
 
 def test_unchanged_sentences_are_tokenized_once(bert, monkeypatch):
@@ -188,13 +188,13 @@ def test_unchanged_sentences_are_tokenized_once(bert, monkeypatch):
 
 def test_a_length_beyond_the_encoder_and_a_long_prompt_are_rejected(bert, unscored):
     with raises_usage(option="max_seq_length"):
-        InforMinTrainer(str(bert), unscored(max_seq_length=1000), SENTENCES)
+        InforMinTrainer(str(bert), unscored(max_seq_length=1000), train_dataset=SENTENCES)
     with raises_usage(option="prompt"):
-        InforMinTrainer(str(bert), unscored(max_seq_length=5, prompt="the old dog sleeps"), SENTENCES)
+        InforMinTrainer(str(bert), unscored(max_seq_length=5, prompt="the old dog sleeps"), train_dataset=SENTENCES)
 
 
 def test_the_prompt_comes_before_every_sentence(bert, unscored):
-    rows = InforMinTrainer(str(bert), unscored(prompt="the dog "), SENTENCES).train_dataset
+    rows = InforMinTrainer(str(bert), unscored(prompt="the dog "), train_dataset=SENTENCES).train_dataset
     words = tokenizer_of(bert)("the dog", add_special_tokens=False)["input_ids"]
     assert all(ids[1:3] == words for ids in rows["input_ids"])
 

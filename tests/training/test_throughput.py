@@ -32,7 +32,13 @@ def build(bert, pairs_file, arguments, monkeypatch):
         clock = Clock()
         monkeypatch.setattr(callbacks, "time", SimpleNamespace(perf_counter=lambda: clock.now))
         monkeypatch.setattr("informin.evaluation.pairs.score_pairs", clock.evaluate)
-        trainer = InforMinTrainer(str(bert), arguments(**options), make_sentences(96), pairs_file, callbacks=[clock])
+        trainer = InforMinTrainer(
+            str(bert),
+            arguments(**options),
+            train_dataset=make_sentences(96),
+            eval_dataset=pairs_file,
+            callbacks=[clock],
+        )
         save = trainer._save_checkpoint
 
         def slowly(*args):

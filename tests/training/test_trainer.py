@@ -2,12 +2,13 @@
 
 import json
 import math
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback
 
 from informin.objectives.contrast import contrast
 from informin.objectives.masked_lm import masked_lm
@@ -242,6 +243,14 @@ def test_revision_selects_the_weights_and_is_recorded(bert, arguments, logged_in
     logged_in.commit("alice/encoder", {"model.safetensors": (other / "model.safetensors").read_bytes()})
     for revision, weights in ((first, bert), (None, other)):
         args = arguments(eval_strategy="no", revision=revision)
-        pinned, expected = (InforMinTrainer(str(name), args, make_sentences(64)) for name in ("alice/encoder", weights))
+        pinned, expected = (
+            InforMinTrainer(str(name), args, train_dataset=make_sentences(64)) for name in ("alice/encoder", weights)
+        )
         assert np.array_equal(pinned.encode(["a dog"]), expected.encode(["a dog"])), revision
         assert (pinned.record().base_model["revision"] == first) is (revision == first)
+
+
+def test_positional_arguments_have_the_order_of_trainer():
+    ours, theirs = (list(signature(kind).parameters.values()) for kind in (InforMinTrainer, Trainer))
+    positional = [each.name for each in ours if each.kind is each.POSITIONAL_OR_KEYWORD]
+    assert len(positional) > 3 and positional == [each.name for each in theirs[: len(positional)]]

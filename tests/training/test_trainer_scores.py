@@ -99,7 +99,7 @@ SEARCH_PAIRS = Collection.of_pairs("faq.tsv", SENTENCES[:8], SENTENCES[8:16], SE
 def test_all_evaluation_sets_are_scored_logged_and_recorded(bert, arguments, pairs_file, capsys):
     """Any of their metrics can select the checkpoint."""
     args = arguments(metric_for_best_model="recall_10")
-    trainer = InforMinTrainer(str(bert), args, SENTENCES, [TITLES, SEARCH_PAIRS, pairs_file])
+    trainer = InforMinTrainer(str(bert), args, train_dataset=SENTENCES, eval_dataset=[TITLES, SEARCH_PAIRS, pairs_file])
     before = trainer.evaluate()
     expected = score_labels(trainer.encode, TITLES)
     assert [before[f"eval_{name}"] for name in LABELS] == pytest.approx([expected[name] for name in LABELS])
@@ -120,7 +120,7 @@ def test_all_evaluation_sets_are_scored_logged_and_recorded(bert, arguments, pai
 
 @pytest.mark.parametrize("given, metric", [([TITLES], "eval_v_measure"), ([SEARCH_PAIRS, TITLES], "eval_v_measure")])
 def test_without_pairs_the_first_metric_selects_the_checkpoint(bert, arguments, given, metric):
-    trainer = InforMinTrainer(str(bert), arguments(), SENTENCES, given)
+    trainer = InforMinTrainer(str(bert), arguments(), train_dataset=SENTENCES, eval_dataset=given)
     args = trainer.args
     assert args.metric_for_best_model == metric and args.greater_is_better
     trainer.train()
@@ -131,7 +131,9 @@ def test_without_pairs_the_first_metric_selects_the_checkpoint(bert, arguments, 
 @pytest.mark.parametrize("metric", ["mrr_10", "eval_spearman"])
 def test_metric_that_is_not_scored_is_rejected(bert, arguments, metric):
     with raises_usage(option="metric_for_best_model", needed="v_measure, "):
-        InforMinTrainer(str(bert), arguments(metric_for_best_model=metric), SENTENCES, TITLES)
+        InforMinTrainer(
+            str(bert), arguments(metric_for_best_model=metric), train_dataset=SENTENCES, eval_dataset=TITLES
+        )
 
 
 def test_the_summary_of_a_resumed_run_has_the_same_order(build):
