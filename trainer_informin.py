@@ -30,8 +30,6 @@ from informin.distributed import (
     gather_with_gradient,
     join,
     own_share,
-    skeleton,
-    with_weights,
 )
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation.development import Development, as_development
@@ -86,7 +84,7 @@ from informin.training.checkpoints import (
 )
 from informin.training.data import stream_loader, training_rows
 from informin.training.guide import add_guide
-from informin.training.model import TrainedModel, check_weights, load_wrapper, open_to_train
+from informin.training.model import TrainedModel, check_weights
 from informin.training.objective import ActiveObjective, activate
 from informin.training.record import drift_of_run, headline, summary, training_record
 from informin.views import View
@@ -149,8 +147,7 @@ class InforMinTrainer(Trainer):
     created_optimizer = False  # whether the optimizer is that of `optim`, and not one of the user
     _hub: Destination | None = None  # where to push
     _operations: int | None = None  # floating-point operations per token
-    _bones: nn.Module | None = None  # of a model that FSDP shards
-    _whole: nn.Module | None = None  # its weights after training
+    _gathered: TrainedModel | None = None  # with the weights after training, if FSDP shards them
     _optimizer_state: dict[str, Any] | None = None  # of a checkpoint that is not finished
 
     def __init__(
@@ -172,20 +169,20 @@ class InforMinTrainer(Trainer):
     ):
         args = InforMinTrainingArguments() if args is None else args
         development = as_development(eval_dataset)
-        self.trained = open_to_train(model, args, processing_class)
+        self.trained = TrainedModel.open(model, args, processing_class)
         args = self._set_objective(args, objective, view)
         args = with_metric(args, development)
         check_terms(self.terms, self.objective.view, args)
         self.trained.build(args, self.objective)
-        fill_heads(self.trained.module, self.terms)
-        check_weights(self.terms, self.objective.view, self.trained.module)
+        fill_heads(self.trained.model, self.terms)
+        check_weights(self.terms, self.objective.view, self.trained.model)
         rows = self._read_sentences(train_dataset, args, text_column)
         self.facts = run_facts(self.trained, self.sentences, provenance or {})
         tokenizer = self.trained.tokenizer
         if is_initialized() and AcceleratorState().mixed_precision != args.mixed_precision:
             AcceleratorState._reset_state()  # that of an earlier trainer, which TrainingArguments resets, too
         super().__init__(
-            self.trained.module,
+            self.trained.model,
             args,
             train_dataset=rows,
             eval_dataset=development,
@@ -230,11 +227,11 @@ class InforMinTrainer(Trainer):
                 args,
                 trained.prompt,
                 longest=trained.length,
-                vocabulary=embeddings_of_tokens(trained.st[0]),
+                vocabulary=embeddings_of_tokens(trained.finished[0]),
                 length=wanted,
                 text_column=text_column,
             )
-        trained.module.config.informin["max_seq_length"] = self.max_seq_length  # may depend on the sentences
+        trained.model.config.informin["max_seq_length"] = self.max_seq_length  # may depend on the sentences
         check_sentences(rows, args, self.terms)
         data = add_guide(trained, args, self.terms, rows, self.sentences, self.max_seq_length, trained.prompt)
         self._add_general = data.general
@@ -413,13 +410,13 @@ class InforMinTrainer(Trainer):
         if isinstance(sentences, str):
             return self.encode([sentences])[0]
         sentences = as_texts(sentences)
-        if not self._noted_truncation and count_truncated(self.trained.st, sentences, self.trained.prompt):
-            note_truncated(self.trained.st, sentences, self.trained.prompt)
+        if not self._noted_truncation and count_truncated(self.trained.finished, sentences, self.trained.prompt):
+            note_truncated(self.trained.finished, sentences, self.trained.prompt)
             self._noted_truncation = True
         self._use_averages()
         is_whole = not self.is_fsdp_enabled
         size = self.args.per_device_eval_batch_size
-        model = self.trained.whole(None if is_whole else self.whole_model)
+        model = self.gathered.finished
         share = own_share(is_whole, sentences)
         blocks = []
         with self._leaving_on_signal() as progress, self.accelerator.autocast():
@@ -524,9 +521,9 @@ class InforMinTrainer(Trainer):
         state = self.accelerator.state  # of all trainers in this process, set by the last one that was built
         state._mixed_precision = self.args.mixed_precision
         state.dynamo_plugin = TorchDynamoPlugin(self.args.torch_compile_backend, self.args.torch_compile_mode)
-        if self.is_fsdp_enabled and self._bones is None:
-            self._bones = skeleton(self.model)
-        self._whole = None
+        if self.is_fsdp_enabled:
+            self.trained.prepare_gathering()
+        self._gathered = None
         try:
             result = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
         except EvaluationLeft:
@@ -546,7 +543,7 @@ class InforMinTrainer(Trainer):
         finally:
             self.finishing.wait()
         self.loss_watch.check()
-        self._whole = self.whole_model if self._bones else None
+        self._gathered = self.gathered if self.trained.is_sharded else None
         is_stopped_by_signal = is_stopped(self.callback_handler.callbacks)
         if self.state.global_step == 0 and not has_length(self.train_dataset) and not is_stopped_by_signal:
             raise UsageError(
@@ -584,7 +581,7 @@ class InforMinTrainer(Trainer):
         if self.is_fsdp_enabled or self.trained.is_native:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
         else:
-            load_wrapper(self.trained, resume_from_checkpoint)
+            self.trained.load(resume_from_checkpoint)
 
     def _finalize_training(self, *args, **kwargs) -> TrainOutput:
         """Finish the last checkpoint in every process. Overridden because Trainer then loads the best one."""
@@ -606,7 +603,7 @@ class InforMinTrainer(Trainer):
         elif self.is_fsdp_enabled or self.trained.is_native:
             super()._load_best_model()
         else:
-            load_wrapper(self.trained, str(best))
+            self.trained.load(str(best))
 
     # Checkpoints, export and report
 
@@ -615,12 +612,12 @@ class InforMinTrainer(Trainer):
         return training_record(self)
 
     @property
-    def whole_model(self) -> Any:
-        """The model with whole weights. If FSDP shards them, a copy on the CPU, which all processes must ask for in
+    def gathered(self) -> TrainedModel:
+        """`trained` with whole weights. If FSDP shards them, a copy on the CPU, which all processes must ask for in
         training; afterwards it is kept."""
-        if self._bones is None:
-            return self.accelerator.unwrap_model(self.model)
-        return self._whole or with_weights(self._bones, self.accelerator.get_state_dict(self.model))
+        if not self.trained.is_sharded:
+            return self.trained
+        return self._gathered or self.trained.gathered(self.accelerator.get_state_dict(self.model))
 
     def _save_checkpoint(self, model: nn.Module, trial) -> None:
         """Save a checkpoint, and finish it in the background: see `finish_checkpoint`. Push the model.
@@ -672,8 +669,7 @@ class InforMinTrainer(Trainer):
         is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
         state = self.accelerator.get_state_dict(self.model_wrapped) if is_sharded else None
         if self.args.should_save:
-            module = with_weights(self._bones, state) if self._bones and state else None
-            write_model(self, folder, state, module)
+            write_model(self, folder, state)
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub("Model save")
 

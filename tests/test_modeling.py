@@ -12,7 +12,7 @@ from informin.objectives import Contrast, MaskedLM
 from informin.objectives.presets import Encoder, as_preset
 from informin.publishing.export import export_folder
 from informin.training.arguments import InforMinTrainingArguments
-from informin.training.model import TrainedModel, open_to_train
+from informin.training.model import TrainedModel
 from informin.training.objective import activate
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 from tests.conftest import ROOT, make_sentences, raises_usage, save_sentence_transformer, tokenizer_of
@@ -24,7 +24,7 @@ CLASSES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
 def trained_of(folder, projection_head="mlp", lm_head=False) -> TrainedModel:
     """Return a model in training, and its tokenizer."""
     args = InforMinTrainingArguments("out", padding_free=False, projection_head=projection_head, use_cpu=True)
-    trained = open_to_train(str(folder), args)
+    trained = TrainedModel.open(str(folder), args)
     terms = [Contrast(), MaskedLM(weight=0.1)] if lm_head else [Contrast()]
     encoder = Encoder(model_type=trained.config.model_type, width=trained.config.hidden_size)
     trained.build(args, activate(as_preset(terms), encoder, "dropout", None))
@@ -32,7 +32,7 @@ def trained_of(folder, projection_head="mlp", lm_head=False) -> TrainedModel:
 
 
 def build(folder, **settings):
-    return trained_of(folder, **settings).module
+    return trained_of(folder, **settings).model
 
 
 def tokens(folder, count=5):
@@ -198,7 +198,7 @@ def test_exported_folders_give_equal_embeddings_in_other_libraries(tmp_path, ber
     folders, expected, names = [tmp_path / "bert", tmp_path / "roberta"], [], []
     for encoder, folder in zip((bert, roberta), folders):
         trained = trained_of(encoder, lm_head=True)
-        model, tokenizer = trained.module, trained.tokenizer
+        model, tokenizer = trained.model, trained.tokenizer
         tokenizer(["the dog"], truncation=True, max_length=3)  # sets the truncation of the tokenizer
         export_folder(trained, folder)
         batch = tokenizer(["the old dog sleeps", "a red house on the river"], padding=True, return_tensors="pt")
@@ -227,7 +227,7 @@ def test_export_is_a_plain_encoder_with_a_separate_projection_head(tmp_path, enc
     from safetensors import safe_open
 
     trained = trained_of(encoder, lm_head=True)
-    model = trained.module
+    model = trained.model
     export_folder(trained, tmp_path)
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         assert set(file.keys()) == set(model.base_model.state_dict())

@@ -35,7 +35,7 @@ from informin.model.records import FITTED, TRAINING, FitRecord, RunRecord
 from informin.publishing.card import CARD, TOKENIZER_CONFIG, license_of, raise_if_local_path, remove_origins, write_card
 from informin.publishing.onnx import ONNX_FILE, remove_model_args
 from informin.training.data import Sentences
-from informin.training.model import TrainedModel, save_wrapper
+from informin.training.model import TrainedModel
 from informin.training.record import describe_sentences, training_record
 from modeling_informin import CLASSES, HEAD_FILE, has_pooler, sentence_transformers_files
 
@@ -383,22 +383,19 @@ def run_facts(trained: TrainedModel, sentences: Sentences | None, provenance: Ma
     return facts
 
 
-def write_model(
-    trainer: Any, folder: str, state: dict[str, Any] | None = None, module: nn.Module | None = None
-) -> None:
+def write_model(trainer: Any, folder: str, state: dict[str, Any] | None = None) -> None:
     """Write the model, its tokenizer and training.json to the folder of a checkpoint.
 
     Args:
         trainer: The trainer.
         folder: Folder to write.
         state: Whole weights by name, if they are sharded.
-        module: Module with these weights, if FSDP shards them.
     """
     forget_truncation(trainer.trained.tokenizer)
     if trainer.trained.is_native:
         trainer._save(folder, state)
     else:
-        save_wrapper(trainer.trained, folder, module)
+        trainer.trained.gathered(state).save(folder)
     # A pickle of the options, which contains local paths and is not used.
     Path(folder, TRAINING_ARGS_NAME).unlink(missing_ok=True)
     training_record(trainer).save(folder)
@@ -412,12 +409,12 @@ def export_model(trainer: Any, folder: str | Path | None = None) -> None:
         SaveError: The folder could not be written. Earlier files in it are unchanged.
     """
     folder = folder or str(trainer.args.output_dir)
-    whole = trainer.whole_model
+    trained = trainer.gathered
     if not trainer.is_world_process_zero():
         return
     try:
         merge = trainer.args.lora_merge
-        export_folder(trainer.trained, folder, training_record(trainer), module=whole, merge=merge)
+        export_folder(trained, folder, training_record(trainer), merge=merge)
     except Exception as error:
         if not is_write_error(error):
             raise
@@ -428,7 +425,6 @@ def export_folder(
     trained: TrainedModel,
     folder: str | Path,
     record: RunRecord | None = None,
-    module: nn.Module | None = None,
     merge: bool = True,
 ) -> None:
     """Write a model in training so that it can be loaded and published. `trained` is not changed.
@@ -437,13 +433,12 @@ def export_folder(
         trained: The model in training.
         folder: Folder to write. Files in it are replaced once all of them are written.
         record: Record of the run.
-        module: Module with whole weights, if they are sharded.
         merge: Merge low-rank matrices into the weights. False writes them alone, for the source model.
 
     Raises:
         UsageError: A weight is NaN or infinite, or a file in the folder is a link.
     """
-    head = getattr(module or trained.module, "mlp", None)
-    model = trained.finished(module)
-    with merged(model) if merge and trained.has_lora else nullcontext():
-        write_exported(model, Path(folder), record, "float32", None if head is None else head.state_dict())
+    head = getattr(trained.model, "mlp", None)
+    with merged(trained.finished) if merge and trained.has_lora else nullcontext():
+        weights = None if head is None else head.state_dict()
+        write_exported(trained.finished, Path(folder), record, "float32", weights)

@@ -34,6 +34,7 @@ from informin.training.arguments import InforMinTrainingArguments
 from informin.training.data import TRUNCATED, Sentences, tokenize
 from informin.training.model import TrainedModel
 from informin.views.view import join_rows
+from modeling_informin import with_default_prompt
 
 logger = logging.getLogger(__name__)
 
@@ -384,7 +385,9 @@ def _guide(model: TrainedModel, args: InforMinTrainingArguments, length: int) ->
         how = {"trust_remote_code": trusts, "device": str(args.device), "bf16": bf16}
         yield load_finished(args.guide_model, "guide_model", "a SentenceTransformer", **how)
         return
-    guide = copy.copy(model.st.to(args.device))
+    guide = copy.copy(model.finished.to(args.device))
+    prompts = with_default_prompt(guide.prompts, guide.default_prompt_name, model.default_prompt)
+    guide.prompts, guide.default_prompt_name = prompts
     guide.informin_source = Source(model.name, bf16=bf16)
     guide._inference = PackedInference(guide, bf16)
     before = guide.max_seq_length

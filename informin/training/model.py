@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     pass
 
 
+from informin.distributed import skeleton, with_weights
 from informin.fast.attention import prepare_encoder
 from informin.fast.forward import with_encoder
 from informin.fast.speed import speed_up
@@ -323,21 +324,21 @@ def build_native(model: "TrainedModel", args: Any, objective: ActiveObjective, s
     config = copy.deepcopy(model.config)
     config.output_hidden_states = config.output_attentions = False
     config.update(own_dropouts(getattr(config, "informin", None)))  # if this is a checkpoint
-    config.informin = settings | {"pooling": NAMES[model.st[1].pooling_mode]} | _settings_of_files(model.st)
+    config.informin = settings | {"pooling": NAMES[model.finished[1].pooling_mode]} | _settings_of_files(model.finished)
     rate = objective.dropout
     if rate is not None:
         config.informin["dropouts"] = {name: getattr(config, name) for name in DROPOUTS}
         config.update(dict.fromkeys(DROPOUTS, rate))
     option = objective.needs(args).get("lm_head", "mlm_weight")
     set_seed(args.seed)  # for newly initialized heads
-    if model.given is None:
+    if model._given is None:
         module = _from_source(model, CLASSES[config.model_type], option, config=config)
     else:
-        module = _prepared(model.given, config, rate, option)
+        module = _prepared(model._given, config, rate, option)
     # save_pretrained leaves tied weights out anyway. Listed here, Trainer does not warn about them.
     module._keys_to_ignore_on_save = set(module.all_tied_weights_keys)
-    model.st[0].model = module.base_model
-    model.st[0].processor = model.tokenizer
+    model.finished[0].model = module.base_model
+    model.finished[0].processor = model.tokenizer
     model.tokenizer.padding_side = "right"
     return module
 
@@ -379,7 +380,7 @@ def _settings_of_files(st: Any) -> dict[str, Any]:
 
 def build_wrapper(model: "TrainedModel", args: Any, objective: ActiveObjective, settings: dict[str, Any]) -> Any:
     """Return a module around all modules of the finished model, with LoRA if it is asked for; see `build_native`."""
-    st, lora = model.st, args.lora_r is not None
+    st, lora = model.finished, args.lora_r is not None
     if objective.dropout is not None:
         set_dropout(st[0].auto_model, objective.dropout)
     if lora:
@@ -401,7 +402,7 @@ def _lm_head(model: "TrainedModel", option: str) -> LanguageModelHead:
     Raises:
         UsageError: transformers has no such class for the model, or the source lacks the weights.
     """
-    encoder = model.st[0].auto_model
+    encoder = model.finished[0].auto_model
     if type(encoder.config) not in MODEL_FOR_MASKED_LM_MAPPING or not model.is_stored:
         raise UsageError(
             f"needs a pretrained language-model head, which transformers does not have for {model.name}",
@@ -437,36 +438,6 @@ def _from_source(model: "TrainedModel", kind: Any, option: str, **config: Any) -
             fix=f"Use a checkpoint with a language-model head, or set `{option}` to 0.",
         )
     return loaded
-
-
-def save_wrapper(model: "TrainedModel", folder: str | Path, module: Any = None) -> None:
-    """Write a checkpoint of a SentenceTransformer; `module` has whole weights, if they are sharded."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    model.finished(module).save_pretrained(str(folder), create_model_card=False)
-    trained = module or model.module
-    shared = {id(weight) for weight in trained.st.parameters()}  # such as the decoder of the language-model head
-    others = trained.state_dict(keep_vars=True).items()
-    heads = {name: x.data for name, x in others if not name.startswith("st.") and id(x) not in shared}
-    if heads:
-        save_file(heads, folder / HEADS_FILE, {"format": "pt"})
-    if model.has_lora:
-        weights = {name: x.data for name, x in trained.named_parameters() if x.requires_grad}
-        save_file(weights, folder / TRAINED_FILE, {"format": "pt"})
-
-
-def load_wrapper(model: "TrainedModel", folder: str | Path) -> None:
-    """Load the weights of such a checkpoint."""
-    if model.has_lora:
-        model.module.load_state_dict(load_file(Path(folder, TRAINED_FILE)), strict=False)
-    else:
-        # A checkpoint has BERT's own pooler, even if the model was opened without it.
-        saved = load_model(folder, device="cpu", trust_remote_code=model.trusts_code).state_dict()
-        missing = model.st.load_state_dict(saved, strict=False).missing_keys
-        if missing := [name for name in missing if ".pooler." not in name]:
-            raise UsageError(f"{folder} lacks weights, such as {missing[0]}", fix="Use another checkpoint.")
-    if Path(folder, HEADS_FILE).exists():
-        model.module.load_state_dict(load_file(Path(folder, HEADS_FILE)), strict=False)
 
 
 TEXTS = ["A dog sleeps.", "The price of the old house by the river fell again last year."]
@@ -514,7 +485,7 @@ def check_recomputing(model: "TrainedModel", args: Any) -> None:
     """Raise UsageError if activations shall be recomputed, and the encoder cannot do that."""
     if not args.gradient_checkpointing:
         return
-    encoder = None if model.is_static else model.st[0].auto_model
+    encoder = None if model.is_static else model.finished[0].auto_model
     if encoder is None or not encoder.supports_gradient_checkpointing:
         name = model.name if encoder is None else type(encoder).__name__
         raise UsageError(
@@ -537,17 +508,17 @@ def naming(option: str | None) -> Iterator[None]:
 
 def check_embeddings(model: "TrainedModel") -> None:
     """Raise UsageError if the rows of tokens in training would not give the model's own embeddings."""
-    if model.st.truncate_dim is not None:
+    if model.finished.truncate_dim is not None:
         raise UsageError(
-            f"{model.name} keeps only {model.st.truncate_dim} dimensions of its embeddings (truncate_dim)",
+            f"{model.name} keeps only {model.finished.truncate_dim} dimensions of its embeddings (truncate_dim)",
             option="model_name",
             fix="Train it with `truncate_dim` None, and set `truncate_dim` when you load the result.",
         )
-    half = any(weight.dtype != torch.float32 for weight in model.module.parameters())
-    with torch.no_grad(), precision(model.module):
+    half = any(weight.dtype != torch.float32 for weight in model.model.parameters())
+    with torch.no_grad(), precision(model.model):
         ours = embeddings_in_training(model, [model.prompt + text for text in TEXTS]).float().cpu()
-        theirs = torch.as_tensor(encode(model.st, TEXTS, prompt=model.prompt))
-    ours = normalize(ours) if isinstance(list(model.st)[-1], Normalize) else ours
+        theirs = torch.as_tensor(encode(model.finished, TEXTS, prompt=model.prompt))
+    ours = normalize(ours) if isinstance(list(model.finished)[-1], Normalize) else ours
     difference = float((ours - theirs).abs().max() / theirs.norm(dim=1).max())
     if not difference < (HALF_TOLERANCE if half else TOLERANCE):
         raise UsageError(
@@ -559,13 +530,13 @@ def check_embeddings(model: "TrainedModel") -> None:
 
 def check_dropout(model: "TrainedModel") -> None:
     """Raise UsageError if two forward passes in training give the same embeddings."""
-    model.module.train()
-    with torch.no_grad(), torch.random.fork_rng(), precision(model.module):
+    model.model.train()
+    with torch.no_grad(), torch.random.fork_rng(), precision(model.model):
         one, other = (embeddings_in_training(model, TEXTS) for _ in range(2))
-    model.module.eval()
+    model.model.eval()
     if not torch.equal(one, other):
         return
-    if any(isinstance(part, nn.Dropout) for part in model.st.modules()):
+    if any(isinstance(part, nn.Dropout) for part in model.finished.modules()):
         raise UsageError(
             "Every dropout rate of this model is 0, so the two views of a sentence would be identical",
             fix="Set `view_dropout`, for example to 0.1, or `view` to crop.",
@@ -583,15 +554,15 @@ def freeze_unused(model: "TrainedModel") -> None:
 
     Frozen copies replace them, because an object that was passed in shares the weights.
     """
-    if not any(weight.requires_grad for weight in model.st.parameters()):
+    if not any(weight.requires_grad for weight in model.finished.parameters()):
         raise UsageError(f"{model.name} has no weights to train: all are frozen", option="model_name")
-    with precision(model.module):
+    with precision(model.model):
         embeddings_in_training(model, TEXTS).float().sum().backward()
-    for part in list(model.st.modules()):
+    for part in list(model.finished.modules()):
         for name, weight in list(part.named_parameters(recurse=False)):
             if weight.requires_grad and weight.grad is None:
                 setattr(part, name, nn.Parameter(weight.data, requires_grad=False))
-    model.module.zero_grad()
+    model.model.zero_grad()
 
 
 def check_weights(terms: Sequence[Term], view: View, module: nn.Module) -> None:
@@ -633,9 +604,9 @@ def embeddings_in_training(model: "TrainedModel", texts: list[str]) -> Tensor:
     """Return the embeddings (N, d) of texts as a step computes them."""
     reading = {"padding": True, "truncation": True, "max_length": model.length, "return_token_type_ids": False}
     batch = model.tokenizer(texts, return_tensors="pt", **reading)
-    device = next(model.st.parameters()).device
-    how = replace(model.module.forward_pass.how, device=device, momentum=False, reads_maps=False, graph_length=None)
-    forward = Forward(model.st, how)
+    device = next(model.finished.parameters()).device
+    how = replace(model.model.forward_pass.how, device=device, momentum=False, reads_maps=False, graph_length=None)
+    forward = Forward(model.finished, how)
     return forward.run(forward.collate(dict(batch) | {"sentence_ids": torch.arange(len(texts))}))[0]
 
 
@@ -649,24 +620,60 @@ CLASS_NAMES = {"SentenceTransformer", *(kind.__name__ for kind in CLASSES.values
 
 
 class TrainedModel:
-    """A model in training, and what a trainer needs to know about it. `open_to_train` creates it.
+    """A model in training, and what a trainer needs to know about it. `TrainedModel.open` creates it.
 
     Attributes:
-        st: The finished model, which shares its weights with `module`.
+        model: The module in training, after `build`: `trainer.model`. Its `config.informin` has the settings of the
+            run, and its `heads` those of the terms.
+        finished: The SentenceTransformer that shares its weights. After `build` it has the prompt of the export.
         source: Where the model comes from.
         name: Name or folder that the caller gave.
-        is_native: Whether `module` is of a class of `modeling_informin`, and not the SentenceTransformer as it is.
+        is_native: Whether `model` is of a class of `modeling_informin`, and not the SentenceTransformer as it is.
         has_lora: Whether low-rank matrices are trained.
-        given: An object of such a class to train; None to load one.
         trusts_code: Whether code from the model's repository may run.
         default_prompt: The prompt that the model stores for every text.
         prompt: The prompt of training.
         tokenizer: Tokenizer of the training sentences.
         config: Configuration with `model_type` and `hidden_size`.
-        module: The module in training, after `build`. Its `config.informin` has the settings of the run, and its
-            `heads` those of the terms.
-        before: Copy of a model in memory before training, for the drift report.
     """
+
+    @classmethod
+    def open(
+        cls,
+        model: str | Path | SentenceTransformer | InforMinMixin,
+        args: Any,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+    ) -> "TrainedModel":
+        """Open a model to train.
+
+        BERT and RoBERTa with [CLS], mean or last-token pooling are trained as the classes of `modeling_informin`. Every
+        other SentenceTransformer, a SentenceTransformer in memory, and every model with LoRA is trained as it is. A
+        model object is trained through a copy that shares its weights.
+
+        Args:
+            model: Hub id, folder, SentenceTransformer, or an object of a class of `modeling_informin`.
+            args: `InforMinTrainingArguments`.
+            tokenizer: Tokenizer to use instead of that of a BERT or RoBERTa. Required for an object of such a class.
+
+        Raises:
+            UsageError: The model cannot be loaded, or an option does not fit it.
+        """
+        if not isinstance(model, str | Path | SentenceTransformer | InforMinMixin):
+            needed = "a Hub id, a folder, a SentenceTransformer, or an object of a class of `modeling_informin`"
+            raise UsageError(f"is a {type(model).__name__}", option="model", needed=needed)
+        set_seed(args.seed)  # of weights that are newly initialized
+        if isinstance(model, InforMinMixin):
+            given = with_same_weights(model)
+            return cls(opened_around(given, tokenizer), args, is_native=True, tokenizer=tokenizer, given=given)
+        if isinstance(model, SentenceTransformer):
+            check_one_route(model)
+            st = load_model(with_same_weights(model, are_frozen=args.lora_r is not None))
+            return cls(st, args)
+        st = opened(with_home(model), args)
+        check_one_route(st)
+        if args.lora_r is None and is_native(st):
+            return cls(st, args, is_native=True, tokenizer=tokenizer)
+        return cls(st, args)
 
     def __init__(
         self,
@@ -676,14 +683,15 @@ class TrainedModel:
         tokenizer: PreTrainedTokenizerBase | None = None,
         given: InforMinMixin | None = None,
     ):
-        self.st, self.source = st, source_of(st)
+        self.finished, self.source = st, source_of(st)
         self.name = self.source.name
-        self.is_native, self.given = is_native, given
+        self.is_native, self._given = is_native, given
         raise_if_tokens_lack_embeddings(st[0], tokenizer, self.name)
         self.has_lora, self.trusts_code = args.lora_r is not None, args.trust_remote_code
         self.tokenizer: Any = tokenizer or (st.tokenizer if is_native else training_tokenizer(st))
-        self.module: Any = None
-        self.before: SentenceTransformer | None = None
+        self.model: Any = None
+        self._skeleton: nn.Module | None = None
+        self._copy_before: SentenceTransformer | None = None  # of a model in memory
         self.default_prompt = st.prompts.get(st.default_prompt_name or "") or ""
         self.prompt = self.default_prompt if args.prompt is None else args.prompt
         self._checksums = {"weights_sha256": weights_sha256(st), "settings_sha256": settings_sha256(st)}
@@ -691,24 +699,24 @@ class TrainedModel:
 
     def _wrapper_config(self) -> WrapperConfig:
         """Return the dimension of the embeddings, and the numbers of layers and heads that maps have."""
-        for module in self.st.modules():  # the class that this project published is not the one that is saved
+        for module in self.finished.modules():  # the class that this project published is not the one that is saved
             if "modeling_informin" in str(getattr(getattr(module, "config", None), "auto_map", "")):
                 del module.config.auto_map, module.config.informin
-        encoder = None if self.is_static else self.st[0].config
+        encoder = None if self.is_static else self.finished[0].config
         names = ("num_hidden_layers", "num_attention_heads")
         values: dict[str, Any] = {name: getattr(encoder, name, 2) for name in names}  # else, `build` refuses maps
-        values |= {"hidden_size": width_of(self.st), "pad_token_id": self.tokenizer.pad_token_id}
+        values |= {"hidden_size": width_of(self.finished), "pad_token_id": self.tokenizer.pad_token_id}
         return WrapperConfig(**values)
 
     @property
     def length(self) -> int:
         """Maximum number of tokens of a text."""
-        return int(min(self.st.max_seq_length or UNLIMITED, UNLIMITED))
+        return int(min(self.finished.max_seq_length or UNLIMITED, UNLIMITED))
 
     @property
     def is_static(self) -> bool:
         """Whether the model is a table of token vectors, without an encoder."""
-        return type(self.st[0]).__name__ == "StaticEmbedding"
+        return type(self.finished[0]).__name__ == "StaticEmbedding"
 
     @property
     def is_stored(self) -> bool:
@@ -716,7 +724,7 @@ class TrainedModel:
         return self.source.folder is not None or self.source.revision is not None
 
     def build(self, args: Any, objective: ActiveObjective) -> None:
-        """Create `module` with newly initialized heads, in float32, ready to train.
+        """Create `model` with newly initialized heads, in float32, ready to train.
 
         Args:
             args: Training arguments, with all values filled in.
@@ -730,20 +738,24 @@ class TrainedModel:
         check_needs(needs, args, self.is_static)
         check_recomputing(self, args)
         if args.measure_drift and not self.is_stored and not self.has_lora:
-            self.before = copy.deepcopy(self.st).float()
+            self._copy_before = copy.deepcopy(self.finished).float()
         create = build_native if self.is_native else build_wrapper
-        self.module = create(self, args, objective, self._settings(args, objective))
+        self.model = create(self, args, objective, self._settings(args, objective))
         if not self.is_static:
             with naming(needs.get("maps") or needs.get("rates")):
-                prepare_encoder(self.st[0].auto_model, objective.rates_by_copy, objective.map_layers(self.config))
-        length = min(self.length, self.module.config.informin["max_seq_length"] or self.length)
-        self.module.forward_pass = Forward(self.st, how_to_compute(self.st, args, needs, length, self._prompt_tokens()))
-        self.module.eval()
+                prepare_encoder(self.finished[0].auto_model, objective.rates_by_copy, objective.map_layers(self.config))
+        length = min(self.length, self.model.config.informin["max_seq_length"] or self.length)
+        self.model.forward_pass = Forward(
+            self.finished, how_to_compute(self.finished, args, needs, length, self._prompt_tokens())
+        )
+        self.model.eval()
         check_embeddings(self)
         freeze_unused(self)
         has_lora_dropout = args.lora_r and args.lora_dropout  # which has an effect after the first step only
         if objective.views_differ_by_dropout and not has_lora_dropout:
             check_dropout(self)
+        st, prompt = self.finished, self.model.config.informin.get("prompt", "")
+        st.prompts, st.default_prompt_name = with_default_prompt(st.prompts, st.default_prompt_name, prompt)
 
     def _settings(self, args: Any, objective: ActiveObjective) -> dict[str, Any]:
         """Return what `config.informin` records: the options of the objective, the heads and the prompts.
@@ -765,49 +777,83 @@ class TrainedModel:
 
     def _prompt_tokens(self) -> int:
         """Return the number of tokens of the prompt, without a special token at its end, if the pooling skips them."""
-        if not self.prompt or all(getattr(module, "include_prompt", True) for module in self.st):
+        if not self.prompt or all(getattr(module, "include_prompt", True) for module in self.finished):
             return 0
         ids = self.tokenizer(self.prompt)["input_ids"]
         return len(ids) - (ids[-1] in self.tokenizer.all_special_ids)
 
     def collate(self, rows: dict[str, Any]) -> dict[str, Any]:
-        """Return the rows of a forward pass with `packed` for `module`, on the device of the training.
+        """Return the rows of a forward pass with `packed` for `model`, on the device of the training.
 
         Args:
             rows: `input_ids`, `attention_mask` (N, L), `sentence_ids` (B,), and further values, on the CPU.
         """
-        return rows | {"packed": self.module.forward_pass.collate(rows)}
+        return rows | {"packed": self.model.forward_pass.collate(rows)}
 
-    def whole(self, module: Any = None) -> SentenceTransformer:
-        """Return the finished model with the weights of another module, if they are sharded; None: its own."""
-        if module is None or module is self.module:
-            return self.st
-        if not self.is_native:
-            return module.st
-        view: Any = copy.copy(self.st)
-        view._modules = view._modules | {"0": with_encoder(self.st[0], module.base_model)}
-        return speed_up(view)
+    @property
+    def is_sharded(self) -> bool:
+        """Whether FSDP shards the weights of `model`."""
+        return self._skeleton is not None
 
-    def finished(self, module: Any = None) -> SentenceTransformer:
-        """Return the model as it is exported, with the default prompt that `export_prompt` asks for; see `whole`."""
-        view = copy.copy(self.whole(module))
-        prompt = self.module.config.informin.get("prompt", "")
-        view.prompts, view.default_prompt_name = with_default_prompt(view.prompts, view.default_prompt_name, prompt)
-        return view
+    def prepare_gathering(self) -> None:
+        """Note the modules before FSDP shards their weights, for `gathered`."""
+        self._skeleton = self._skeleton or skeleton(self.model)
+
+    def gathered(self, weights: dict[str, Tensor] | None) -> "TrainedModel":
+        """Return the same model with these weights of `model`, if FSDP shards its own."""
+        if self._skeleton is None or weights is None:
+            return self
+        whole = copy.copy(self)
+        whole.model = with_weights(self._skeleton, weights)
+        if self.is_native:
+            st: Any = copy.copy(self.finished)
+            st._modules = st._modules | {"0": with_encoder(st[0], whole.model.base_model)}
+            whole.finished = speed_up(st)
+        else:
+            st = whole.finished = whole.model.st
+            st.prompts, st.default_prompt_name = self.finished.prompts, self.finished.default_prompt_name
+        return whole
 
     @contextmanager
-    def original(self, args: Any) -> Iterator[SentenceTransformer]:
+    def before(self, args: Any) -> Iterator[SentenceTransformer]:
         """Yield the model before training, with the pooling of training, on its device."""
         if self.has_lora:
-            with without_lora(self.st):
-                yield self.st
+            with without_lora(self.finished):
+                yield self.finished
         else:
-            yield (self.before or opened(self.name, args)).to(args.device)
+            yield (self._copy_before or opened(self.name, args)).to(args.device)
+
+    def save(self, folder: str | Path) -> None:
+        """Write a checkpoint of a SentenceTransformer."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.finished.save_pretrained(str(folder), create_model_card=False)
+        shared = {id(weight) for weight in self.finished.parameters()}  # such as the decoder of the LM head
+        others = self.model.state_dict(keep_vars=True).items()
+        heads = {name: x.data for name, x in others if not name.startswith("st.") and id(x) not in shared}
+        if heads:
+            save_file(heads, folder / HEADS_FILE, {"format": "pt"})
+        if self.has_lora:
+            weights = {name: x.data for name, x in self.model.named_parameters() if x.requires_grad}
+            save_file(weights, folder / TRAINED_FILE, {"format": "pt"})
+
+    def load(self, folder: str | Path) -> None:
+        """Load the weights of such a checkpoint."""
+        if self.has_lora:
+            self.model.load_state_dict(load_file(Path(folder, TRAINED_FILE)), strict=False)
+        else:
+            # A checkpoint has BERT's own pooler, even if the model was opened without it.
+            saved = load_model(folder, device="cpu", trust_remote_code=self.trusts_code).state_dict()
+            missing = self.finished.load_state_dict(saved, strict=False).missing_keys
+            if missing := [name for name in missing if ".pooler." not in name]:
+                raise UsageError(f"{folder} lacks weights, such as {missing[0]}", fix="Use another checkpoint.")
+        if Path(folder, HEADS_FILE).exists():
+            self.model.load_state_dict(load_file(Path(folder, HEADS_FILE)), strict=False)
 
     @property
     def packing(self) -> dict[str, Any]:
         """Options of the record about packing, which the dropout masks depend on, after `build`."""
-        how = self.module.forward_pass.how
+        how = self.model.forward_pass.how
         if not how.packs:
             return {}
         return {"padding_free": True} | ({"cpu_parts": how.threads} if how.threads > 1 else {})
@@ -823,40 +869,3 @@ class TrainedModel:
         name = self.name if is_on_hub else last_name(folder.resolve() if folder else self.name)
         hub_id = name if is_on_hub else None
         return {"name": name, "hub_id": hub_id, "revision": self.source.revision} | self._checksums
-
-
-def open_to_train(
-    model: str | Path | SentenceTransformer | InforMinMixin,
-    args: Any,
-    tokenizer: PreTrainedTokenizerBase | None = None,
-) -> TrainedModel:
-    """Open a model to train.
-
-    BERT and RoBERTa with [CLS], mean or last-token pooling are trained as the classes of `modeling_informin`. Every
-    other SentenceTransformer, a SentenceTransformer in memory, and every model with LoRA is trained as it is. A
-    model object is trained through a copy that shares its weights.
-
-    Args:
-        model: Hub id, folder, SentenceTransformer, or an object of a class of `modeling_informin`.
-        args: `InforMinTrainingArguments`.
-        tokenizer: Tokenizer to use instead of that of a BERT or RoBERTa. Required for an object of `modeling_informin`.
-
-    Raises:
-        UsageError: The model cannot be loaded, or an option does not fit it.
-    """
-    if not isinstance(model, str | Path | SentenceTransformer | InforMinMixin):
-        needed = "a Hub id, a folder, a SentenceTransformer, or an object of a class of `modeling_informin`"
-        raise UsageError(f"is a {type(model).__name__}", option="model", needed=needed)
-    set_seed(args.seed)  # of weights that are newly initialized
-    if isinstance(model, InforMinMixin):
-        given = with_same_weights(model)
-        return TrainedModel(opened_around(given, tokenizer), args, is_native=True, tokenizer=tokenizer, given=given)
-    if isinstance(model, SentenceTransformer):
-        check_one_route(model)
-        st = load_model(with_same_weights(model, are_frozen=args.lora_r is not None))
-        return TrainedModel(st, args)
-    st = opened(with_home(model), args)
-    check_one_route(st)
-    if args.lora_r is None and is_native(st):
-        return TrainedModel(st, args, is_native=True, tokenizer=tokenizer)
-    return TrainedModel(st, args)

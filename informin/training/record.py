@@ -139,7 +139,7 @@ def options_of(trainer: Any) -> dict[str, Any]:
     options["sentences_per_step"] = args.per_device_train_batch_size * args.world_size
     options |= {name: as_json(getattr(args, name), name) for name in SHAPING}
     options |= of_given_optimizer(trainer) | of_given_scheduler(trainer)
-    settings = trainer.trained.module.config.informin
+    settings = trainer.trained.model.config.informin
     options |= {name: settings[name] for name in ("projection_head", "max_seq_length")}
     files = {name: getattr(args, name) for name in ("guide_model", "replay_file")}
     options |= {name: last_name(value) for name, value in files.items() if value}
@@ -305,7 +305,7 @@ def drift_of_run(trainer: Any, senteval_dir: str | None) -> tuple[dict[str, Any]
         wanted = texts + (pairs.texts() if pairs else [])
         new = embed_once(trainer.encode, wanted)
         how = {"prompt": trainer.trained.prompt, "batch_size": trainer.args.per_device_eval_batch_size, "title": None}
-        with trainer.trained.original(trainer.args) as before, trainer.accelerator.autocast():
+        with trainer.trained.before(trainer.args) as before, trainer.accelerator.autocast():
             old = embed_once(partial(encode_in_shares, before, **how), wanted)
         if not trainer.is_world_process_zero():
             return None

@@ -109,12 +109,12 @@ def test_a_step_stays_on_the_gpu(request, tmp_path, monkeypatch, model, objectiv
     run.loss_watch = LossWatch(GPU)
     monkeypatch.setattr(InforMinTrainingArguments, "device", GPU)
     own = run.model.forward_pass
-    own.how = how_to_compute(run.trained.st, run.args, run.objective.needs(run.args), 24)
+    own.how = how_to_compute(run.trained.finished, run.args, run.objective.needs(run.args), 24)
     assert own.how.packs == packs
     run.model.train()
     batches = iter(run.get_train_dataloader())
     rows = [run.get_batch_samples(batches, 1, GPU)[0][0] for _ in range(2)]
-    move(run.model, run.trained.st)
+    move(run.model, run.trained.finished)
     for row in rows:
         with FAKE, torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
             loss = run.compute_loss(run.model, row)

@@ -8,7 +8,7 @@ import torch
 from informin.model.checksums import settings_sha256
 from informin.model.open import DROPOUTS, load_model, own_dropouts
 from informin.training.arguments import InforMinTrainingArguments
-from informin.training.model import open_to_train
+from informin.training.model import TrainedModel
 from tests.conftest import FOUR_STEPS, make_sentences, raises_usage, save_sentence_transformer
 from trainer_informin import InforMinTrainer
 
@@ -92,4 +92,4 @@ def test_a_training_that_starts_from_a_bad_rate_is_refused(folder):
     config["informin"]["dropouts"]["hidden_dropout_prob"] = "much"
     path.write_text(json.dumps(config))
     with raises_usage(option="model_name"):
-        open_to_train(str(folder), InforMinTrainingArguments("unused", objective="simcse"))
+        TrainedModel.open(str(folder), InforMinTrainingArguments("unused", objective="simcse"))

@@ -134,8 +134,8 @@ def test_a_model_in_memory_is_padded_as_one_from_files(model, tmp_path):
     options = how_to_train(str(tmp_path / "out"), objective="simcse", **FOUR_STEPS, report_to=[])
     run = InforMinTrainer(given, train_dataset=make_sentences(40), **options)
     assert run.trained.packing and run.trained.tokenizer.padding_side == "right"
-    found = run.trained.st.encode(TEXTS, output_value="token_embeddings")  # which is padded
-    alone = run.trained.st.encode(TEXTS[0], output_value="token_embeddings")
+    found = run.trained.finished.encode(TEXTS, output_value="token_embeddings")  # which is padded
+    alone = run.trained.finished.encode(TEXTS[0], output_value="token_embeddings")
     torch.testing.assert_close(found[0], alone, rtol=1e-5, atol=1e-5)
     assert given.tokenizer.padding_side == "left"
 

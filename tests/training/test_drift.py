@@ -47,7 +47,7 @@ def test_errors_in_drift_do_not_fail_a_finished_run(command, tmp_path, caplog, m
     def gone(*args, **kwargs):
         raise UsageError("It is gone.")
 
-    monkeypatch.setattr(TrainedModel, "original", gone)
+    monkeypatch.setattr(TrainedModel, "before", gone)
     assert train.main(command(measure_drift="true", max_steps=1, eval_strategy="no")) == 0
     assert "It is gone." in caplog.text and RunRecord.load(tmp_path / "run").drift is None
     assert (tmp_path / "run" / "modules.json").is_file()

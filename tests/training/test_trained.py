@@ -365,7 +365,7 @@ def test_lora_trains_only_the_matrices_and_exports_merged_weights(train, tmp_pat
     np.testing.assert_allclose(merged.encode(TEXTS), run.encode(TEXTS), atol=1e-5)
     assert merged.state_dict().keys() == source.state_dict().keys()
     if kind == "qwen3":  # without a Dense module, which is trained
-        with run.trained.original(run.args) as before:
+        with run.trained.before(run.args) as before:
             np.testing.assert_allclose(before.encode(TEXTS), source.encode(TEXTS), atol=1e-5)
 
 
