@@ -171,7 +171,9 @@ class InforMinTrainer(Trainer):
         development = as_development(eval_dataset)
         self.trained = TrainedModel.open(model, args, processing_class)
         args = self._set_objective(args, objective, view)
-        args = with_metric(args, development)
+        measures = None if development is None else development.measures
+        has_unknown = development is not None and any(not own.measures for own in development.own)
+        args = with_metric(args, measures, has_unknown)
         check_terms(self.terms, self.objective.view, args)
         self.trained.build(args, self.objective)
         fill_heads(self.trained.model, self.terms)

@@ -18,7 +18,7 @@ from informin import Contrast, Index, InforMinTrainingArguments, LinearAdapter, 
 from informin.cli.train_options import Parser
 from informin.objectives import TERMS
 from informin.options import checked_value, fits
-from informin.training.arguments import NUMBERS
+from informin.training.arguments import RANGES
 from informin.training.data import as_data
 from informin.training.inputs import SourceArguments
 from informin.views import VIEWS, View
@@ -83,7 +83,7 @@ def test_terms_and_views_name_the_option(kind):
 OWN = {*SourceArguments.__annotations__, *InforMinTrainingArguments.__annotations__}
 
 
-@pytest.mark.parametrize("name", sorted({*OWN, *NUMBERS, "max_steps"}))
+@pytest.mark.parametrize("name", sorted({*OWN, *RANGES, "max_steps"}))
 def test_training_arguments_name_the_option(name):
     with raises_usage(option=name):
         InforMinTrainingArguments(**{"output_dir": "x", "use_cpu": True, name: WRONG})

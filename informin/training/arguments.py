@@ -1,371 +1,34 @@
-"""Values of the arguments that depend on the objective and the encoder: those of the paper, and the output folder."""
+"""The options of a training run: their defaults, the papers' values, and what is refused before a run starts."""
 
 import copy
 import json
 import math
 import os
-from collections.abc import Collection, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from accelerate.utils import DynamoBackend, get_int_from_env
-from transformers import SchedulerType
-from transformers.integrations.deepspeed import is_deepspeed_available
-from transformers.training_args import ParallelMode
-
-from informin.errors import UsageError, counted, raise_if_missing
-from informin.evaluation.measures import ALL
-from informin.launcher import check_launcher
-from informin.objectives.term import Term
-from informin.options import check_fields, check_value
-from informin.views import View
-
-if TYPE_CHECKING:  # it imports scikit-learn and datasets, and a wrong option is answered without them
-    from informin.evaluation.development import Development
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Optional
+from pathlib import Path
+from typing import Any, Optional
 
 import torch
-from transformers import TrainingArguments
+from accelerate.utils import DynamoBackend, get_int_from_env
+from transformers import SchedulerType, TrainingArguments
+from transformers.training_args import ParallelMode
 from transformers.utils import is_torch_bf16_gpu_available
 
+from informin.errors import UsageError, counted, raise_if_missing
+from informin.evaluation.measures import ALL, Measure
 from informin.files import last_name
+from informin.launcher import check_launcher
 from informin.objectives import PRESETS
 from informin.objectives.presets import Encoder, Preset
-from informin.options import option, with_home
+from informin.objectives.term import Term
+from informin.options import check_fields, check_value, option, with_home
 from informin.training.inputs import SourceArguments
-from informin.views import VIEWS
+from informin.views import VIEWS, View
 
-FIRST = "eval_first_score"  # `metric_for_best_model` until the first score is known
-NUMBERS = {  # the least value of options that may be None
-    "per_device_train_batch_size": 1,
-    "per_device_eval_batch_size": 1,
-    "gradient_accumulation_steps": 1,
-    "learning_rate": 0,
-    "weight_decay": 0,
-    "max_grad_norm": 0,
-    "neftune_noise_alpha": 0,
-    "lora_r": 1,
-    "max_train_samples": 1,
-    "max_seq_length": 3,
-    "gradient_cache_chunk_size": 1,
-}
-
-NEEDS = {"lora_dropout": "lora_r", "lora_merge": "lora_r"}  # options that only have an effect with another one
-WITHOUT_EFFECT = {  # options of TrainingArguments that this trainer does not read, with the reason
-    "label_smoothing_factor": "There are no labels.",
-    "label_names": "There are no labels.",
-    "use_liger_kernel": "Liger has no kernels for these models.",
-    "liger_kernel_config": "Liger has no kernels for these models.",
-    "bf16_full_eval": "Evaluation computes in the precision of training (`bf16`).",
-    "fp16_full_eval": "Evaluation computes in the precision of training (`fp16`).",
-    "eval_accumulation_steps": "Evaluation keeps embeddings on the CPU.",
-    "prediction_loss_only": "Evaluation scores embeddings and computes no loss.",
-    "include_for_metrics": "Pass a function from `encode` to scores as `eval_dataset`.",
-    "batch_eval_metrics": "Pass a function from `encode` to scores as `eval_dataset`.",
-}
-WORLD_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "WORLD_SIZE")  # as accelerate reads them
-READS_FILES = ("accelerator_config", "fsdp_config")  # dictionaries that may also be the path of a file
-BY_METRIC = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)  # schedulers that follow the scores
-
-
-def check_output_dir(args: Any) -> None:
-    """Raise UsageError for an output folder that safetensors and tokenizers cannot write to."""
-    try:
-        str(args.output_dir).encode()
-    except UnicodeEncodeError:
-        needed = "a name in UTF-8, which safetensors and tokenizers can write"
-        raise UsageError(f"is {args.output_dir}", option="output_dir", needed=needed) from None
-
-
-def check_types_and_choices(args: Any, own: Collection[str]) -> None:
-    """Raise UsageError for an option that does not have the declared type, or is not among its choices.
-
-    Args:
-        args: `InforMinTrainingArguments`.
-        own: Names of its own options. Of those of TrainingArguments, the numbers that this module reads are checked,
-            and the sampling strategy: Trainer takes an unknown one for random.
-    """
-    check_fields(args, names={*own, *NUMBERS, "max_steps", "train_sampling_strategy"})
-
-
-def check_dictionaries(args: Any) -> None:
-    """Raise UsageError for a dictionary on the command line that is not JSON, and not a file where that is allowed."""
-    for name in args._VALID_DICT_FIELDS:
-        value = getattr(args, name)
-        reads_file = name in READS_FILES
-        if not isinstance(value, str) or name == "deepspeed" or (reads_file and Path(value).is_file()):
-            continue
-        try:
-            fits = isinstance(json.loads(value), dict)
-        except ValueError:
-            fits = False
-        file = ", or a file" if reads_file else ""
-        check_value(fits, name, value, f'a dictionary as JSON, such as {{"name": 1}}{file}')
-
-
-def check_numbers(args: Any) -> None:
-    """Raise UsageError for numbers with which a run trains nothing, or something else."""
-    for name, least in NUMBERS.items():
-        value = getattr(args, name)
-        check_value(value is None or least <= value < math.inf, name, value, f"{least} or more")
-    check_value(0 <= args.seed < 2**32, "seed", args.seed, "0 to 4294967295, as NumPy takes")
-    check_value(args.max_steps != 0, "max_steps", args.max_steps, "1 or more, or -1 for `num_train_epochs`")
-    fits = args.max_steps > 0 or 0 < args.num_train_epochs < math.inf
-    check_value(fits, "num_train_epochs", args.num_train_epochs, "a number above 0, or `max_steps` above 0")
-    check_value(0 <= args.lora_dropout < 1, "lora_dropout", args.lora_dropout, "0 or more, and below 1")
-    if args.view_dropout is not None:
-        check_view_dropout(args.view_dropout)
-
-
-def check_packages(args: Any) -> None:
-    """Raise UsageError for an option whose package is not installed. Trainer reports that of `optim` and the like."""
-    if args.lora_r is not None:
-        raise_if_missing("lora", option="lora_r")
-
-
-def check_unused(args: Any) -> None:
-    """Raise UsageError for an option that has no effect without another one."""
-    for name, needed in NEEDS.items():
-        if getattr(args, name) != getattr(type(args), name) and getattr(args, needed) is None:
-            raise UsageError(f"has no effect without `{needed}`", option=name)
-    for name, reason in WITHOUT_EFFECT.items():
-        if getattr(args, name):
-            raise UsageError("has no effect on this trainer", option=name, fix=f"{reason} Leave it out.")
-
-
-def check_view_dropout(rates: Sequence[float]) -> None:
-    """Raise UsageError unless there is one dropout rate, or two increasing ones."""
-    is_increasing = len(rates) == 1 or (len(rates) == 2 and rates[0] < rates[1])
-    fits = is_increasing and 0 <= rates[0] and 0 < rates[-1] < 1
-    check_value(fits, "view_dropout", list(rates), "one rate, or two increasing ones, below 1, such as 0.05 0.15")
-
-
-def check_metric(args: Any) -> None:
-    """Raise UsageError if the worst checkpoint would be kept, and set the direction of the metrics of this project."""
-    measure = ALL.get((args.metric_for_best_model or "").removeprefix("eval_"))
-    if measure is None:
-        return
-    if args.greater_is_better is measure.lower_is_better:
-        raise UsageError(
-            f"is {args.greater_is_better}, which would keep the checkpoint with the worst {measure.title}",
-            option="greater_is_better",
-            fix="Leave it out.",
-        )
-    args.greater_is_better = not measure.lower_is_better
-
-
-def check_checkpoints(args: Any) -> None:
-    """Raise UsageError if the best evaluation may have no checkpoint."""
-    evaluated = getattr(args.eval_strategy, "value", args.eval_strategy)
-    saved = getattr(args.save_strategy, "value", args.save_strategy)
-    if args.load_best_model_at_end and saved not in (evaluated, "best"):
-        raise UsageError(
-            f"is {saved} and `eval_strategy` is {evaluated}, so the best model may have no checkpoint",
-            option="save_strategy",
-            needed=f"{evaluated} or best, or `load_best_model_at_end` false",
-        )
-
-
-def check_launch(args: Any) -> None:
-    """Raise UsageError for options of several processes that cannot be used here. Transformers' errors name none."""
-    check_launcher()
-    is_launched = int(os.environ.get("LOCAL_RANK", -1)) != -1 or get_int_from_env(WORLD_SIZES, 1) > 1
-    if args.ddp_backend is not None and not is_launched:
-        raise UsageError(
-            "connects several processes, and there is only one",
-            option="ddp_backend",
-            fix="Start several processes with accelerate launch or torchrun, or leave it out.",
-        )
-    if args.deepspeed and not is_deepspeed_available():
-        raise UsageError(
-            "needs the package deepspeed, which is not installed",
-            option="deepspeed",
-            fix="Run pip install deepspeed, or leave it out.",
-        )
-
-
-def check_processes(args: Any) -> None:
-    """Raise UsageError for what would change the negatives of a batch."""
-    if args.n_gpu > 1:
-        raise UsageError(
-            f"{args.n_gpu} GPUs are visible to one process. nn.DataParallel would give each GPU only its own negatives",
-            fix=f"Start {args.n_gpu} processes with accelerate launch, one per GPU, or set CUDA_VISIBLE_DEVICES=0.",
-        )
-    if args.auto_find_batch_size:
-        raise UsageError(
-            "would change the batch size, and with it the number of negatives, during the run",
-            option="auto_find_batch_size",
-            fix="Set `gradient_cache_chunk_size`, with which any batch fits.",
-        )
-    if args.train_sampling_strategy == "batch_rebalance":
-        raise UsageError(
-            "is batch_rebalance, which would change the batch size, and with it the number of negatives, in each step",
-            option="train_sampling_strategy",
-            needed="random, sequential or group_by_length",
-        )
-    if args.fsdp and args.parallel_mode != ParallelMode.DISTRIBUTED:
-        raise UsageError(
-            "shards weights across processes, and there is only one",
-            option="fsdp",
-            fix="Start several processes with accelerate launch or torchrun, or leave it out.",
-        )
-    if args.world_size > 1 and args.accelerator_config.split_batches:
-        raise UsageError(
-            "has split_batches, with which each process would get a part of `per_device_train_batch_size`",
-            option="accelerator_config",
-            fix="Leave split_batches out, and set `per_device_train_batch_size` to the sentences of one process.",
-        )
-    if args.world_size > 1 and not args.dataloader_drop_last:
-        raise UsageError(
-            "is off, and several processes need batches of equal size to gather negatives",
-            option="dataloader_drop_last",
-        )
-
-
-def check_compiler(args: Any) -> None:
-    """Raise UsageError for a compiler that accelerate does not know."""
-    name = args.torch_compile_backend
-    if name is not None:
-        known = [backend.lower() for backend in DynamoBackend.__members__]
-        check_value(name.lower() in known, "torch_compile_backend", name, f"one of: {', '.join(known)}")
-
-
-def check_precision(args: Any) -> None:
-    """Raise UsageError if the precision of a run would differ from its record."""
-    if args.mixed_precision != "fp16" or args.device.type != "cpu":
-        return
-    if not args.fp16:
-        raise UsageError(
-            "The launcher set mixed_precision to fp16, and accelerate would compute in fp32: its fp16 needs a GPU",
-            fix="Start accelerate launch with mixed_precision no or bf16.",
-        )
-    raise UsageError(
-        "is true, and accelerate would compute in fp32: its fp16 needs a GPU",
-        option="fp16",
-        fix="Leave it out, or set `bf16`.",
-    )
-
-
-def check_terms(terms: Sequence[Term], view: View, args: Any) -> None:
-    """Raise UsageError for terms that the batch size, the view or another option excludes."""
-    batch = args.per_device_train_batch_size * args.world_size
-    reentrant = args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
-    for term in terms:
-        needed = f"a batch of {term.smallest_batch} or more for {term.title}"
-        check_value(batch >= term.smallest_batch, "per_device_train_batch_size", batch, needed)
-        if term.reads_maps and not (view.same_tokens or view.keeps_tokens):
-            raise UsageError(
-                f"compares tokens, and the view {view.name} makes other ones", option=term.option_name("weight")
-            )
-        if term.reads_maps and reentrant:
-            raise UsageError("with use_reentrant gives attention maps no gradient", option="gradient_checkpointing")
-
-
-def with_metric(args: Any, development: "Development | None") -> Any:
-    """Return the arguments with the metric that selects the best checkpoint: by default the first that is scored.
-
-    It is `FIRST` until the first evaluation if the scores are not known before, as those of a function. The arguments
-    are copied only if they change.
-
-    Without evaluation data, nothing is evaluated, and the last checkpoint is kept.
-
-    Raises:
-        UsageError: `metric_for_best_model` is not scored.
-    """
-    if args.eval_strategy == "no":
-        return args
-    if development is None:
-        return _without_evaluation(args)
-    return _with_scheduler(_with_metric(args, development))
-
-
-def _with_metric(args: Any, development: "Development") -> Any:
-    measures = development.measures
-    is_open = any(not evaluation.measures for evaluation in development.own)
-    metric = (args.metric_for_best_model or next(iter(measures), "")).removeprefix("eval_")
-    if metric in measures:
-        return _selecting_by(args, f"eval_{metric}", greater_is_better=not measures[metric].lower_is_better)
-    if not metric:
-        return _selecting_by(args, FIRST, greater_is_better=args.greater_is_better is not False)
-    if not is_open:
-        needed = f"one of: {', '.join(measures)}"
-        raise UsageError(f"is {metric}, which is not scored", option="metric_for_best_model", needed=needed)
-    return args
-
-
-def _with_scheduler(args: Any) -> Any:
-    """Return the arguments with the direction of the metric for a scheduler that follows it; its default is min.
-
-    The greedy scheduler never lowers a learning rate that is below `min_lr`, by default 0.001, which is above the
-    learning rates of encoders. Here the default is 0, as for `reduce_lr_on_plateau`.
-    """
-    if args.lr_scheduler_type not in BY_METRIC:
-        return args
-    defaults = {"mode": "max" if args.greater_is_better else "min", "min_lr": 0.0}
-    chosen = copy.copy(args)
-    chosen.lr_scheduler_kwargs = {**defaults, **(args.lr_scheduler_kwargs or {})}
-    return chosen
-
-
-def _without_evaluation(args: Any) -> Any:
-    """Return the arguments of a run that evaluates nothing. Its default is to evaluate."""
-    asks = {
-        "metric_for_best_model": args.metric_for_best_model is not None,
-        "save_strategy": args.save_strategy == "best",
-        "lr_scheduler_type": args.lr_scheduler_type in BY_METRIC,
-    }
-    for name, is_asked in asks.items():
-        if is_asked:
-            value = getattr(args, name)
-            found = f"is {getattr(value, 'value', value)}, but there is nothing to evaluate"
-            raise UsageError(found, option=name, fix="Pass `eval_dataset`.")
-    chosen = copy.copy(args)
-    chosen.eval_strategy = type(args.eval_strategy).NO
-    chosen.do_eval = False
-    chosen.eval_on_start = False
-    chosen.load_best_model_at_end = False
-    return chosen
-
-
-def _selecting_by(args: Any, metric: str, greater_is_better: bool) -> Any:
-    if args.metric_for_best_model == metric and args.greater_is_better is greater_is_better:
-        return args
-    chosen = copy.copy(args)
-    chosen.metric_for_best_model = metric
-    chosen.greater_is_better = greater_is_better
-    return chosen
-
-
-def check_sentences(rows: Any, args: Any, terms: Sequence[Term]) -> None:
-    """Raise UsageError if there are too few sentences for a batch or a term, the last batch would be too small, or a
-    stream has no end."""
-    batch = args.per_device_train_batch_size * args.world_size
-    steps = args.max_steps if args.max_steps > 0 else math.inf
-    number = len(rows) if hasattr(rows, "__len__") else math.inf
-    if number == steps == math.inf:
-        raise UsageError("is not set, and the length of a stream is unknown", option="max_steps", needed="1 or more")
-    if number < (batch if args.dataloader_drop_last else 1):
-        raise UsageError(
-            f"Found {counted(int(number), 'sentence')}, fewer than one batch of {batch}",
-            fix="Add sentences, or lower `per_device_train_batch_size`.",
-        )
-    last = 0 if args.dataloader_drop_last or number == math.inf else int(number) % batch
-    for term in terms:
-        if 0 < last < term.smallest_batch:
-            raise UsageError(
-                f"leaves a last batch of {counted(last, 'sentence')}, too few for {term.title}",
-                option="dataloader_drop_last",
-            )
-        term.check_sentences(min(number, steps * batch * args.gradient_accumulation_steps))
-
-
-# Options that name a file or a folder.
 LOGGING_STEPS = 25  # steps between log lines by default
-
-
-PATHS = (
+FIRST = "eval_first_score"  # `metric_for_best_model` until the first score is known
+PATHS = (  # options that name a file or a folder
     "output_dir guide_model guide_cache replay_file resume_from_checkpoint accelerator_config fsdp_config deepspeed"
 ).split()
 
@@ -543,13 +206,8 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     def __post_init__(self):
         for name in PATHS:
             setattr(self, name, with_home(getattr(self, name)))
-        own = {*SourceArguments.__annotations__, *InforMinTrainingArguments.__annotations__}
-        check_types_and_choices(self, own)
-        check_output_dir(self)
-        check_numbers(self)
-        check_unused(self)
-        check_packages(self)
-        check_dictionaries(self)
+        check_launcher()
+        check_values(self)
         if torch.accelerator.current_accelerator() is None:
             self.use_cpu = True  # otherwise bf16 is refused and pinned memory warns
         if self.bf16 is None:
@@ -570,14 +228,11 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
             self.metric_for_best_model = None
         self.eval_delay = self.eval_delay or 0  # `set_evaluate` sets None
         check_metric(self)
-        check_checkpoints(self)
-        check_launch(self)
-        self._check_with_transformers()
-        check_processes(self)
-        check_compiler(self)
-        check_precision(self)
+        self._fill_in_as_transformers()
+        check_negatives(self)
+        check_hardware(self)
 
-    def _check_with_transformers(self) -> None:
+    def _fill_in_as_transformers(self) -> None:
         """Run `__post_init__` of TrainingArguments, which replaces or refuses some values that are None here."""
         own = {name: getattr(self, name) for name in ("output_dir", "warmup_steps")}
         if self.metric_for_best_model is None:
@@ -605,10 +260,15 @@ def prefers_bf16(args: TrainingArguments) -> bool:
     return is_torch_bf16_gpu_available()
 
 
+# What the trainer fills in when it knows the objective, the encoder and the evaluation data
+
+
 def with_paper_values(
     args: InforMinTrainingArguments, preset: Preset, encoder: Encoder, model_name: str
 ) -> InforMinTrainingArguments:
     """Return the arguments with values for those that are None: a copy, or `args` itself if none is.
+
+    The default output folder is outputs/MODEL-OBJECTIVE-batchN-lrX-seedN, with the batch size over all processes.
 
     Args:
         args: Arguments of the run.
@@ -617,8 +277,9 @@ def with_paper_values(
         model_name: Its name or folder.
     """
     paper = preset.paper(encoder)
+    processes = int(os.environ.get("WORLD_SIZE", 1))
     values: dict[str, Any] = {
-        "per_device_train_batch_size": max(1, paper.batch_size // number_of_processes()),
+        "per_device_train_batch_size": max(1, paper.batch_size // processes),
         "learning_rate": paper.learning_rate,
         "warmup_steps": paper.warmup_steps,
     }
@@ -631,17 +292,267 @@ def with_paper_values(
     for name, value in missing.items():
         setattr(filled, name, value)
     if filled.output_dir is None:
-        filled.output_dir = default_output_dir(model_name, preset, filled)
+        batch = filled.per_device_train_batch_size * processes
+        rate = f"{filled.learning_rate:g}".replace("e-0", "e-")
+        filled.output_dir = f"outputs/{last_name(model_name)}-{preset.name}-batch{batch}-lr{rate}-seed{filled.seed}"
     return filled
 
 
-def default_output_dir(model_name: str, preset: Preset, args: InforMinTrainingArguments) -> str:
-    """Return outputs/MODEL-OBJECTIVE-batchN-lrX-seedN, with the batch size summed over processes."""
-    rate = f"{args.learning_rate:g}".replace("e-0", "e-")
-    batch = (args.per_device_train_batch_size or 1) * number_of_processes()
-    return f"outputs/{last_name(model_name)}-{preset.name}-batch{batch}-lr{rate}-seed{args.seed}"
+BY_METRIC = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)  # schedulers that follow the scores
 
 
-def number_of_processes() -> int:
-    """Return the number of processes that the launcher started."""
-    return int(os.environ.get("WORLD_SIZE", 1))
+def with_metric(
+    args: InforMinTrainingArguments, measures: Mapping[str, Measure] | None, has_unknown: bool
+) -> InforMinTrainingArguments:
+    """Return the arguments with the metric that selects the best checkpoint: by default the first that is scored.
+
+    It is `FIRST` until the first evaluation if the scores are not known before, as those of a function. A scheduler
+    that follows the metric follows it in its direction. The arguments are copied only if they change.
+
+    Args:
+        args: Arguments of the run.
+        measures: The scores of its evaluation data, as far as they are known; None without evaluation data.
+        has_unknown: Whether there are others.
+
+    Raises:
+        UsageError: `metric_for_best_model` is not scored.
+    """
+    if args.eval_strategy == "no":
+        return args
+    if measures is None:
+        return _without_evaluation(args)
+    metric = (args.metric_for_best_model or next(iter(measures), "")).removeprefix("eval_")
+    if metric not in measures and metric and not has_unknown:
+        needed = f"one of: {', '.join(measures)}"
+        raise UsageError(f"is {metric}, which is not scored", option="metric_for_best_model", needed=needed)
+    values: dict[str, Any] = {}
+    if metric in measures:
+        values = {"metric_for_best_model": f"eval_{metric}", "greater_is_better": not measures[metric].lower_is_better}
+    elif not metric:
+        values = {"metric_for_best_model": FIRST, "greater_is_better": args.greater_is_better is not False}
+    if args.lr_scheduler_type in BY_METRIC:
+        # The default of `mode` is min. That of `min_lr` for the greedy scheduler, 0.001, is above the learning rates of
+        # encoders, which it would never lower.
+        mode = "max" if values.get("greater_is_better", args.greater_is_better) else "min"
+        values["lr_scheduler_kwargs"] = {"mode": mode, "min_lr": 0.0, **(args.lr_scheduler_kwargs or {})}
+    changed = {name: value for name, value in values.items() if getattr(args, name) != value}
+    chosen = copy.copy(args) if changed else args
+    for name, value in changed.items():
+        setattr(chosen, name, value)
+    return chosen
+
+
+def _without_evaluation(args: InforMinTrainingArguments) -> InforMinTrainingArguments:
+    """Return the arguments of a run that evaluates nothing, and keeps the last checkpoint."""
+    asks = {
+        "metric_for_best_model": args.metric_for_best_model is not None,
+        "save_strategy": args.save_strategy == "best",
+        "lr_scheduler_type": args.lr_scheduler_type in BY_METRIC,
+    }
+    for name, is_asked in asks.items():
+        if is_asked:
+            value = getattr(args, name)
+            found = f"is {getattr(value, 'value', value)}, but there is nothing to evaluate"
+            raise UsageError(found, option=name, fix="Pass `eval_dataset`.")
+    chosen = copy.copy(args)
+    chosen.eval_strategy = type(args.eval_strategy).NO
+    chosen.do_eval = False
+    chosen.eval_on_start = False
+    chosen.load_best_model_at_end = False
+    return chosen
+
+
+# What is refused: values with which a run would train something else than they say
+
+RANGES: dict[str, tuple[float, float]] = {  # the least value, and the first that is too high
+    "per_device_train_batch_size": (1, math.inf),
+    "per_device_eval_batch_size": (1, math.inf),
+    "gradient_accumulation_steps": (1, math.inf),
+    "learning_rate": (0, math.inf),
+    "weight_decay": (0, math.inf),
+    "max_grad_norm": (0, math.inf),
+    "neftune_noise_alpha": (0, math.inf),
+    "seed": (0, 2**32),  # as NumPy takes
+    "lora_r": (1, math.inf),
+    "lora_dropout": (0, 1),
+    "max_train_samples": (1, math.inf),
+    "max_seq_length": (3, math.inf),
+    "gradient_cache_chunk_size": (1, math.inf),
+}
+WITHOUT_EFFECT = {  # options of TrainingArguments that this trainer does not read, with the reason
+    "label_smoothing_factor": "There are no labels.",
+    "label_names": "There are no labels.",
+    "use_liger_kernel": "Liger has no kernels for these models.",
+    "liger_kernel_config": "Liger has no kernels for these models.",
+    "bf16_full_eval": "Evaluation computes in the precision of training (`bf16`).",
+    "fp16_full_eval": "Evaluation computes in the precision of training (`fp16`).",
+    "eval_accumulation_steps": "Evaluation keeps embeddings on the CPU.",
+    "prediction_loss_only": "Evaluation scores embeddings and computes no loss.",
+    "include_for_metrics": "Pass a function from `encode` to scores as `eval_dataset`.",
+    "batch_eval_metrics": "Pass a function from `encode` to scores as `eval_dataset`.",
+}
+
+
+def check_values(args: InforMinTrainingArguments) -> None:
+    """Raise UsageError for a value of another type or out of range, without effect, or that cannot be used here."""
+    own = {*SourceArguments.__annotations__, *InforMinTrainingArguments.__annotations__}
+    # Of the options of TrainingArguments: Trainer takes an unknown sampling strategy for random.
+    check_fields(args, names={*own, *RANGES, "max_steps", "train_sampling_strategy"})
+    for name, (least, end) in RANGES.items():
+        value = getattr(args, name)
+        needed = f"{least} or more" if end == math.inf else f"{least} or more, and below {end}"
+        check_value(value is None or least <= value < end, name, value, needed)
+    check_value(args.max_steps != 0, "max_steps", args.max_steps, "1 or more, or -1 for `num_train_epochs`")
+    fits = args.max_steps > 0 or 0 < args.num_train_epochs < math.inf
+    check_value(fits, "num_train_epochs", args.num_train_epochs, "a number above 0, or `max_steps` above 0")
+    if args.view_dropout is not None:
+        check_view_dropout(args.view_dropout)
+    if args.lora_r is not None:
+        raise_if_missing("lora", option="lora_r")
+    for name in ("lora_dropout", "lora_merge"):
+        if getattr(args, name) != getattr(type(args), name) and args.lora_r is None:
+            raise UsageError("has no effect without `lora_r`", option=name)
+    for name, reason in WITHOUT_EFFECT.items():
+        if getattr(args, name):
+            raise UsageError("has no effect on this trainer", option=name, fix=f"{reason} Leave it out.")
+    sizes = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "WORLD_SIZE")  # as accelerate reads them
+    is_launched = int(os.environ.get("LOCAL_RANK", -1)) != -1 or get_int_from_env(sizes, 1) > 1
+    if args.ddp_backend is not None and not is_launched:
+        raise UsageError(
+            "connects several processes, and there is only one",
+            option="ddp_backend",
+            fix="Start several processes with accelerate launch or torchrun, or leave it out.",
+        )
+    try:
+        str(args.output_dir).encode()
+    except UnicodeEncodeError:
+        needed = "a name in UTF-8, which safetensors and tokenizers can write"
+        raise UsageError(f"is {args.output_dir}", option="output_dir", needed=needed) from None
+    check_dictionaries(args)
+
+
+def check_view_dropout(rates: Sequence[float]) -> None:
+    """Raise UsageError unless there is one dropout rate, or two increasing ones."""
+    is_increasing = len(rates) == 1 or (len(rates) == 2 and rates[0] < rates[1])
+    fits = is_increasing and 0 <= rates[0] and 0 < rates[-1] < 1
+    check_value(fits, "view_dropout", list(rates), "one rate, or two increasing ones, below 1, such as 0.05 0.15")
+
+
+def check_dictionaries(args: InforMinTrainingArguments) -> None:
+    """Raise UsageError for a dictionary on the command line that is not JSON, and not a file where that is allowed."""
+    for name in args._VALID_DICT_FIELDS:
+        value = getattr(args, name)
+        reads_file = name in ("accelerator_config", "fsdp_config")
+        if not isinstance(value, str) or name == "deepspeed" or (reads_file and Path(value).is_file()):
+            continue
+        try:
+            fits = isinstance(json.loads(value), dict)
+        except ValueError:
+            fits = False
+        file = ", or a file" if reads_file else ""
+        check_value(fits, name, value, f'a dictionary as JSON, such as {{"name": 1}}{file}')
+
+
+def check_metric(args: InforMinTrainingArguments) -> None:
+    """Raise UsageError if the worst checkpoint would be kept, and set the direction of the metrics of this project."""
+    measure = ALL.get((args.metric_for_best_model or "").removeprefix("eval_"))
+    if measure is None:
+        return
+    if args.greater_is_better is measure.lower_is_better:
+        raise UsageError(
+            f"is {args.greater_is_better}, which would keep the checkpoint with the worst {measure.title}",
+            option="greater_is_better",
+            fix="Leave it out.",
+        )
+    args.greater_is_better = not measure.lower_is_better
+
+
+def check_negatives(args: InforMinTrainingArguments) -> None:
+    """Raise UsageError for what would change the negatives of a batch."""
+    if args.n_gpu > 1:
+        raise UsageError(
+            f"{args.n_gpu} GPUs are visible to one process. nn.DataParallel would give each GPU only its own negatives",
+            fix=f"Start {args.n_gpu} processes with accelerate launch, one per GPU, or set CUDA_VISIBLE_DEVICES=0.",
+        )
+    if args.auto_find_batch_size:
+        raise UsageError(
+            "would change the batch size, and with it the number of negatives, during the run",
+            option="auto_find_batch_size",
+            fix="Set `gradient_cache_chunk_size`, with which any batch fits.",
+        )
+    if args.train_sampling_strategy == "batch_rebalance":
+        raise UsageError(
+            "is batch_rebalance, which would change the batch size, and with it the number of negatives, in each step",
+            option="train_sampling_strategy",
+            needed="random, sequential or group_by_length",
+        )
+    if args.world_size > 1 and args.accelerator_config.split_batches:
+        raise UsageError(
+            "has split_batches, with which each process would get a part of `per_device_train_batch_size`",
+            option="accelerator_config",
+            fix="Leave split_batches out, and set `per_device_train_batch_size` to the sentences of one process.",
+        )
+    if args.world_size > 1 and not args.dataloader_drop_last:
+        raise UsageError(
+            "is off, and several processes need batches of equal size to gather negatives",
+            option="dataloader_drop_last",
+        )
+
+
+def check_hardware(args: InforMinTrainingArguments) -> None:
+    """Raise UsageError if the processes, the compiler or the precision of a run would differ from its record."""
+    if args.fsdp and args.parallel_mode != ParallelMode.DISTRIBUTED:
+        raise UsageError(
+            "shards weights across processes, and there is only one",
+            option="fsdp",
+            fix="Start several processes with accelerate launch or torchrun, or leave it out.",
+        )
+    if args.torch_compile_backend is not None:
+        known = [backend.lower() for backend in DynamoBackend.__members__]
+        fits = args.torch_compile_backend.lower() in known
+        check_value(fits, "torch_compile_backend", args.torch_compile_backend, f"one of: {', '.join(known)}")
+    if args.mixed_precision == "fp16" and args.device.type == "cpu":
+        found = "is true" if args.fp16 else "The launcher set mixed_precision to fp16"
+        raise UsageError(
+            f"{found}, and accelerate would compute in fp32: its fp16 needs a GPU",
+            option="fp16" if args.fp16 else None,
+            fix="Use bf16, or no mixed precision.",
+        )
+
+
+def check_terms(terms: Sequence[Term], view: View, args: InforMinTrainingArguments) -> None:
+    """Raise UsageError for terms that the batch size, the view or another option excludes."""
+    batch = args.per_device_train_batch_size * args.world_size
+    reentrant = args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
+    for term in terms:
+        needed = f"a batch of {term.smallest_batch} or more for {term.title}"
+        check_value(batch >= term.smallest_batch, "per_device_train_batch_size", batch, needed)
+        if term.reads_maps and not (view.same_tokens or view.keeps_tokens):
+            raise UsageError(
+                f"compares tokens, and the view {view.name} makes other ones", option=term.option_name("weight")
+            )
+        if term.reads_maps and reentrant:
+            raise UsageError("with use_reentrant gives attention maps no gradient", option="gradient_checkpointing")
+
+
+def check_sentences(rows: Any, args: InforMinTrainingArguments, terms: Sequence[Term]) -> None:
+    """Raise UsageError if there are too few sentences for a batch or a term, the last batch would be too small, or a
+    stream has no end."""
+    batch = args.per_device_train_batch_size * args.world_size
+    steps = args.max_steps if args.max_steps > 0 else math.inf
+    number = len(rows) if hasattr(rows, "__len__") else math.inf
+    if number == steps == math.inf:
+        raise UsageError("is not set, and the length of a stream is unknown", option="max_steps", needed="1 or more")
+    if number < (batch if args.dataloader_drop_last else 1):
+        raise UsageError(
+            f"Found {counted(int(number), 'sentence')}, fewer than one batch of {batch}",
+            fix="Add sentences, or lower `per_device_train_batch_size`.",
+        )
+    last = 0 if args.dataloader_drop_last or number == math.inf else int(number) % batch
+    for term in terms:
+        if 0 < last < term.smallest_batch:
+            raise UsageError(
+                f"leaves a last batch of {counted(last, 'sentence')}, too few for {term.title}",
+                option="dataloader_drop_last",
+            )
+        term.check_sentences(min(number, steps * batch * args.gradient_accumulation_steps))

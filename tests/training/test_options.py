@@ -238,6 +238,8 @@ def test_wrong_options_are_errors():
         parse(["--recipe=nonsense"])
     with raises_usage():  # of TrainingArguments
         parse(["--model_name=x", "--fp16=true", "--bf16=true"])
+    with raises_usage(found="load_best_model_at_end"):  # the best evaluation may have no checkpoint
+        parse(["--model_name=x", "--eval_strategy=epoch", "--save_strategy=steps", "--save_steps=1"])
 
 
 @pytest.mark.parametrize(
@@ -275,7 +277,6 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
         ("objective", dict(objective="noncontrastive", reconstruction_weight=0.0)),
         ("auto_find_batch_size", dict(auto_find_batch_size=True)),
         ("greater_is_better", dict(metric_for_best_model="alignment", greater_is_better=True)),
-        ("save_strategy", dict(eval_strategy="epoch", save_strategy="steps", save_steps=1)),
         # Numbers with which a run would train nothing, or something else.
         ("num_train_epochs", dict(num_train_epochs=-3)),
         ("num_train_epochs", dict(num_train_epochs=0)),
@@ -331,12 +332,6 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
 def test_invalid_options_are_rejected(option, given):
     with raises_usage(option=option):
         how_to_train(use_cpu=True, **given)
-
-
-def test_deepspeed_needs_its_package(monkeypatch):
-    monkeypatch.setattr("informin.training.arguments.is_deepspeed_available", lambda: False)
-    with raises_usage("deepspeed"):
-        how_to_train(use_cpu=True, deepspeed={"zero_optimization": {"stage": 2}})
 
 
 def test_the_precision_of_a_launcher_that_a_cpu_cannot_compute_in_is_an_error(monkeypatch):
