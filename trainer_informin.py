@@ -20,8 +20,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from transformers import DataCollator, PreTrainedTokenizerBase, Trainer, TrainerCallback
-from transformers.trainer import SCHEDULER_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SchedulerType, TrainOutput, has_length
+from transformers.trainer import SCHEDULER_NAME, TRAINING_ARGS_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, SchedulerType, TrainOutput, has_length
 from transformers.training_args import OptimizerNames
 
 from informin.distributed import (
@@ -34,16 +34,18 @@ from informin.distributed import (
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation.development import Development, as_development
 from informin.fast.threads import one_thread
-from informin.files import damage
+from informin.files import damage, set_usual_modes
+from informin.model.checksums import forget_truncation
 from informin.model.embedding import count_truncated, encode, note_truncated
+from informin.model.lora import merged
 from informin.model.open import embeddings_of_tokens
 from informin.model.records import RunRecord
 from informin.objectives.presets import Encoder, Objective, as_preset
 from informin.objectives.term import Term, fill_heads, losses_of
 from informin.options import with_home
-from informin.publishing.card import write_card
-from informin.publishing.export import export_model, run_facts, write_model
-from informin.publishing.push import Destination, destination_of, push_checkpoint, push_folder
+from informin.publishing.card import license_of, write_card
+from informin.publishing.export import export_model
+from informin.publishing.push import Destination, prepare, push_checkpoint, push_folder
 from informin.publishing.report import write_training_report
 from informin.texts import as_texts
 from informin.training.arguments import (
@@ -86,7 +88,7 @@ from informin.training.data import stream_loader, training_rows
 from informin.training.guide import add_guide
 from informin.training.model import TrainedModel, check_weights
 from informin.training.objective import ActiveObjective, activate
-from informin.training.record import drift_of_run, headline, summary, training_record
+from informin.training.record import drift_of_run, headline, run_facts, summary, training_record
 from informin.views import View
 from informin.views.view import SentenceTokens
 from modeling_informin import InforMinMixin
@@ -179,7 +181,9 @@ class InforMinTrainer(Trainer):
         fill_heads(self.trained.model, self.terms)
         check_weights(self.terms, self.objective.view, self.trained.model)
         rows = self._read_sentences(train_dataset, args, text_column)
-        self.facts = run_facts(self.trained, self.sentences, provenance or {})
+        facts = provenance or {}
+        facts = facts if "license" in facts else facts | license_of(self.trained.source)
+        self.facts = run_facts(self.trained.record_entry(), self.sentences, facts)
         tokenizer = self.trained.tokenizer
         if is_initialized() and AcceleratorState().mixed_precision != args.mixed_precision:
             AcceleratorState._reset_state()  # that of an earlier trainer, which TrainingArguments resets, too
@@ -650,8 +654,8 @@ class InforMinTrainer(Trainer):
             self._optimizer_state = None  # is freed after it is written
         if self.args.push_to_hub or reads_checkpoints(self.callback_handler.callbacks):
             self.finishing.wait()
-        if self.args.push_to_hub:
-            push_checkpoint(self, self._hub, folder)
+        if self.args.push_to_hub and HubStrategy(self.args.hub_strategy) != HubStrategy.END:
+            push_checkpoint(self._export, self._hub, self.state.global_step)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         """Write the scheduler, and copy the state of the optimizer, which `finish_checkpoint` writes.
@@ -671,7 +675,14 @@ class InforMinTrainer(Trainer):
         is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
         state = self.accelerator.get_state_dict(self.model_wrapped) if is_sharded else None
         if self.args.should_save:
-            write_model(self, folder, state)
+            forget_truncation(self.trained.tokenizer)
+            if self.trained.is_native:
+                self._save(folder, state)
+            else:
+                self.trained.gathered(state).save(folder)
+            Path(folder, TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle of the options, with local paths
+            self.record().save(folder)
+            set_usual_modes(folder)  # transformers copies the modeling file with its mode
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub("Model save")
 
@@ -685,9 +696,20 @@ class InforMinTrainer(Trainer):
         Raises:
             SaveError: It could not be written; existing files are unchanged.
         """
-        export_model(self, with_home(folder))
+        self._export(with_home(folder))
         if report:
             self.report(folder)
+
+    def _export(self, folder: str | Path | None = None) -> None:
+        """Write the exported model, by default to the output folder. Call it in every process."""
+        trained = self.gathered  # needs all processes
+        if not self.is_world_process_zero():
+            return
+        head = getattr(trained.model, "mlp", None)
+        is_merged = trained.has_lora and self.args.lora_merge
+        with merged(trained.finished) if is_merged else nullcontext():
+            weights = None if head is None else head.state_dict()
+            export_model(trained.finished, folder or str(self.args.output_dir), self.record(), head=weights)
 
     def create_model_card(self) -> None:  # type: ignore[override]  # its facts are those of training.json
         """Write the model card of the exported output folder again. Overridden because Trainer replaces it by its own.
@@ -723,10 +745,21 @@ class InforMinTrainer(Trainer):
         """Check that a push can succeed and create the repository.
 
         Raises:
-            UsageError: A push cannot succeed; see `informin.publishing.push.destination_of`.
+            UsageError: A push cannot succeed; see `informin.publishing.push.prepare`. Or low-rank matrices of a local
+                model would be pushed.
         """
         if self.is_world_process_zero():
-            self._hub = destination_of(self, token, private)
+            args = self.args
+            base = self.facts["base_model"] or {}
+            if args.lora_r and not args.lora_merge and not base.get("hub_id"):
+                raise UsageError(
+                    f"is false, and the source model {self.trained.name} is a local folder, which others do not have",
+                    option="lora_merge",
+                    fix="Merge the matrices, or set `base_model` to the Hub id of the source model.",
+                )
+            name = args.hub_model_id or Path(str(args.output_dir)).absolute().name
+            private = args.hub_private_repo if private is None else private
+            self._hub = prepare(name, private, token or args.hub_token, args.hub_revision)
             self.hub_model_id = self._hub.repo
 
     def push_to_hub(  # type: ignore[override]  # Trainer returns a CommitInfo; a push here has two commits
@@ -750,7 +783,7 @@ class InforMinTrainer(Trainer):
         """
         if self.hub_model_id is None or token or private:
             self.init_hf_repo(token, private)
-        export_model(self)
+        self._export()
         if not self.is_world_process_zero() or self._hub is None:
             return None
         self.callback_handler.on_push_begin(self.args, self.state, self.control)

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from informin.objectives import Contrast, MaskedLM
 from informin.objectives.presets import Encoder, as_preset
-from informin.publishing.export import export_folder
+from informin.publishing.export import export_model
 from informin.training.arguments import InforMinTrainingArguments
 from informin.training.model import TrainedModel
 from informin.training.objective import activate
@@ -19,6 +19,10 @@ from tests.conftest import ROOT, make_sentences, raises_usage, save_sentence_tra
 from tests.support import forked
 
 CLASSES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
+
+
+def export_trained(trained: TrainedModel, folder) -> None:
+    export_model(trained.finished, folder, head=trained.model.mlp.state_dict())
 
 
 def trained_of(folder, projection_head="mlp", lm_head=False) -> TrainedModel:
@@ -200,7 +204,7 @@ def test_exported_folders_give_equal_embeddings_in_other_libraries(tmp_path, ber
         trained = trained_of(encoder, lm_head=True)
         model, tokenizer = trained.model, trained.tokenizer
         tokenizer(["the dog"], truncation=True, max_length=3)  # sets the truncation of the tokenizer
-        export_folder(trained, folder)
+        export_trained(trained, folder)
         batch = tokenizer(["the old dog sleeps", "a red house on the river"], padding=True, return_tensors="pt")
         expected.append(model.eval()(**batch).pooler_output)
         names.append((type(model).__name__, type(model.base_model).__name__))
@@ -228,7 +232,7 @@ def test_export_is_a_plain_encoder_with_a_separate_projection_head(tmp_path, enc
 
     trained = trained_of(encoder, lm_head=True)
     model = trained.model
-    export_folder(trained, tmp_path)
+    export_trained(trained, tmp_path)
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         assert set(file.keys()) == set(model.base_model.state_dict())
     config = json.loads((tmp_path / "config.json").read_text())
@@ -241,7 +245,7 @@ def test_export_is_a_plain_encoder_with_a_separate_projection_head(tmp_path, enc
 
 def test_a_head_that_cannot_be_downloaded_is_an_error(tmp_path, bert, monkeypatch):
     """If the connection fails between the weights and the head, the head must not be random."""
-    export_folder(trained_of(bert), tmp_path)
+    export_trained(trained_of(bert), tmp_path)
 
     def lost(name, file, **options):
         if file == "modules.json":
@@ -257,7 +261,7 @@ def test_a_head_that_cannot_be_downloaded_is_an_error(tmp_path, bert, monkeypatc
 
 def test_a_model_without_a_projection_head_requests_no_file(tmp_path, bert):
     trained = trained_of(bert)
-    export_folder(trained, tmp_path)
+    export_trained(trained, tmp_path)
     config = AutoConfig.from_pretrained(tmp_path)
     config.informin = config.informin | {"projection_head": "none"}
     assert not any(

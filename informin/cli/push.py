@@ -57,7 +57,8 @@ def work(args: argparse.Namespace) -> None:
     """Add results to the folder, check the repository, list the files and upload them."""
     from informin.errors import raise_if_missing
     from informin.publishing.export import check_export
-    from informin.publishing.push import add_results, check_name, prepare, push_folder
+    from informin.publishing.push import check_name, prepare, push_folder
+    from informin.publishing.scores import add_results
 
     folder = args.model_name
     repo = args.hub_model_id
@@ -82,7 +83,7 @@ def show(args: argparse.Namespace) -> None:
     """Print the model card and the files that would be uploaded."""
     from informin.publishing.card import CARD, write_card
     from informin.publishing.export import preview
-    from informin.publishing.push import add_results
+    from informin.publishing.scores import add_results
 
     with preview(args.model_name) as copy:
         if args.results:

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -21,22 +21,18 @@ from sentence_transformers.sentence_transformer.modules import Transformer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import get_relative_import_files
-from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 import modeling_informin
-from informin.errors import SaveError, UsageError, error_line
-from informin.files import is_write_error, new_files, new_folder, read_json, set_usual_modes, sha256, write_json
+from informin.errors import UsageError
+from informin.files import named_in_errors, new_files, new_folder, read_json, set_usual_modes, sha256, write_json
 from informin.model.checksums import forget_truncation
-from informin.model.lora import merged
 from informin.model.open import ADAPTER_CONFIG, MODULES, load_finished, modules_of, own_dropouts
 from informin.model.pooling import NAMES
 from informin.model.records import FITTED, TRAINING, FitRecord, RunRecord
-from informin.publishing.card import CARD, TOKENIZER_CONFIG, license_of, raise_if_local_path, remove_origins, write_card
+from informin.publishing.card import CARD, TOKENIZER_CONFIG, raise_if_local_path, remove_origins, write_card
 from informin.publishing.onnx import ONNX_FILE, remove_model_args
-from informin.training.data import Sentences
-from informin.training.model import TrainedModel
-from informin.training.record import describe_sentences, training_record
 from modeling_informin import CLASSES, HEAD_FILE, has_pooler, sentence_transformers_files
 
 ADAPTER_WEIGHTS = (ADAPTER_CONFIG, "adapter_model.safetensors")
@@ -207,7 +203,7 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     if hasattr(model[0].auto_model, "pooler"):  # BERT's own, which no embedding depends on, and may be random
         model[0].auto_model.pooler = None
     with new_folder(folder) as new:
-        write_exported(model, new, record, dtype, projection_head(source))
+        export_model(model, new, record, dtype, projection_head(source))
 
 
 def projection_head(folder: Path) -> dict[str, Tensor] | None:
@@ -251,12 +247,12 @@ def save_model(
     set_usual_modes(folder)  # safetensors writes files that only their owner can read
 
 
-def write_exported(
+def export_model(
     model: SentenceTransformer,
-    folder: Path,
-    record: RunRecord | FitRecord | None,
-    dtype: str,
-    head: Mapping[str, Tensor] | None,
+    folder: str | Path,
+    record: RunRecord | FitRecord | None = None,
+    dtype: str = "float32",
+    head: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write a finished model with its record and card. Files in the folder are replaced once all of them are written.
 
@@ -269,24 +265,27 @@ def write_exported(
 
     Raises:
         UsageError: A weight is NaN or infinite in this data type, or a file in the folder is a link.
+        SaveError: The folder could not be written. Earlier files in it are unchanged.
     """
+    folder = Path(folder)
     raise_if_linked(folder)
     if dtype != "float32":
         model = copy.deepcopy(model).to(WEIGHT_DTYPES[dtype])
     raise_if_weights_not_finite(model.state_dict(), f"The model in {dtype}")
-    with new_files(folder) as new:  # the disk may be full
-        save_model(model, new, head, ((record and record.base_model) or {}).get("hub_id"))
+    with named_in_errors(folder):  # the disk may be full
+        with new_files(folder) as new:
+            save_model(model, new, head, ((record and record.base_model) or {}).get("hub_id"))
+            if record:
+                record.save(new)
+            stale = [folder / name for name in WHOLE_OR_LORA if not (new / name).exists()]
+            if _weights(folder) != _weights(new):
+                stale += [path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)]
+        for path in stale:  # results of other weights; whole weights next to low-rank ones, or the reverse
+            path.unlink(missing_ok=True)
+        if (folder / ONNX_FILE).is_file():
+            remove_model_args(folder)
         if record:
-            record.save(new)
-        stale = [folder / name for name in WHOLE_OR_LORA if not (new / name).exists()]
-        if _weights(folder) != _weights(new):
-            stale += [path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)]
-    for path in stale:  # results of other weights; whole weights next to low-rank ones, or the reverse
-        path.unlink(missing_ok=True)
-    if (folder / ONNX_FILE).is_file():
-        remove_model_args(folder)
-    if record:
-        write_card(folder)
+            write_card(folder)
 
 
 def _weights(folder: Path) -> dict[str, str]:
@@ -362,83 +361,3 @@ def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | No
     if head:
         (folder / HEAD_FILE).parent.mkdir()
         save_file(dict(head), folder / HEAD_FILE, {"format": "pt"})
-
-
-def run_facts(trained: TrainedModel, sentences: Sentences | None, provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts about a run with those of its source model and its sentences.
-
-    Args:
-        trained: The model in training.
-        sentences: The training sentences; None for tokenized rows.
-        provenance: See `provenance`.
-    """
-    facts = dict(provenance)
-    hub_id = facts.pop("hub_id", None)
-    base = trained.record_entry()
-    facts["base_model"] = base | {"hub_id": hub_id or base["hub_id"]} if base else None
-    if sentences is not None:
-        facts["data"] = describe_sentences(sentences) | (facts.get("data") or {})
-    if "license" not in facts:
-        facts |= license_of(trained.source)
-    return facts
-
-
-def write_model(trainer: Any, folder: str, state: dict[str, Any] | None = None) -> None:
-    """Write the model, its tokenizer and training.json to the folder of a checkpoint.
-
-    Args:
-        trainer: The trainer.
-        folder: Folder to write.
-        state: Whole weights by name, if they are sharded.
-    """
-    forget_truncation(trainer.trained.tokenizer)
-    if trainer.trained.is_native:
-        trainer._save(folder, state)
-    else:
-        trainer.trained.gathered(state).save(folder)
-    # A pickle of the options, which contains local paths and is not used.
-    Path(folder, TRAINING_ARGS_NAME).unlink(missing_ok=True)
-    training_record(trainer).save(folder)
-    set_usual_modes(Path(folder))  # transformers copies the modeling file with its mode
-
-
-def export_model(trainer: Any, folder: str | Path | None = None) -> None:
-    """Export the model, by default to the output folder. Call it in every process.
-
-    Raises:
-        SaveError: The folder could not be written. Earlier files in it are unchanged.
-    """
-    folder = folder or str(trainer.args.output_dir)
-    trained = trainer.gathered
-    if not trainer.is_world_process_zero():
-        return
-    try:
-        merge = trainer.args.lora_merge
-        export_folder(trained, folder, training_record(trainer), merge=merge)
-    except Exception as error:
-        if not is_write_error(error):
-            raise
-        raise SaveError(f"The model could not be written to {folder}: {error_line(error)}") from error
-
-
-def export_folder(
-    trained: TrainedModel,
-    folder: str | Path,
-    record: RunRecord | None = None,
-    merge: bool = True,
-) -> None:
-    """Write a model in training so that it can be loaded and published. `trained` is not changed.
-
-    Args:
-        trained: The model in training.
-        folder: Folder to write. Files in it are replaced once all of them are written.
-        record: Record of the run.
-        merge: Merge low-rank matrices into the weights. False writes them alone, for the source model.
-
-    Raises:
-        UsageError: A weight is NaN or infinite, or a file in the folder is a link.
-    """
-    head = getattr(trained.model, "mlp", None)
-    with merged(trained.finished) if merge and trained.has_lora else nullcontext():
-        weights = None if head is None else head.state_dict()
-        write_exported(trained.finished, Path(folder), record, "float32", weights)

@@ -2,9 +2,9 @@
 
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,11 @@ from typing import Any
 from huggingface_hub import CommitInfo, HfApi, get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
-from transformers.trainer_utils import HubStrategy
 
 from informin.errors import PushError, UsageError, error_line
-from informin.evaluation.evaluate import pooler_of
-from informin.evaluation.results import Results, load_all_results
-from informin.model.checksums import weights_sha256
-from informin.model.open import load_model
-from informin.model.records import FITTED, TRAINING, RunRecord
+from informin.model.records import FITTED, TRAINING
 from informin.publishing.card import CARD, is_edited, write_card
-from informin.publishing.export import REPLACED, check_export, export_model, published_files, raise_if_linked
+from informin.publishing.export import REPLACED, check_export, published_files
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +26,6 @@ MODEL_REPOSITORY = "model"  # a kind of repository
 SPACE = "space"  # another kind
 SPACE_TAG = "informin-cl-search"  # in the metadata of the Spaces of this project
 TOKEN_HELP = "Create a token with write access in your Hub settings, then run `hf auth login` or set HF_TOKEN."
-AS_TESTED = {"whitening": None, "split": "test", "precision": "fp32"}
 
 
 @dataclass(frozen=True)
@@ -191,114 +185,19 @@ def _as_push_errors(folder: str | Path, to: Destination) -> Iterator[None]:
         ) from error
 
 
-def add_results(
-    folder: str | Path,
-    files: Sequence[str | Path],
-    *,
-    trust_remote_code: bool = False,
-    to: str | Path | None = None,
-) -> None:
-    """Copy results of `informin eval` into the results/ of an exported folder.
-
-    The checksum of the weights tells whether a file belongs to this model or to its source model. Results of a model
-    in another folder count as another seed, if its training.json differs only in the seed. Nothing is copied if one of
-    the files does not belong here.
+def push_checkpoint(export: Callable[[str], None], to: Destination | None, step: int) -> None:
+    """Upload the model in training. Call it in every process. Optimizer states are not uploaded. A failure is logged.
 
     Args:
-        folder: An exported folder.
-        files: Results files, or folders of them.
-        trust_remote_code: Run the model's own code, if it needs it to be loaded.
-        to: Folder that gets them, such as a preview; None for the exported folder.
-
-    Raises:
-        UsageError: The folder is not an output of training, or results belong to another model or other
-            settings.
-    """
-    folder = Path(folder)
-    raise_if_linked(folder)
-    record = RunRecord.load(folder)
-    if record is None:
-        raise UsageError("is set, but only the card of a trained model has a table of scores", option="results")
-    model = load_model(folder, device="cpu", trust_remote_code=trust_remote_code)
-    ours = weights_sha256(model)
-    base = (record.base_model or {}).get("weights_sha256")
-    default = model.prompts.get(model.default_prompt_name or "", "")
-    usual = {"max_seq_length": model.max_seq_length, "prompt": record.options.get("prompt", default) or None}
-    usual["pooler"] = pooler_of(model)
-    placed = {}
-    for results in load_all_results(files):
-        seed = _other_seed(results, record)
-        if results.weights_sha256 == ours:
-            place = "model.json"
-            name = "this model"
-        elif results.weights_sha256 == base:
-            place = f"base-{results.pooler}.json"
-            name = "before training"
-        elif seed is not None:
-            place = f"other_seeds/seed{seed}.json"
-            name = f"seed {seed}"
-        else:
-            needed = f"the weights of {folder}, of its source model or of another seed of the run"
-            raise UsageError(f"has results of another model ({results.model})", option="results", needed=needed)
-        for setting, value in (AS_TESTED if name == "before training" else AS_TESTED | usual).items():
-            if getattr(results, setting) != value:
-                found = f"has results of {results.model} with {setting} {getattr(results, setting)!r}"
-                raise UsageError(found, option="results", needed=repr(value))
-        placed[place] = replace(results, model=name)  # the name may be a local path
-    for place, results in placed.items():
-        results.save(Path(to or folder, "results", place))
-
-
-def _other_seed(results: Results, record: RunRecord) -> int | None:
-    """Return the seed of a run that differs from this one only in the seed, if its weights gave these results."""
-    other = RunRecord.load(results.model)
-    if other is None or other.seed == record.seed:
-        return None
-    same = (other.base_model, other.data, other.options) == (record.base_model, record.data, record.options)
-    return other.seed if same and weights_sha256(load_model(results.model)) == results.weights_sha256 else None
-
-
-def destination_of(trainer: Any, token: str | None = None, private: bool | None = None) -> Destination:
-    """Return the repository that a trainer's options name, after the checks of `informin.publishing.push.prepare`.
-
-    Args:
-        trainer: The trainer.
-        token: Hub token; None for `hub_token`.
-        private: Whether a new repository is private; None for `hub_private_repo`.
-
-    Raises:
-        UsageError: A push cannot succeed, or low-rank matrices of a local model would be pushed.
-    """
-    args = trainer.args
-    base = trainer.facts.get("base_model") or {}
-    if args.lora_r and not args.lora_merge and not base.get("hub_id"):
-        raise UsageError(
-            f"is false, and the source model {trainer.trained.name} is a local folder, which others do not have",
-            option="lora_merge",
-            fix="Merge the matrices, or set `base_model` to the Hub id of the source model.",
-        )
-    name = args.hub_model_id or Path(args.output_dir).absolute().name
-    private = args.hub_private_repo if private is None else private
-    return prepare(name, private, token or args.hub_token, args.hub_revision)
-
-
-def push_checkpoint(trainer: Any, to: Destination | None, checkpoint: Path) -> None:
-    """Upload the exported model after a checkpoint was saved, unless `hub_strategy` is end. Call it in every process.
-
-    Optimizer states are not uploaded. A failure is logged.
-
-    Args:
-        trainer: The trainer.
+        export: Function that writes the exported model to a folder.
         to: The repository; None in processes that do not upload.
-        checkpoint: Folder of the checkpoint.
+        step: The step of the checkpoint.
     """
-    if HubStrategy(trainer.args.hub_strategy) == HubStrategy.END:
-        return
     with tempfile.TemporaryDirectory() as folder:
-        export_model(trainer, folder)
-        if to is None or not trainer.is_world_process_zero():
+        export(folder)
+        if to is None:
             return
         try:
-            push_folder(folder, to, f"Training in progress, step {trainer.state.global_step}")
+            push_folder(folder, to, f"Training in progress, step {step}")
         except PushError as error:
-            logger.warning(f"{checkpoint.name} was not pushed: {error_line(error)}")
+            logger.warning(f"checkpoint-{step} was not pushed: {error_line(error)}")

@@ -6,6 +6,7 @@ import math
 import os
 import resource
 import sys
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -93,6 +94,24 @@ def provenance(data: DataArguments, card: CardArguments) -> dict[str, Any]:
     language = card.language or ("en" if hub_id == HUB_DATA else None)
     facts = {"hub_id": card.base_model, "data": entry, "language": language}
     return facts | ({"license": card.license} if card.license else {})
+
+
+def run_facts(
+    base_model: dict[str, Any] | None, sentences: Sentences | None, provenance: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the facts about a run with those of its source model and its sentences.
+
+    Args:
+        base_model: Entry of the source model; see `TrainedModel.record_entry`.
+        sentences: The training sentences; None for tokenized rows.
+        provenance: See `provenance`.
+    """
+    facts = dict(provenance)
+    hub_id = facts.pop("hub_id", None)
+    facts["base_model"] = base_model | {"hub_id": hub_id or base_model["hub_id"]} if base_model else None
+    if sentences is not None:
+        facts["data"] = describe_sentences(sentences) | (facts.get("data") or {})
+    return facts
 
 
 def training_record(trainer: Any) -> RunRecord:

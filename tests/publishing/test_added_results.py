@@ -5,7 +5,7 @@ from safetensors.torch import load_file, save_file
 
 from informin.evaluation.results import load_results
 from informin.publishing.card import render_card
-from informin.publishing.push import add_results
+from informin.publishing.scores import add_results
 from tests.conftest import raises_usage
 from tests.publishing.helpers import change_json, contents, record_of, results_of, tables
 

@@ -141,8 +141,8 @@ def test_an_error_leaves_the_folder_as_it_was(folder, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(export, "set_usual_modes", fail)
-    with pytest.raises(OSError):
-        export.write_exported(load_model(folder, device="cpu"), folder, RunRecord.load(folder), "float16", None)
+    with pytest.raises(SaveError):
+        export.export_model(load_model(folder, device="cpu"), folder, RunRecord.load(folder), "float16")
     assert contents(folder) == before
     with pytest.raises(SaveError):
         export_checkpoint(folder, tmp_path / "new")
@@ -157,7 +157,7 @@ def test_results_and_onnx_of_other_weights_are_removed(folder):
     model = load_model(folder, device="cpu")
     model[0].auto_model.embeddings.word_embeddings.weight.data += 1
     (folder / "results/base-cls.json").unlink()
-    export.write_exported(model, folder, RunRecord.load(folder), "float32", None)
+    export.export_model(model, folder, RunRecord.load(folder))
     assert not [name for name in stale if (folder / name).exists()]
 
 

@@ -250,8 +250,13 @@ def test_another_error_of_pytorch_is_not_a_full_disk(build, monkeypatch):
 
 def test_a_push_follows_the_complete_checkpoint(build, slow, monkeypatch):
     found = []
-    monkeypatch.setattr(trainer_informin, "push_checkpoint", lambda trainer, to, folder: found.append(damage(folder)))
     trainer = build(**STEPS)
+    folder = Path(trainer.args.output_dir)
+
+    def push(export, to, step):
+        found.append(damage(folder / f"checkpoint-{step}"))
+
+    monkeypatch.setattr(trainer_informin, "push_checkpoint", push)
     trainer.args.push_to_hub = True
     trainer.train()
     assert found == [None] * 4

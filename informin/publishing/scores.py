@@ -1,0 +1,82 @@
+"""Add the scores of `informin eval` to an exported folder, for the tables of its card."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from informin.errors import UsageError
+from informin.evaluation.evaluate import pooler_of
+from informin.evaluation.results import Results, load_all_results
+from informin.model.checksums import weights_sha256
+from informin.model.open import load_model
+from informin.model.records import RunRecord
+from informin.publishing.export import raise_if_linked
+
+AS_TESTED = {"whitening": None, "split": "test", "precision": "fp32"}  # settings of results in a card
+
+
+def add_results(
+    folder: str | Path,
+    files: Sequence[str | Path],
+    *,
+    trust_remote_code: bool = False,
+    to: str | Path | None = None,
+) -> None:
+    """Copy results of `informin eval` into the results/ of an exported folder.
+
+    The checksum of the weights tells whether a file belongs to this model or to its source model. Results of a model
+    in another folder count as another seed, if its training.json differs only in the seed. Nothing is copied if one of
+    the files does not belong here.
+
+    Args:
+        folder: An exported folder.
+        files: Results files, or folders of them.
+        trust_remote_code: Run the model's own code, if it needs it to be loaded.
+        to: Folder that gets them, such as a preview; None for the exported folder.
+
+    Raises:
+        UsageError: The folder is not an output of training, or results belong to another model or other
+            settings.
+    """
+    folder = Path(folder)
+    raise_if_linked(folder)
+    record = RunRecord.load(folder)
+    if record is None:
+        raise UsageError("is set, but only the card of a trained model has a table of scores", option="results")
+    model = load_model(folder, device="cpu", trust_remote_code=trust_remote_code)
+    ours = weights_sha256(model)
+    base = (record.base_model or {}).get("weights_sha256")
+    default = model.prompts.get(model.default_prompt_name or "", "")
+    usual = {"max_seq_length": model.max_seq_length, "prompt": record.options.get("prompt", default) or None}
+    usual["pooler"] = pooler_of(model)
+    placed = {}
+    for results in load_all_results(files):
+        seed = _other_seed(results, record)
+        if results.weights_sha256 == ours:
+            place = "model.json"
+            name = "this model"
+        elif results.weights_sha256 == base:
+            place = f"base-{results.pooler}.json"
+            name = "before training"
+        elif seed is not None:
+            place = f"other_seeds/seed{seed}.json"
+            name = f"seed {seed}"
+        else:
+            needed = f"the weights of {folder}, of its source model or of another seed of the run"
+            raise UsageError(f"has results of another model ({results.model})", option="results", needed=needed)
+        for setting, value in (AS_TESTED if name == "before training" else AS_TESTED | usual).items():
+            if getattr(results, setting) != value:
+                found = f"has results of {results.model} with {setting} {getattr(results, setting)!r}"
+                raise UsageError(found, option="results", needed=repr(value))
+        placed[place] = replace(results, model=name)  # the name may be a local path
+    for place, results in placed.items():
+        results.save(Path(to or folder, "results", place))
+
+
+def _other_seed(results: Results, record: RunRecord) -> int | None:
+    """Return the seed of a run that differs from this one only in the seed, if its weights gave these results."""
+    other = RunRecord.load(results.model)
+    if other is None or other.seed == record.seed:
+        return None
+    same = (other.base_model, other.data, other.options) == (record.base_model, record.data, record.options)
+    return other.seed if same and weights_sha256(load_model(results.model)) == results.weights_sha256 else None
