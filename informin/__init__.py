@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from informin.frozen.distill import distill as distill
     from informin.frozen.fit import fit as fit
     from informin.frozen.index import Index as Index
-    from informin.model.embed import embed as embed
+    from informin.model.embedding import embed as embed
     from informin.model.open import load_model as load_model
     from informin.objectives import AttentionMI as AttentionMI
     from informin.objectives import Contrast as Contrast
@@ -51,7 +51,7 @@ _MODULES = {
     "SelfContrast": "informin.objectives",
     "Term": "informin.objectives",
     "distill": "informin.frozen.distill",
-    "embed": "informin.model.embed",
+    "embed": "informin.model.embedding",
     "evaluate": "informin.evaluation.evaluate",
     "fit": "informin.frozen.fit",
     "load_model": "informin.model.open",

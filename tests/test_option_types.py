@@ -39,10 +39,10 @@ def typed(parameters: Mapping[str, Parameter]) -> Iterator[str]:
 
 
 def public_functions() -> Iterator[Callable]:
-    """Yield the functions of the package, and the methods of its classes of indexes and adapters."""
+    """Yield the functions of the package and the methods of its classes that check the types of their arguments."""
     for name in informin.__all__:
         exported = getattr(informin, name)
-        if isfunction(exported):
+        if isfunction(exported) and hasattr(exported, "__wrapped__"):  # by `checks_options`
             yield exported
     for kind in (Index, LinearAdapter):
         for name, method in vars(kind).items():

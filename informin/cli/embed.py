@@ -39,7 +39,7 @@ def work(args: argparse.Namespace) -> None:
 
     raise_if_not_found(args.model_name, args.revision)
     from informin.errors import UsageError, counted
-    from informin.model.embed import embed
+    from informin.model.embedding import embed
     from informin.texts import read_texts
 
     with processes():

@@ -35,7 +35,7 @@ from informin.files import only_writer, save_text
 from informin.model.checksums import weights_sha256
 from informin.model.embedding import encode_in_shares, side_prompt, width_of
 from informin.model.open import Loading, load_model, name_of, source_of
-from informin.model.pooling import NAMES
+from informin.model.pooling import NAME_OF_MODE
 from informin.options import checks_options
 
 logger = logging.getLogger(__name__)
@@ -241,7 +241,7 @@ def pooler_of(model: SentenceTransformer) -> str:
     """
     modules = [module for module in model if not isinstance(module, Normalize)]
     modes = [module.pooling_mode for module in modules if isinstance(module, Pooling)]
-    return NAMES.get(modes[0], str(modes[0])) if modes else type(modules[-1]).__name__
+    return NAME_OF_MODE.get(modes[0], str(modes[0])) if modes else type(modules[-1]).__name__
 
 
 def _encoder(model: SentenceTransformer, side: str | None, prompt: str | None, batch_size: int) -> EmbeddingCache:

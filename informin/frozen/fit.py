@@ -24,10 +24,9 @@ from informin.evaluation.vectors import CHUNK, native, raise_if_not_finite, rows
 from informin.files import last_name, new_folder, only_writer
 from informin.frozen.adapted import save_adapted
 from informin.frozen.adapter import TASKS, LinearAdapter
-from informin.model.embed import raise_if_other_texts
-from informin.model.embedding import encode_in_shares, width_of
+from informin.model.embedding import encode_in_shares, raise_if_other_texts, width_of
 from informin.model.open import Loading, load_model, name_of
-from informin.model.pooling import MODES, LayerPooling, Projection
+from informin.model.pooling import MODES, LayerPooling, ProjectionPooling
 from informin.model.records import ADAPTER, FITTED
 from informin.options import checks_options
 from informin.publishing.report import write_fit_report
@@ -363,7 +362,7 @@ def check_dimension(dimension: int | None, width: int) -> None:
 
 def raise_if_not_savable(model: SentenceTransformer) -> None:
     """Raise UsageError for a pooling that sentence-transformers lacks: no folder can hold a model with it."""
-    if any(isinstance(module, LayerPooling | Projection) for module in model):
+    if any(isinstance(module, LayerPooling | ProjectionPooling) for module in model):
         raise UsageError(
             "names a pooling with which no model can be saved",
             option="pooler",

@@ -13,19 +13,20 @@ from torch import nn
 ALPHA = 32  # the update is multiplied by 32 / r: by 2 with the usual rank of 16
 
 
-def add_lora(model: SentenceTransformer, args: Any) -> None:
+def add_lora(model: SentenceTransformer, rank: int, dropout: float) -> None:
     """Add low-rank matrices to the transformer of a model, and freeze the transformer's own weights.
 
     Args:
         model: The model, which is changed.
-        args: Training arguments with `lora_r` and `lora_dropout`.
+        rank: Rank of the matrices.
+        dropout: Dropout rate of their inputs.
     """
     from peft import LoraConfig  # an optional package
 
     transformer: Any = model[0].auto_model
     linear = (name for name, module in transformer.named_modules() if isinstance(module, nn.Linear))
     names = sorted({name.rpartition(".")[2] for name in linear})
-    config = LoraConfig(r=args.lora_r, lora_alpha=ALPHA, lora_dropout=args.lora_dropout, target_modules=names)
+    config = LoraConfig(r=rank, lora_alpha=ALPHA, lora_dropout=dropout, target_modules=names)
     model.add_adapter(config)
     for settings in transformer.peft_config.values():
         settings.target_modules = sorted(settings.target_modules)  # a set is saved in any order

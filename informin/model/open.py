@@ -1,4 +1,8 @@
-"""Open finished models as SentenceTransformers, such that no code in a model's files runs unless it is trusted."""
+"""Open finished models as SentenceTransformers, such that no code in a model's files runs unless it is trusted.
+
+`load_model` is the one entry. Below it, in the order in which it needs them: finding the model, reading its files
+safely, and preparing the opened model, so that no embedding depends on padding and every token has one.
+"""
 
 import copy
 import json
@@ -15,7 +19,7 @@ from typing import Any, TypedDict
 import torch
 from safetensors import SafetensorError, safe_open
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Pooling, Transformer
+from sentence_transformers.models import Transformer
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
@@ -26,168 +30,15 @@ from informin.fast.call_copy import copy_of_tokenizer
 from informin.fast.packing import has_position_table, padding_index_of
 from informin.fast.speed import PackedInference, speed_up
 from informin.hub import MODEL_FILES, names_of_model, raise_if_not_found
-from informin.model.pooling import MODES, POOLERS, layer_pooling
-from informin.options import checks_options
-
-DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-
-
-def own_dropouts(settings: Any) -> dict[str, float]:
-    """Return the encoder's own dropout rates by their names in config.json; empty if none are stored.
-
-    Args:
-        settings: `config.informin` of a model or of its config.json; it may be missing or of any type.
-
-    Raises:
-        UsageError: A rate is not a number from 0 to 1.
-    """
-    stored = settings.get("dropouts") if isinstance(settings, Mapping) else None
-    if not isinstance(stored, Mapping):
-        return {}
-    rates = {name: stored[name] for name in DROPOUTS if name in stored}
-    for name, rate in rates.items():
-        is_number = isinstance(rate, int | float) and not isinstance(rate, bool) and math.isfinite(rate)
-        if not is_number or not 0 <= rate <= 1:
-            raise UsageError(
-                f"stores {rate!r} as {name} in `informin.dropouts` of its config.json",
-                option="model_name",
-                needed="a number from 0 to 1",
-                fix="Correct the file, or copy the model again from its source.",
-            )
-    return rates
-
+from informin.model.pooling import POOLERS, with_pooling
+from informin.options import check_value, with_home
+from modeling_informin import HEAD_FILE
 
 MODULES = "modules.json"
 ROUTES = ("router_config.json", "config.json")  # of a Router; the second one in older versions
 ADAPTER_CONFIG = "adapter_config.json"  # of peft
-
-
-def file_of(name: str, file: str, revision: str | None = None) -> str | None:
-    """Return the path of a file of a model, downloaded if needed; None if there is none."""
-    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    return cached_file(name, file, revision=revision, _raise_exceptions_for_gated_repo=False, **quiet)
-
-
-def json_of(name: str, file: str, revision: str | None) -> Any:
-    """Return the content of a JSON file of a model; None if there is no such file."""
-    path = file_of(name, file, revision)
-    return json.loads(Path(path).read_text(encoding="utf-8")) if path else None
-
-
-def modules_of(name: str, revision: str | None = None) -> list[tuple[str, str]]:
-    """Return the folder and the type of each module of a model. A Router lists its modules in a separate file."""
-    listed = json_of(name, MODULES, revision) or []
-    waiting = [(str(one.get("path", "")), str(one.get("type", ""))) for one in listed]
-    found: list[tuple[str, str]] = []
-    while waiting:
-        module = waiting.pop(0)
-        if module not in found:  # a file may name its own folder
-            found.append(module)
-            waiting += _routes_of(name, module[0], revision)
-    return found
-
-
-def _routes_of(name: str, path: str, revision: str | None) -> list[tuple[str, str]]:
-    """Return the folder and the type of each module of a Router; an empty list for another module."""
-    types = [(json_of(name, posixpath.join(path, file), revision) or {}).get("types") for file in ROUTES]
-    routes = [route for each in types if isinstance(each, dict) for route in each.items()]
-    return [(posixpath.normpath(posixpath.join(path, route)), str(kind)) for route, kind in routes]
-
-
-def raise_if_code_in_adapter(name: str, revision: str | None = None) -> None:
-    """Raise UsageError if peft would import a module that adapter_config.json names, in any folder of a model."""
-    for folder in {"", *(path for path, _ in modules_of(name, revision))}:
-        config = json_of(name, posixpath.join(folder, ADAPTER_CONFIG), revision) or {}
-        imported = [str((config.get("auto_mapping") or {}).get("parent_library", "transformers"))]
-        if config.get("megatron_config"):
-            imported.append(str(config.get("megatron_core", "megatron.core")))
-        for module in imported:
-            if module.partition(".")[0] not in ("transformers", "sentence_transformers"):
-                raise UsageError(f"{name} would import {module}, named in {ADAPTER_CONFIG}", option="model_name")
-
-
-def raise_if_no_embeddings(name: str, revision: str | None = None) -> None:
-    """Raise UsageError for a cross-encoder, which sentence-transformers would convert with a pooling of its choice."""
-    kind = (json_of(name, "config_sentence_transformers.json", revision) or {}).get("model_type")
-    if kind == "CrossEncoder":
-        found = f"is {name}, which is a cross-encoder: it scores pairs and has no embeddings"
-        raise UsageError(found, option="model_name", needed="a SentenceTransformer")
-
-
-def raise_if_quantized_table(name: str, revision: str | None = None) -> None:
-    """Raise UsageError if a model is a table of model2vec with whole numbers, which nothing else can open."""
-    try:
-        path = file_of(name, "model.safetensors", revision)
-    except OSError:  # neither a folder nor a name on the Hub
-        return
-    if path is None:
-        return
-    try:
-        with safe_open(path, "pt") as file:
-            kind = file.get_slice("embeddings").get_dtype() if "embeddings" in file.keys() else ""
-    except SafetensorError:  # damaged
-        return
-    if kind.startswith(("I", "U")):
-        raise UsageError(
-            f"{name} is a model2vec model with vectors in {kind}, which sentence-transformers cannot open",
-            option="model_name",
-            needed="vectors in float32 or float16",
-            fix='Convert it with model2vec: StaticModel.from_pretrained(FOLDER, quantize_to="float32").save_pretrained('
-            "NEW_FOLDER).",
-        )
-
-
-def embeddings_of_tokens(module: Any) -> int | None:
-    """Return how many tokens a module of a SentenceTransformer has embeddings for; None if it looks up no tokens."""
-    if type(module).__name__ == "StaticEmbedding":
-        return module.embedding.num_embeddings
-    encoder = getattr(module, "auto_model", None)
-    if not isinstance(encoder, PreTrainedModel):  # such as one that ONNX Runtime runs
-        return None
-    try:
-        table = encoder.get_input_embeddings()
-    except NotImplementedError:  # of images, or several encoders
-        return None
-    return table.num_embeddings if isinstance(table, nn.Embedding) else None
-
-
-def highest_token(tokenizer: Any) -> int:
-    """Return the highest token id that an ordinary text can have.
-
-    Added special tokens are left out: a tokenizer that several models share may have some that a model never reads,
-    such as that of images in EmbeddingGemma.
-    """
-    if isinstance(tokenizer, Tokenizer):  # of StaticEmbedding
-        size = tokenizer.get_vocab_size(with_added_tokens=False)
-        added = tokenizer.get_added_tokens_decoder()
-    else:
-        size = tokenizer.vocab_size
-        added = tokenizer.added_tokens_decoder
-    return max([size - 1, *(number for number, token in added.items() if not token.special)])
-
-
-def raise_if_tokens_lack_embeddings(module: Any, tokenizer: Any, name: str) -> None:
-    """Raise UsageError if a text can have a token without an embedding, which would be an error of torch."""
-    number = embeddings_of_tokens(module)
-    if number is None or tokenizer is None:
-        return
-    highest = highest_token(tokenizer)
-    if highest >= number:
-        raise UsageError(
-            f"{name} has embeddings for {number:,} tokens, and its tokenizer has token ids up to {highest:,}",
-            option="model_name",
-            needed="a tokenizer that fits the model",
-            fix="Copy the model again from its source. After adding tokens, call "
-            "`resize_token_embeddings(len(tokenizer))` and save the model.",
-        )
-
-
-def check_tokenizers(model: SentenceTransformer, name: str) -> None:
-    """Raise UsageError if a tokenizer of a model has more tokens than the model has embeddings."""
-    for module in model.modules():
-        raise_if_tokens_lack_embeddings(module, getattr(module, "tokenizer", None), name)
-
-
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+FEWEST_TOKENS = 3  # of a text: one, between two special ones
 # First in priority, before the arguments in a model's own files. The last three choose code from the Hub.
 SAFE: dict[str, Any] = {
     "use_safetensors": True,
@@ -196,7 +47,6 @@ SAFE: dict[str, Any] = {
     "use_kernels": False,
     "allow_all_kernels": False,
 }
-FEWEST_TOKENS = 3  # of a text: one, between two special ones
 
 
 class Loading(TypedDict, total=False):
@@ -226,18 +76,6 @@ class Source:
     bf16: bool = False
 
 
-def source_of(model: SentenceTransformer) -> Source:
-    """Return where a model comes from. A model that `load_model` did not open is in memory."""
-    source = getattr(model, "informin_source", None)
-    return source or Source(str(getattr(model.model_card_data, "base_model", None) or "SentenceTransformer"))
-
-
-def name_of(model: str | Path | SentenceTransformer) -> str:
-    """Return the name or folder of a model."""
-    return source_of(model).name if isinstance(model, SentenceTransformer) else str(model)
-
-
-@checks_options
 def load_model(
     model: str | Path | SentenceTransformer,
     *,
@@ -273,31 +111,29 @@ def load_model(
         own = speed_up(_with_own_tokenizers(copy.copy(model)))
         fit_to_positions(own)
         return own
+    for option, value in {"trust_remote_code": trust_remote_code, "bf16": bf16}.items():
+        check_value(isinstance(value, bool), option, value, "True or False")  # any text would count as True
     if max_seq_length is not None and max_seq_length < FEWEST_TOKENS:
         raise UsageError(f"is {max_seq_length}", option="max_seq_length", needed=f"{FEWEST_TOKENS} or more")
     raise_if_no_device(device)
-    name = found_name(str(model), revision)
-    how = {"revision": revision, "trust_remote_code": trust_remote_code}
+    name = found_name(str(with_home(model)), revision)
     try:
         raise_if_code_in_adapter(name, revision)
         has_modules = file_of(name, MODULES, revision) is not None
         if pooler == "auto" and not has_modules:
-            raise UsageError(
-                f"is auto, but {name} has no {MODULES} and so stores no pooling",
-                option="pooler",
-                needed=f"one of: {', '.join(POOLERS)}",
-            )
-        raise_if_no_embeddings(name, revision)
+            found = f"is auto, but {name} has no {MODULES} and so stores no pooling"
+            raise UsageError(found, option="pooler", needed=f"one of: {', '.join(POOLERS)}")
         with weights_checked(name):
-            opened = _from_files(name, has_modules, how)
+            opened = _from_files(name, has_modules, revision, trust_remote_code)
     except UsageError:
         raise
     except Exception as error:  # of any type, depending on what is wrong with the files
         raise_if_quantized_table(name, revision)
         raise UsageError(f"{name} cannot be loaded: {error_line(error)}", option="model_name") from error
-    prepare_to_embed(opened, name)
+    fit_to_positions(opened)
+    check_tokenizers(opened, name)
     if pooler != "auto":
-        opened = with_pooling(opened, pooler, name, revision)
+        opened = with_pooling(opened, pooler, file_of(name, HEAD_FILE, revision) if pooler == "mlp" else None)
     if max_seq_length is not None:
         limit_length(opened, max_seq_length)
     folder = Path(name) if Path(name).is_dir() else None
@@ -331,12 +167,18 @@ def load_finished(
         raise UsageError(f"is {model}, which stores no pooling", option=option, needed=needed) from error
 
 
-def _from_files(name: str, has_modules: bool, how: dict[str, Any]) -> SentenceTransformer:
-    """Return the model of a Hub id or folder; without `modules.json`, a Transformer alone."""
-    if has_modules:
-        return SentenceTransformer(name, device="cpu", model_kwargs=dict(SAFE), **how)
-    hub = {name: dict(how) for name in ("processor_kwargs", "config_kwargs")}
-    return SentenceTransformer(modules=[Transformer(name, model_kwargs=SAFE | how, **hub)], device="cpu")
+def source_of(model: SentenceTransformer) -> Source:
+    """Return where a model comes from. A model that `load_model` did not open is in memory."""
+    source = getattr(model, "informin_source", None)
+    return source or Source(str(getattr(model.model_card_data, "base_model", None) or "SentenceTransformer"))
+
+
+def name_of(model: str | Path | SentenceTransformer) -> str:
+    """Return the name or folder of a model."""
+    return source_of(model).name if isinstance(model, SentenceTransformer) else str(model)
+
+
+# Find the model and its files
 
 
 def found_name(name: str, revision: str | None = None) -> str:
@@ -364,81 +206,68 @@ def raise_if_no_device(device: str | torch.device | None) -> None:
         raise UsageError(found, option="device", needed="cpu, cuda, cuda:1 or mps") from error
 
 
-def with_pooling(
-    model: SentenceTransformer, pooler: str, name: str = "", revision: str | None = None
-) -> SentenceTransformer:
-    """Return a model with another pooling of its transformer's tokens, without its other modules.
-
-    Args:
-        model: A model whose first module is a Transformer.
-        pooler: One of `POOLERS`.
-        name: Name or folder, which has the projection head that `mlp` needs.
-        revision: Branch, tag or commit on the Hub.
-    """
-    transformer = model[0]
-    width = transformer.get_embedding_dimension()
-    if pooler in MODES:
-        modules = [Pooling(width, pooling_mode=MODES[pooler])]
-    else:
-        modules = layer_pooling(transformer, pooler, lambda file: file_of(name, file, revision))
-    settings = {key: getattr(model, key) for key in ("prompts", "default_prompt_name")}
-    return SentenceTransformer(modules=[transformer, *modules], device=str(model.device), **settings).eval()
+def file_of(name: str, file: str, revision: str | None = None) -> str | None:
+    """Return the path of a file of a model, downloaded if needed; None if there is none."""
+    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    return cached_file(name, file, revision=revision, _raise_exceptions_for_gated_repo=False, **quiet)
 
 
-def limit_length(model: SentenceTransformer, length: float | None) -> None:
-    """Truncate texts to a number of tokens; None, or infinity for static embeddings, for no limit."""
-    if type(model[0]).__name__ != "StaticEmbedding":
-        model.max_seq_length = length
-    elif length is None or math.isinf(length):
-        model[0].tokenizer.no_truncation()
-    else:
-        model[0].tokenizer.enable_truncation(int(length))
+def json_of(name: str, file: str, revision: str | None) -> Any:
+    """Return the content of a JSON file of a model; an empty dictionary if there is no such file, or nothing in it."""
+    path = file_of(name, file, revision)
+    return (json.loads(Path(path).read_text(encoding="utf-8")) if path else None) or {}
 
 
-def prepare_to_embed(model: SentenceTransformer, name: str) -> None:
-    """Set float32, evaluation mode, padding and truncation of a model that was opened from files.
+def modules_of(name: str, revision: str | None = None) -> list[tuple[str, str]]:
+    """Return the folder and the type of each module of a model. A Router lists its modules in a separate file."""
+    waiting = [(str(one.get("path", "")), str(one.get("type", ""))) for one in json_of(name, MODULES, revision)]
+    found: list[tuple[str, str]] = []
+    while waiting:
+        module = waiting.pop(0)
+        if module in found:  # a file may name its own folder
+            continue
+        found.append(module)
+        types = [json_of(name, posixpath.join(module[0], file), revision).get("types") for file in ROUTES]
+        for route, kind in (route for each in types if isinstance(each, dict) for route in each.items()):
+            waiting.append((posixpath.normpath(posixpath.join(module[0], route)), str(kind)))
+    return found
+
+
+# Read the files safely
+
+
+def raise_if_code_in_adapter(name: str, revision: str | None = None) -> None:
+    """Raise UsageError if peft would import a module that adapter_config.json names, in any folder of a model."""
+    for folder in {"", *(path for path, _ in modules_of(name, revision))}:
+        config = json_of(name, posixpath.join(folder, ADAPTER_CONFIG), revision)
+        imported = [str((config.get("auto_mapping") or {}).get("parent_library", "transformers"))]
+        if config.get("megatron_config"):
+            imported.append(str(config.get("megatron_core", "megatron.core")))
+        for module in imported:
+            if module.partition(".")[0] not in ("transformers", "sentence_transformers"):
+                raise UsageError(f"{name} would import {module}, named in {ADAPTER_CONFIG}", option="model_name")
+
+
+def _from_files(name: str, has_modules: bool, revision: str | None, trust_remote_code: bool) -> SentenceTransformer:
+    """Return the model of a Hub id or folder, in float32 and evaluation mode; without `modules.json`, a Transformer.
 
     Raises:
-        UsageError: Its tokenizer has more tokens than it has embeddings.
+        UsageError: It is a cross-encoder, which sentence-transformers would convert with a pooling of its choice.
     """
-    model.float().eval()
+    settings = json_of(name, "config_sentence_transformers.json", revision)
+    if settings.get("model_type") == "CrossEncoder":
+        found = f"is {name}, which is a cross-encoder: it scores pairs and has no embeddings"
+        raise UsageError(found, option="model_name", needed="a SentenceTransformer")
+    how = {"revision": revision, "trust_remote_code": trust_remote_code}
+    if has_modules:
+        model = SentenceTransformer(name, device="cpu", model_kwargs=dict(SAFE), **how)
+    else:
+        hub = {each: dict(how) for each in ("processor_kwargs", "config_kwargs")}
+        model = SentenceTransformer(modules=[Transformer(name, model_kwargs=SAFE | how, **hub)], device="cpu")
     for module in model.modules():
         if isinstance(module, Transformer):  # sdpa gives no maps, and transformers would not save such a configuration
             module.config.output_attentions = False
-    fit_to_positions(model)
-    check_tokenizers(model, name)
-
-
-def _with_own_tokenizers(module: Any) -> Any:
-    """Return a module whose tokenizers are copies, in shallow copies of its parts down to its encoders."""
-    if isinstance(module, Transformer):
-        own = copy.copy(module)
-        own.processor = copy_of_tokenizer(module.processor)
-        return own
-    parts = {name: _with_own_tokenizers(part) for name, part in module._modules.items()}
-    if any(parts[name] is not part for name, part in module._modules.items()):
-        module = copy.copy(module)
-        module._modules = parts
-    return module
-
-
-def fit_to_positions(model: SentenceTransformer) -> None:
-    """Pad on the right where an embedding would depend on the padding, and truncate texts to the positions there are.
-
-    Position embeddings are looked up by a token's place in its row, and [CLS] pooling reads the first token.
-    """
-    for module in model.modules():
-        if not isinstance(module, Transformer) or module.tokenizer is None:
-            continue
-        config, tokenizer = module.config, module.tokenizer
-        has_table = has_position_table(module.auto_model)
-        is_encoder = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
-        if has_table or is_encoder:
-            tokenizer.padding_side = "right"
-        if has_table and isinstance(most := getattr(config, "max_position_embeddings", None), int):
-            index = padding_index_of(module.auto_model)
-            positions = most if index is None else most - index - 1
-            tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+    return model.float().eval()
 
 
 @contextmanager
@@ -466,3 +295,139 @@ def weights_checked(name: str) -> Iterator[None]:
     if wrong := [weight for weight in wrong if not weight.startswith("pooler.")]:
         what = f"{name}: {counted(len(wrong), 'weight')} missing or of another shape, such as {wrong[0]}"
         raise UsageError(what, option="model_name", fix="Copy the model again from its source.")
+
+
+def raise_if_quantized_table(name: str, revision: str | None = None) -> None:
+    """Raise UsageError if a model is a table of model2vec with whole numbers, which nothing else can open."""
+    with suppress(OSError, SafetensorError):  # neither a folder nor a name on the Hub, or damaged
+        path = file_of(name, "model.safetensors", revision)
+        if path is None:
+            return
+        with safe_open(path, "pt") as file:
+            kind = file.get_slice("embeddings").get_dtype() if "embeddings" in file.keys() else ""
+        if not kind.startswith(("I", "U")):
+            return
+        raise UsageError(
+            f"{name} is a model2vec model with vectors in {kind}, which sentence-transformers cannot open",
+            option="model_name",
+            needed="vectors in float32 or float16",
+            fix='Convert it with model2vec: StaticModel.from_pretrained(FOLDER, quantize_to="float32").save_pretrained('
+            "NEW_FOLDER).",
+        )
+
+
+def own_dropouts(settings: Any) -> dict[str, float]:
+    """Return the encoder's own dropout rates by their names in config.json; empty if none are stored.
+
+    The configuration of a checkpoint of training may have the rates of training, and these aside.
+
+    Args:
+        settings: `config.informin` of a model or of its config.json; it may be missing or of any type.
+
+    Raises:
+        UsageError: A rate is not a number from 0 to 1.
+    """
+    stored = settings.get("dropouts") if isinstance(settings, Mapping) else None
+    if not isinstance(stored, Mapping):
+        return {}
+    rates = {name: stored[name] for name in DROPOUTS if name in stored}
+    for name, rate in rates.items():
+        is_number = isinstance(rate, int | float) and not isinstance(rate, bool) and math.isfinite(rate)
+        if not is_number or not 0 <= rate <= 1:
+            raise UsageError(
+                f"stores {rate!r} as {name} in `informin.dropouts` of its config.json",
+                option="model_name",
+                needed="a number from 0 to 1",
+                fix="Correct the file, or copy the model again from its source.",
+            )
+    return rates
+
+
+# Prepare the opened model
+
+
+def fit_to_positions(model: SentenceTransformer) -> None:
+    """Pad on the right where an embedding would depend on the padding, and truncate texts to the positions there are.
+
+    Position embeddings are looked up by a token's place in its row, and [CLS] pooling reads the first token.
+    """
+    for module in model.modules():
+        if not isinstance(module, Transformer) or module.tokenizer is None:
+            continue
+        config, tokenizer = module.config, module.tokenizer
+        has_table = has_position_table(module.auto_model)
+        is_encoder = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
+        if has_table or is_encoder:
+            tokenizer.padding_side = "right"
+        if has_table and isinstance(most := getattr(config, "max_position_embeddings", None), int):
+            index = padding_index_of(module.auto_model)
+            positions = most if index is None else most - index - 1
+            tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+
+
+def _with_own_tokenizers(module: Any) -> Any:
+    """Return a module whose tokenizers are copies, in shallow copies of its parts down to its encoders."""
+    if isinstance(module, Transformer):
+        own = copy.copy(module)
+        own.processor = copy_of_tokenizer(module.processor)
+        return own
+    parts = {name: _with_own_tokenizers(part) for name, part in module._modules.items()}
+    if any(parts[name] is not part for name, part in module._modules.items()):
+        module = copy.copy(module)
+        module._modules = parts
+    return module
+
+
+def limit_length(model: SentenceTransformer, length: float | None) -> None:
+    """Truncate texts to a number of tokens; None, or infinity for static embeddings, for no limit."""
+    if type(model[0]).__name__ != "StaticEmbedding":
+        model.max_seq_length = length
+    elif length is None or math.isinf(length):
+        model[0].tokenizer.no_truncation()
+    else:
+        model[0].tokenizer.enable_truncation(int(length))
+
+
+def check_tokenizers(model: SentenceTransformer, name: str) -> None:
+    """Raise UsageError if a tokenizer of a model has more tokens than the model has embeddings."""
+    for module in model.modules():
+        raise_if_tokens_lack_embeddings(module, getattr(module, "tokenizer", None), name)
+
+
+def raise_if_tokens_lack_embeddings(module: nn.Module, tokenizer: Any, name: str) -> None:
+    """Raise UsageError if a text can have a token without an embedding, which would be an error of torch.
+
+    Added special tokens are left out: a tokenizer that several models share may have some that a model never reads,
+    such as that of images in EmbeddingGemma.
+    """
+    number = embeddings_of_tokens(module)
+    if number is None or tokenizer is None:
+        return
+    if isinstance(tokenizer, Tokenizer):  # of StaticEmbedding
+        size = tokenizer.get_vocab_size(with_added_tokens=False)
+        added = tokenizer.get_added_tokens_decoder()
+    else:
+        size, added = tokenizer.vocab_size, tokenizer.added_tokens_decoder
+    highest = max([size - 1, *(token_id for token_id, token in added.items() if not token.special)])
+    if highest >= number:
+        raise UsageError(
+            f"{name} has embeddings for {number:,} tokens, and its tokenizer has token ids up to {highest:,}",
+            option="model_name",
+            needed="a tokenizer that fits the model",
+            fix="Copy the model again from its source. After adding tokens, call "
+            "`resize_token_embeddings(len(tokenizer))` and save the model.",
+        )
+
+
+def embeddings_of_tokens(module: Any) -> int | None:
+    """Return how many tokens a module of a SentenceTransformer has embeddings for; None if it looks up no tokens."""
+    if type(module).__name__ == "StaticEmbedding":
+        return module.embedding.num_embeddings
+    encoder = getattr(module, "auto_model", None)
+    if not isinstance(encoder, PreTrainedModel):  # such as one that ONNX Runtime runs
+        return None
+    try:
+        table = encoder.get_input_embeddings()
+    except NotImplementedError:  # of images, or several encoders
+        return None
+    return table.num_embeddings if isinstance(table, nn.Embedding) else None

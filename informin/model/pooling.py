@@ -1,32 +1,67 @@
 """Poolings by name: those of sentence-transformers, and those that the papers read hidden layers with."""
 
-from collections.abc import Callable
 from typing import Any
 
 from safetensors.torch import load_file
-from sentence_transformers.models import Pooling, Transformer
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Pooling
 from torch import Tensor, nn
 
 from informin.errors import UsageError
 from modeling_informin import HEAD_FILE, ProjectionHead, pool
 
-MODES = {"cls": "cls", "mean": "mean", "last": "lasttoken"}  # ours -> those of sentence-transformers
-NAMES = {mode: name for name, mode in MODES.items()}
-LAYERS = {"first_last": (1, -1), "embeddings_last": (0, -1), "last2": (-2, -1)}
-POOLERS = (*MODES, *LAYERS, "mlp")
+POOLERS: dict[str, str | tuple[int, int] | None] = {
+    # The pooling mode of sentence-transformers, which a checkpoint stores.
+    "cls": "cls",
+    "mean": "mean",
+    "last": "lasttoken",
+    # Mean over the tokens of the mean of two hidden states, of which 0 is that of the embedding layer.
+    "first_last": (1, -1),  # SimCSE's code; BERT-base: 60.73 STS average
+    "embeddings_last": (0, -1),  # the papers' "first-last avg"; BERT-base: 56.70
+    "last2": (-2, -1),
+    # The projection head of training, applied to the embedding.
+    "mlp": None,
+}
+MODES = {name: mode for name, mode in POOLERS.items() if isinstance(mode, str)}
+NAME_OF_MODE = {mode: name for name, mode in MODES.items()}
+
+
+def with_pooling(model: SentenceTransformer, pooler: str, projection_head: str | None = None) -> SentenceTransformer:
+    """Return a model with another pooling of its transformer's tokens, without its other modules.
+
+    Args:
+        model: A model whose first module is a Transformer, which is changed to return all hidden layers if needed.
+        pooler: One of `POOLERS`.
+        projection_head: File with the weights of the projection head, for `mlp`; None if the model has none.
+
+    Raises:
+        UsageError: The pooling is unknown, or the model has no projection head.
+    """
+    transformer = model[0]
+    width, modules = transformer.get_embedding_dimension(), []
+    if pooler not in POOLERS:
+        raise UsageError(f"is {pooler}", option="pooler", needed=f"one of: auto, {', '.join(POOLERS)}")
+    how = POOLERS[pooler]
+    if isinstance(how, str):
+        modules = [Pooling(width, pooling_mode=how)]
+    elif how is not None:
+        transformer.config.output_hidden_states = True
+        modules = [LayerPooling(width, how)]
+    elif projection_head is None:
+        raise UsageError(f"is mlp, but the model has no {HEAD_FILE}", option="pooler")
+    else:
+        mode = getattr(transformer.config, "informin", {}).get("pooling", "cls")
+        modules = [Pooling(width, pooling_mode=MODES[mode]), ProjectionPooling(width, load_file(projection_head))]
+    settings = {key: getattr(model, key) for key in ("prompts", "default_prompt_name")}
+    return SentenceTransformer(modules=[transformer, *modules], device=str(model.device), **settings).eval()
 
 
 class LayerPooling(nn.Module):
-    """Mean over the tokens of the mean of two hidden layers.
+    """Mean over the tokens of the mean of two hidden layers."""
 
-    * `first_last`: the first and the last layer (SimCSE's code; BERT-base: 60.73 STS average).
-    * `embeddings_last`: the embedding layer and the last layer (the papers' "first-last avg"; BERT-base: 56.70).
-    * `last2`: the last two layers.
-    """
-
-    def __init__(self, width: int, pooler: str):
+    def __init__(self, width: int, layers: tuple[int, int]):
         super().__init__()
-        self.width, self.layers = width, LAYERS[pooler]
+        self.width, self.layers = width, layers
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
         first, last = (features["all_layer_embeddings"][layer] for layer in self.layers)  # (N, L, d) each
@@ -36,7 +71,7 @@ class LayerPooling(nn.Module):
         return self.width
 
 
-class Projection(nn.Module):
+class ProjectionPooling(nn.Module):
     """The projection head of training, applied to the embedding."""
 
     def __init__(self, width: int, weights: dict[str, Tensor]):
@@ -49,27 +84,3 @@ class Projection(nn.Module):
 
     def get_embedding_dimension(self) -> int:
         return self.width
-
-
-def layer_pooling(transformer: Transformer, pooler: str, file: Callable[[str], str | None]) -> list[nn.Module]:
-    """Return the modules after a transformer that compute a pooling of `LAYERS`, or `mlp`.
-
-    Args:
-        transformer: It is changed to return all hidden layers, if they are needed.
-        pooler: Name of the pooling.
-        file: Returns the path of a file of the model.
-
-    Raises:
-        UsageError: The pooling is unknown, or the model has no projection head.
-    """
-    width = transformer.get_embedding_dimension()
-    if pooler in LAYERS:
-        transformer.config.output_hidden_states = True
-        return [LayerPooling(width, pooler)]
-    if pooler != "mlp":
-        raise UsageError(f"is {pooler}", option="pooler", needed=f"one of: auto, {', '.join(POOLERS)}")
-    path = file(HEAD_FILE)
-    if path is None:
-        raise UsageError(f"is mlp, but the model has no {HEAD_FILE}", option="pooler")
-    mode = getattr(transformer.config, "informin", {}).get("pooling", "cls")
-    return [Pooling(width, pooling_mode=MODES[mode]), Projection(width, load_file(path))]

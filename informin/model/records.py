@@ -5,7 +5,9 @@ They contain no path, user name or host name: of files and folders, only the las
 
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar
+
+from typing_extensions import Self
 
 from informin import __version__
 from informin.files import read_json, write_json
@@ -13,11 +15,33 @@ from informin.files import read_json, write_json
 TRAINING = "training.json"
 FITTED = "fit.json"
 ADAPTER = "adapter.safetensors"  # a fit of embeddings without a model
-Record = TypeVar("Record", "RunRecord", "FitRecord")
+
+
+class Record:
+    """A dataclass that is saved as a JSON file.
+
+    Attributes:
+        file: Name of the file.
+    """
+
+    file: ClassVar[str]
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self | None:
+        """Return the record in a folder; None without its file. Entries that this version does not know are ignored."""
+        path = Path(folder, cls.file)
+        if not path.is_file():
+            return None
+        names = {declared.name for declared in fields(cls)}  # type: ignore[arg-type]  # of the subclasses
+        return cls(**{name: value for name, value in read_json(path).items() if name in names})
+
+    def save(self, folder: str | Path) -> None:
+        """Write the file."""
+        write_json(Path(folder, self.file), asdict(self))  # type: ignore[call-overload]
 
 
 @dataclass
-class RunRecord:
+class RunRecord(Record):
     """What a run did.
 
     Attributes:
@@ -43,6 +67,8 @@ class RunRecord:
         environment: Versions, device and number of threads.
     """
 
+    file: ClassVar[str] = TRAINING
+
     seed: int
     options: dict[str, Any]
     objective: dict[str, Any]
@@ -66,19 +92,10 @@ class RunRecord:
     sentences_per_second: float | None = None
     informin: str = __version__
 
-    @classmethod
-    def load(cls, folder: str | Path) -> "RunRecord | None":
-        """Return the record in a folder, or None. Entries that this version does not know are ignored."""
-        return _load(cls, Path(folder, TRAINING))
-
-    def save(self, folder: str | Path) -> None:
-        """Write training.json."""
-        write_json(Path(folder, TRAINING), asdict(self))
-
 
 @dataclass
-class FitRecord:
-    """What `informin fit` or `distill` did. It contains no path, user name or host name.
+class FitRecord(Record):
+    """What `informin fit` or `distill` did.
 
     Attributes:
         informin: Version of this package.
@@ -93,6 +110,8 @@ class FitRecord:
         license: License of the source model, with its name and link if the Hub does not list it.
     """
 
+    file: ClassVar[str] = FITTED
+
     informin: str
     base_model: dict[str, Any]
     task: str
@@ -105,21 +124,3 @@ class FitRecord:
     license: Any = None
     license_name: str | None = None
     license_link: str | None = None
-
-    @classmethod
-    def load(cls, folder: str | Path) -> "FitRecord | None":
-        """Return the record in a folder, or None. Entries that this version does not know are ignored."""
-        return _load(cls, Path(folder, FITTED))
-
-    def save(self, folder: str | Path) -> None:
-        """Write fit.json."""
-        write_json(Path(folder, FITTED), asdict(self))
-
-
-def _load(record: type[Record], path: Path) -> Record | None:
-    """Return the record in a JSON file without the entries that the class lacks; None if there is no file."""
-    if not path.is_file():
-        return None
-    names = {field.name for field in fields(record)}
-    known = {name: value for name, value in read_json(path).items() if name in names}
-    return record(**known)

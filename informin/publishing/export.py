@@ -29,7 +29,7 @@ from informin.errors import UsageError
 from informin.files import named_in_errors, new_files, new_folder, read_json, set_usual_modes, sha256, write_json
 from informin.model.checksums import forget_truncation
 from informin.model.open import ADAPTER_CONFIG, MODULES, load_finished, modules_of, own_dropouts
-from informin.model.pooling import NAMES
+from informin.model.pooling import NAME_OF_MODE
 from informin.model.records import FITTED, TRAINING, FitRecord, RunRecord
 from informin.publishing.card import CARD, TOKENIZER_CONFIG, raise_if_local_path, remove_origins, write_card
 from informin.publishing.onnx import ONNX_FILE, remove_model_args
@@ -301,7 +301,7 @@ def _is_plain(model: Any, folder: Path) -> bool:
     pooling = model[1]
     maps = [module for module in model if type(module).__name__ == "Dense"]
     linear = all(type(one.activation_function) is nn.Identity and one.bias and not one.use_residual for one in maps)
-    return linear and set(settings) <= set(USUAL) and pooling.pooling_mode in NAMES and pooling.include_prompt
+    return linear and set(settings) <= set(USUAL) and pooling.pooling_mode in NAME_OF_MODE and pooling.include_prompt
 
 
 def _write_older_names(folder: Path) -> None:
@@ -328,7 +328,7 @@ def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | No
     transformer, pooling, *others = model
     config = read_json(folder / "config.json")
     settings: dict[str, Any] = {
-        "pooling": NAMES[pooling.pooling_mode],
+        "pooling": NAME_OF_MODE[pooling.pooling_mode],
         "normalize": type(model[-1]).__name__ == "Normalize",
         "prompt": model.prompts.get(model.default_prompt_name or "", ""),
         "projection_head": "mlp" if head else "none",

@@ -39,7 +39,7 @@ from informin.model.open import (
     source_of,
     with_pooling,
 )
-from informin.model.pooling import MODES, NAMES
+from informin.model.pooling import MODES, NAME_OF_MODE
 from informin.model.wrapper import LanguageModelHead, SentenceTransformerForInforMinCL
 from informin.options import with_home
 from informin.training.objective import ActiveObjective
@@ -324,7 +324,8 @@ def build_native(model: "TrainedModel", args: Any, objective: ActiveObjective, s
     config = copy.deepcopy(model.config)
     config.output_hidden_states = config.output_attentions = False
     config.update(own_dropouts(getattr(config, "informin", None)))  # if this is a checkpoint
-    config.informin = settings | {"pooling": NAMES[model.finished[1].pooling_mode]} | _settings_of_files(model.finished)
+    pooling = NAME_OF_MODE[model.finished[1].pooling_mode]
+    config.informin = settings | {"pooling": pooling} | _settings_of_files(model.finished)
     rate = objective.dropout
     if rate is not None:
         config.informin["dropouts"] = {name: getattr(config, name) for name in DROPOUTS}
@@ -386,7 +387,7 @@ def build_wrapper(model: "TrainedModel", args: Any, objective: ActiveObjective, 
     if lora:
         if args.bf16:
             st.to(torch.bfloat16)
-        add_lora(st, args)
+        add_lora(st, args.lora_r, args.lora_dropout)
     for weight in st.parameters():
         if weight.requires_grad:
             weight.data = weight.data.to(torch.float32, copy=lora)  # with LoRA, those of an object in memory stay

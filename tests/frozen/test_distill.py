@@ -14,8 +14,7 @@ from informin.frozen.distill import FAILS, distill
 from informin.frozen.fit import fit
 from informin.frozen.index import Index
 from informin.frozen.static import adapted_parts, count_tokens, embed_tokens, fit_table, tokenizer_of
-from informin.model.embed import embed
-from informin.model.embedding import encode
+from informin.model.embedding import embed, encode
 from informin.publishing.export import check_export, published_files
 from tests.conftest import raises_usage, save_letters
 from tests.frozen.conftest import TEXTS

@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer
 from informin.frozen.adapter import TASKS, LinearAdapter
 from informin.frozen.distill import distill
 from informin.frozen.fit import fit
-from informin.model.embed import embed
+from informin.model.embedding import embed
 from tests.conftest import raises_usage
 from tests.frozen.conftest import PROMPTS, TEXTS
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from informin.errors import SaveError
-from informin.model import embed as embed_file
+from informin.model import embedding
 from informin.model.open import load_model
 from tests.conftest import make_sentences, raises_usage
 
@@ -16,7 +16,7 @@ TEXTS = make_sentences(5)
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(embed_file, "RECORDED_AT_ONCE", 2)
+    monkeypatch.setattr(embedding, "RECORDED_AT_ONCE", 2)
 
 
 @pytest.fixture
@@ -27,24 +27,24 @@ def model(st_mean):
 @pytest.fixture
 def embedded(monkeypatch) -> list[str]:
     """The texts that were embedded."""
-    seen, encode = [], embed_file.encode
+    seen, encode = [], embedding.encode
 
     def spy(model, texts, *how):
         vectors = encode(model, texts, *how)
         seen.extend(texts)
         return vectors
 
-    monkeypatch.setattr(embed_file, "encode", spy)
+    monkeypatch.setattr(embedding, "encode", spy)
     return seen
 
 
 def embed(model, folder: Path, texts: list[str] = TEXTS, **how) -> np.ndarray:
-    return np.array(embed_file.embed_file(model, texts, folder / "texts.npy", **how))
+    return np.array(embedding.embed_file(model, texts, folder / "texts.npy", **how))
 
 
 def begin(model, folder: Path, monkeypatch, chunks: int) -> Path:
     """Embed some chunks, fail, and return the folder of the unfinished file."""
-    encode, calls = embed_file.encode, []
+    encode, calls = embedding.encode, []
 
     def fail(*args):
         if len(calls) == chunks:
@@ -53,7 +53,7 @@ def begin(model, folder: Path, monkeypatch, chunks: int) -> Path:
         return encode(*args)
 
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(embed_file, "encode", fail)
+        patch.setattr(embedding, "encode", fail)
         embed(model, folder)
     assert not (folder / "texts.npy").exists()
     return folder / ".texts.npy.embedding"
@@ -110,14 +110,14 @@ def test_finished_chunks_are_kept_if_their_rows_are(model, tmp_path, monkeypatch
 def test_a_full_disk_is_an_error_and_the_same_call_resumes(model, tmp_path, monkeypatch, embedded):
     """A limit for the size of files takes the place of a full disk. Memory maps, which it does not stop, die of one."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    encode, size = embed_file.encode, 128 + 4 * 2 * model.get_embedding_dimension()
+    encode, size = embedding.encode, 128 + 4 * 2 * model.get_embedding_dimension()
 
     def fill_disk(*args):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
         return encode(*args)
 
     with monkeypatch.context() as patch, pytest.raises(SaveError, match="could not be written"):
-        patch.setattr(embed_file, "encode", fill_disk)
+        patch.setattr(embedding, "encode", fill_disk)
         try:
             embed(model, tmp_path)
         finally:
