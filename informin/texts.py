@@ -1,4 +1,4 @@
-"""Read texts and tables: .txt, .csv, .tsv and .jsonl files, plain or .gz, and .parquet and .arrow; and check lists."""
+"""Texts and tables: read .txt, .csv, .tsv, .jsonl (plain or .gz), .parquet and .arrow files, and check lists."""
 
 import codecs
 import csv
@@ -20,6 +20,8 @@ from informin.errors import UsageError, counted, error_line
 
 logger = logging.getLogger(__name__)
 
+
+# Lists in memory
 
 HALF_A_SIGN = re.compile("[\ud800-\udfff]")  # of a surrogate pair that was cut, as JSON may hold: nothing can encode it
 
@@ -87,10 +89,139 @@ def encodable(text: str) -> str:
     return text if text.isascii() else HALF_A_SIGN.sub("\ufffd", text)
 
 
+# Files: what they hold, row by row
+
 TABLES = (".csv", ".tsv", ".jsonl")
 COMPRESSED = (".txt", *TABLES)  # formats that can be compressed with gzip
 SUFFIXES = (*COMPRESSED, ".parquet", ".arrow")
 NEEDED = "a file ending in .txt, .csv, .tsv or .jsonl (plain or .gz), .parquet or .arrow"
+
+
+def read_texts(
+    paths: str | Path | Sequence[str | Path], text_column: str | None = None, *, keep_blank: bool = False
+) -> Iterator[str]:
+    """Yield the texts of files that are not blank: one per line of a .txt file, one per row of another file.
+
+    Args:
+        paths: Files, or folders of files; see `find_files`.
+        text_column: Column of the texts, or several with commas between them, which are joined by a space. Default:
+            `text`, `sentence`, or the only column.
+        keep_blank: Whether to yield blank texts, too, so that a text's place is that of its line or row.
+
+    Raises:
+        UsageError: A file or column does not exist, a file cannot be parsed, or a value of the column is not text.
+    """
+    files = find_files(paths)
+    if text_column and all(format_of(file) == ".txt" for file in files):
+        raise UsageError(f"is {text_column}, but {files[0]} has no columns", option="text_column")
+
+    def every() -> Iterator[str]:
+        for file in files:
+            if format_of(file) == ".txt":
+                yield from (line.rstrip("\r\n") for line in lines(file))
+                continue
+            header, read = open_table(file)
+            names = text_columns(file, header, text_column) if header else []
+            for number, row in read(names):
+                yield joined_cells(names, row, partial(_place, file, number))
+
+    return every() if keep_blank else (text for text in every() if not is_blank(text))
+
+
+def read_documents(
+    paths: str | Path | Sequence[str | Path], text_column: str | None, columns: Mapping[str, str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the texts of files, blank ones included, each with its values of further columns.
+
+    Args:
+        paths, text_column: See `read_texts`.
+        columns: Names of the further columns, each with the option that asks for it. An empty cell is None.
+
+    Raises:
+        UsageError: As `read_texts`, or a file has no columns.
+    """
+    for file in find_files(paths):
+        if format_of(file) == ".txt":
+            name, option = next(iter(columns.items()))
+            found = f"is {name}, but {file} has no columns"
+            raise UsageError(found, option=option, fix="Use .csv, .tsv, .jsonl, .parquet or .arrow.")
+        header, read = open_table(file)
+        for name, option in columns.items():
+            check_columns(file, header, [name], option)
+        names = text_columns(file, header, text_column)
+        for number, row in read([*names, *columns]):
+            text = joined_cells(names, row[: len(names)], partial(_place, file, number))
+            values = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row[len(names) :])
+            yield text, dict(zip(columns, values))
+
+
+class Row(dict[str, Any]):
+    """The cells of a row by column name.
+
+    Attributes:
+        place: The file and the line, for errors.
+    """
+
+    def __init__(self, cells: Iterable[tuple[str, Any]], place: str):
+        super().__init__(cells)
+        self.place = place
+
+
+def read_rows(
+    path: str | Path, columns: Sequence[str], option: str, optional: Sequence[str] = (), fix: str | None = None
+) -> Iterator[Row]:
+    """Yield the rows of a CSV, TSV or JSONL file by column name. The first line of a CSV or TSV file has the names.
+
+    Args:
+        path: The file.
+        columns: Columns that the file must have. A row has all columns of the file.
+        option: Name of the option that names the file, for errors.
+        optional: Columns that the file may lack. Their value is then None in every row.
+        fix: How to choose other columns, for errors.
+
+    Returns:
+        Texts, or also other values from JSONL; None for an empty or blank cell.
+
+    Raises:
+        UsageError: The file or a column does not exist, the file cannot be parsed, or a row has too many fields.
+    """
+    path = Path(os.path.expanduser(path))
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist", option=option)
+    if format_of(path) not in TABLES:
+        raise UsageError(f"{path} has an unsupported suffix", option=option, needed=", ".join(TABLES))
+    header, read = open_table(path)
+    present = [name for name in optional if name in header]
+    check_columns(path, header, [*columns, *present], option, fix)
+    names = list(dict.fromkeys([*header, *optional]))
+    for number, row in read(names):
+        cells = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row)
+        yield Row(zip(names, cells), _place(path, number))
+
+
+def as_sentence(row: Row, column: str) -> str:
+    """Return a cell that contains text. Raises UsageError if it does not."""
+    cell = row[column]
+    if not isinstance(cell, str):
+        raise UsageError(f"{row.place}: the column {column} contains {cell!r:.60}", needed="text in every row")
+    return cell
+
+
+def as_number(row: Row, column: str) -> float:
+    """Return a cell as a finite number. Raises UsageError if it is not one."""
+    cell = row[column]
+    try:
+        value = float(cell)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"{row.place}: the column {column} contains {cell!r:.60}", needed="a number in every row")
+    return value
+
+
+def _place(path: Path, number: int) -> str:
+    """Return a file, and the number of a line, from 1; or of a row of a .parquet or .arrow file, from 0."""
+    return f"{path}, {'line' if format_of(path) in TABLES else 'row'} {number}"
 
 
 def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
@@ -107,7 +238,7 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     for path in [paths] if isinstance(paths, str | Path) else paths:
         path = Path(os.path.expanduser(path))
         if path.is_dir():
-            files += _files_of_texts(path)
+            files += _files_in(path)
         elif not path.exists():
             raise UsageError(f"{path} does not exist", option="train_file")
         elif format_of(path) not in SUFFIXES:
@@ -124,33 +255,86 @@ def format_of(path: Path) -> str:
     return inner if suffix == ".gz" and inner in COMPRESSED else suffix
 
 
-def _files_of_texts(folder: Path) -> list[Path]:
-    every = sorted(_visible_files(folder))
-    files = [file for file in every if format_of(file) in SUFFIXES]
-    others = [file for file in every if format_of(file) not in SUFFIXES]
+def _files_in(folder: Path) -> list[Path]:
+    """Return the files of texts in a folder and its subfolders. Each is entered once, whatever links there are."""
+
+    def stop(error: OSError) -> None:
+        raise error
+
+    files: list[Path] = []
+    others: list[Path] = []
+    entered: set[str] = set()
+    for parent, folders, names in os.walk(folder, onerror=stop, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in entered:
+            folders.clear()
+            continue
+        entered.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            path = Path(parent, name)
+            if not name.startswith("."):
+                (files if format_of(path) in SUFFIXES else others).append(path)
     if not files:
         raise UsageError(f"{folder} has no file of texts", option="train_file", needed=NEEDED)
     if others:
-        logger.info(
-            f"{folder}: {counted(len(others), 'file')} with an unsupported suffix skipped, such as {others[0]}."
-        )
-    return files
+        skipped = counted(len(others), "file")
+        logger.info(f"{folder}: {skipped} with an unsupported suffix skipped, such as {min(others)}.")
+    return sorted(files)
 
 
-def _visible_files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder and of its subfolders, each of which is entered once, whatever links there are."""
-    entered: set[str] = set()
-    for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
-        real = os.path.realpath(parent)
-        folders[:] = [] if real in entered else sorted(name for name in folders if not name.startswith("."))
-        if real not in entered:
-            yield from (Path(parent, name) for name in names if not name.startswith("."))
-        entered.add(real)
+# Columns
+
+TEXT_COLUMNS = ("text", "sentence")  # read by default, if a file has several columns
+COLUMN_NAME = re.compile(r"[\w.:/-]+( [\w.:/-]+)?")  # up to two words; other first lines are texts
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # of CSV files that no reader of commas can read
 
 
-def _raise(error: OSError) -> None:
-    raise error
+def text_columns(path: Path, columns: list[str], text_column: str | None) -> list[str]:
+    """Return the names of the columns to read."""
+    named = [name for name in TEXT_COLUMNS if name in columns][:1]
+    if text_column:
+        named = [name.strip() for name in text_column.split(",")]
+    elif not named and len(columns) == 1 and COLUMN_NAME.fullmatch(columns[0].strip()):
+        named = columns
+    if not named:
+        fix = "Choose a column with `text_column`."
+        if format_of(path) in DIALECTS:
+            fix += " If the first line is a text, put the line `text` before it, or let the file's name end in .txt if "
+            fix += "each line is a text."
+        found, separator = _described_columns(path, columns)
+        raise UsageError(f"{path} {found}", needed="a column text", fix=separator or fix)
+    check_columns(path, columns, named, "text_column")
+    return named
 
+
+def check_columns(path: Path, columns: list[str], needed: Iterable[str], option: str, fix: str | None = None) -> None:
+    """Raise UsageError unless a file has each needed column once.
+
+    Args:
+        path: The file.
+        columns: Names of its columns.
+        needed: Names of the columns that it must have.
+        option: Name of the option that asks for them.
+        fix: How to choose other columns.
+    """
+    for name in needed:
+        if columns.count(name) != 1:
+            found, separator = _described_columns(path, columns)
+            raise UsageError(f"needs one column {name!r}, and {path} {found}", option=option, fix=separator or fix)
+
+
+def _described_columns(path: Path, columns: list[str]) -> tuple[str, str | None]:
+    """Return the columns of a file in words, and what to do if a CSV file has another separator than commas."""
+    listed = ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in columns[:20])
+    words = f"has the columns {listed}" if columns else "is empty"
+    if format_of(path) != ".csv" or len(columns) != 1:
+        return words, None
+    name = next((name for sign, name in SEPARATORS.items() if sign in columns[0]), None)
+    return words, name and f"The columns seem to be separated by {name}. Save the file with commas between them."
+
+
+# Formats
 
 # From names of columns to the number and the cells of each row.
 Read = Callable[[Sequence[str]], Iterator[tuple[int, Sequence[Any]]]]
@@ -256,234 +440,32 @@ def _json_records(path: Path) -> Iterator[tuple[int, dict]]:
 
 
 def _open_arrow(path: Path, kind: str) -> tuple[list[str], Read]:
-    with _damage_named(path):
-        names = _arrow_columns(path, kind)
+    """Open a .parquet file, or an .arrow file in the stream format, which `datasets` writes, or in the file format."""
+    import pyarrow
+    from pyarrow import parquet
+
+    @contextmanager
+    def damage_named() -> Iterator[None]:
+        try:
+            yield
+        except (pyarrow.ArrowException, OSError) as error:
+            raise UsageError(f"{path} is damaged or in another format ({error_line(error)}).") from None
+
+    def opened() -> Any:
+        if kind == ".parquet":
+            return parquet.ParquetFile(path)
+        try:
+            return pyarrow.ipc.open_stream(pyarrow.memory_map(str(path)))
+        except pyarrow.ArrowInvalid:
+            file = pyarrow.ipc.open_file(pyarrow.memory_map(str(path)))
+            batches = (file.get_batch(number) for number in range(file.num_record_batches))
+            return pyarrow.ipc.RecordBatchReader.from_batches(file.schema, batches)
 
     def rows(names: Sequence[str]) -> Iterator[Sequence[Any]]:
-        with _damage_named(path):
-            for batch in _arrow_batches(path, kind, list(names)):
+        with damage_named(), opened() as file:
+            for batch in file.iter_batches(FIRST_ROWS, columns=list(names)) if kind == ".parquet" else file:
                 yield from zip(*(batch.column(name).to_pylist() for name in names))
 
-    return names, lambda names: enumerate(rows(names))
-
-
-@contextmanager
-def _damage_named(path: Path) -> Iterator[None]:
-    """Raise UsageError with the name of a file that pyarrow cannot read."""
-    import pyarrow
-
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError) as error:
-        raise UsageError(f"{path} is damaged or in another format ({error_line(error)}).") from None
-
-
-def _arrow_columns(path: Path, kind: str) -> list[str]:
-    """Return the names of the columns of a .parquet or .arrow file."""
-    if kind == ".parquet":
-        from pyarrow.parquet import read_schema
-
-        return read_schema(path).names
-    with _arrow_reader(path) as reader:
-        return reader.schema.names
-
-
-def _arrow_batches(path: Path, kind: str, names: list[str]) -> Iterator[Any]:
-    """Yield the record batches of a .parquet or .arrow file."""
-    if kind == ".parquet":
-        from pyarrow.parquet import ParquetFile
-
-        with ParquetFile(path) as file:
-            yield from file.iter_batches(FIRST_ROWS, columns=names)
-        return
-    with _arrow_reader(path) as reader:
-        yield from reader
-
-
-def _arrow_reader(path: Path) -> Any:
-    """Open an .arrow file in the stream format, which `datasets` writes, or in the file format."""
-    from pyarrow import ArrowInvalid, ipc, memory_map
-
-    try:
-        return ipc.open_stream(memory_map(str(path)))
-    except ArrowInvalid:
-        file = ipc.open_file(memory_map(str(path)))
-        batches = (file.get_batch(number) for number in range(file.num_record_batches))
-        return ipc.RecordBatchReader.from_batches(file.schema, batches)
-
-
-TEXT_COLUMNS = ("text", "sentence")  # read by default, if a file has several columns
-COLUMN_NAME = re.compile(r"[\w.:/-]+( [\w.:/-]+)?")  # up to two words; other first lines are texts
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # of CSV files that no reader of commas can read
-
-
-def text_columns(path: Path, columns: list[str], text_column: str | None) -> list[str]:
-    """Return the names of the columns to read."""
-    named = [name for name in TEXT_COLUMNS if name in columns][:1]
-    if text_column:
-        named = [name.strip() for name in text_column.split(",")]
-    elif not named and len(columns) == 1 and COLUMN_NAME.fullmatch(columns[0].strip()):
-        named = columns
-    if not named:
-        fix = "Choose a column with `text_column`."
-        if format_of(path) in DIALECTS:
-            fix += " If the first line is a text, put the line `text` before it, or let the file's name end in .txt if "
-            fix += "each line is a text."
-        fix = _separator_fix(path, columns) or fix
-        raise UsageError(f"{path} {_columns_in_words(columns)}", needed="a column text", fix=fix)
-    check_columns(path, columns, named, "text_column")
-    return named
-
-
-def check_columns(path: Path, columns: list[str], needed: Iterable[str], option: str, fix: str | None = None) -> None:
-    """Raise UsageError unless a file has each needed column once.
-
-    Args:
-        path: The file.
-        columns: Names of its columns.
-        needed: Names of the columns that it must have.
-        option: Name of the option that asks for them.
-        fix: How to choose other columns.
-    """
-    for name in needed:
-        if columns.count(name) != 1:
-            found = f"needs one column {name!r}, and {path} {_columns_in_words(columns)}"
-            raise UsageError(found, option=option, fix=_separator_fix(path, columns) or fix)
-
-
-def _separator_fix(path: Path, columns: list[str]) -> str | None:
-    """Return what to do if the columns of a CSV file are separated by something else than commas."""
-    if format_of(path) != ".csv" or len(columns) != 1:
-        return None
-    name = next((name for sign, name in SEPARATORS.items() if sign in columns[0]), None)
-    return name and f"The columns seem to be separated by {name}. Save the file with commas between them."
-
-
-def _columns_in_words(names: list[str]) -> str:
-    listed = ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in names[:20])
-    return f"has the columns {listed}" if names else "is empty"
-
-
-def read_texts(
-    paths: str | Path | Sequence[str | Path], text_column: str | None = None, *, keep_blank: bool = False
-) -> Iterator[str]:
-    """Yield the texts of files that are not blank: one per line of a .txt file, one per row of another file.
-
-    Args:
-        paths: Files, or folders of files; see `find_files`.
-        text_column: Column of the texts, or several with commas between them, which are joined by a space. Default:
-            `text`, `sentence`, or the only column.
-        keep_blank: Whether to yield blank texts, too, so that a text's place is that of its line or row.
-
-    Raises:
-        UsageError: A file or column does not exist, a file cannot be parsed, or a value of the column is not text.
-    """
-    files = find_files(paths)
-    if text_column and all(format_of(file) == ".txt" for file in files):
-        raise UsageError(f"is {text_column}, but {files[0]} has no columns", option="text_column")
-    texts = chain.from_iterable(_texts_of(file, text_column) for file in files)
-    return texts if keep_blank else (text for text in texts if not is_blank(text))
-
-
-def read_documents(
-    paths: str | Path | Sequence[str | Path], text_column: str | None, columns: Mapping[str, str]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the texts of files, blank ones included, each with its values of further columns.
-
-    Args:
-        paths, text_column: See `read_texts`.
-        columns: Names of the further columns, each with the option that asks for it. An empty cell is None.
-
-    Raises:
-        UsageError: As `read_texts`, or a file has no columns.
-    """
-    for file in find_files(paths):
-        if format_of(file) == ".txt":
-            name, option = next(iter(columns.items()))
-            found = f"is {name}, but {file} has no columns"
-            raise UsageError(found, option=option, fix="Use .csv, .tsv, .jsonl, .parquet or .arrow.")
-        header, read = open_table(file)
-        for name, option in columns.items():
-            check_columns(file, header, [name], option)
-        names = text_columns(file, header, text_column)
-        for number, row in read([*names, *columns]):
-            text = joined_cells(names, row[: len(names)], partial(_place, file, number))
-            values = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row[len(names) :])
-            yield text, dict(zip(columns, values))
-
-
-class Row(dict[str, Any]):
-    """The cells of a row by column name.
-
-    Attributes:
-        place: The file and the line, for errors.
-    """
-
-    def __init__(self, cells: Iterable[tuple[str, Any]], place: str):
-        super().__init__(cells)
-        self.place = place
-
-
-def read_rows(
-    path: str | Path, columns: Sequence[str], option: str, optional: Sequence[str] = (), fix: str | None = None
-) -> Iterator[Row]:
-    """Yield the rows of a CSV, TSV or JSONL file by column name. The first line of a CSV or TSV file has the names.
-
-    Args:
-        path: The file.
-        columns: Columns that the file must have. A row has all columns of the file.
-        option: Name of the option that names the file, for errors.
-        optional: Columns that the file may lack. Their value is then None in every row.
-        fix: How to choose other columns, for errors.
-
-    Returns:
-        Texts, or also other values from JSONL; None for an empty or blank cell.
-
-    Raises:
-        UsageError: The file or a column does not exist, the file cannot be parsed, or a row has too many fields.
-    """
-    path = Path(os.path.expanduser(path))
-    if not path.is_file():
-        raise UsageError(f"{path} does not exist", option=option)
-    if format_of(path) not in TABLES:
-        raise UsageError(f"{path} has an unsupported suffix", option=option, needed=", ".join(TABLES))
-    header, read = open_table(path)
-    present = [name for name in optional if name in header]
-    check_columns(path, header, [*columns, *present], option, fix)
-    names = list(dict.fromkeys([*header, *optional]))
-    for number, row in read(names):
-        cells = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row)
-        yield Row(zip(names, cells), _place(path, number))
-
-
-def as_sentence(row: Row, column: str) -> str:
-    """Return a cell that contains text. Raises UsageError if it does not."""
-    cell = row[column]
-    if not isinstance(cell, str):
-        raise UsageError(f"{row.place}: the column {column} contains {cell!r:.60}", needed="text in every row")
-    return cell
-
-
-def as_number(row: Row, column: str) -> float:
-    """Return a cell as a finite number. Raises UsageError if it is not one."""
-    cell = row[column]
-    try:
-        value = float(cell)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise UsageError(f"{row.place}: the column {column} contains {cell!r:.60}", needed="a number in every row")
-    return value
-
-
-def _texts_of(path: Path, text_column: str | None) -> Iterator[str]:
-    if format_of(path) == ".txt":
-        return (line.rstrip("\r\n") for line in lines(path))
-    header, read = open_table(path)
-    names = text_columns(path, header, text_column) if header else []
-    return (joined_cells(names, row, partial(_place, path, number)) for number, row in read(names))
-
-
-def _place(path: Path, number: int) -> str:
-    """Return a file, and the number of a line, from 1; or of a row of a .parquet or .arrow file, from 0."""
-    return f"{path}, {'line' if format_of(path) in TABLES else 'row'} {number}"
+    with damage_named(), opened() as file:
+        columns = (file.schema_arrow if kind == ".parquet" else file.schema).names
+    return columns, lambda names: enumerate(rows(names))
