@@ -16,8 +16,8 @@ import numpy as np
 from experiments.tables import markdown
 from informin.evaluation.encode import unit
 from informin.evaluation.labels import load_labels
+from informin.evaluation.neighbors import nearest
 from informin.evaluation.retrieval import load_collection
-from informin.evaluation.vectors import nearest
 from informin.frozen.adapter import TASKS, LinearAdapter
 from informin.model.embedding import encode_in_shares
 from informin.model.open import load_model

@@ -30,10 +30,9 @@ from informin.cli.train import main as train
 from informin.evaluation.encode import unit
 from informin.evaluation.labels import load_labels, neighbor_accuracy
 from informin.evaluation.retrieval import load_collection
-from informin.evaluation.vectors import smooth_rows
-from informin.evaluation.words import WORD_WEIGHT, Words
 from informin.files import last_name
-from informin.frozen.adapter import TASKS, LinearAdapter
+from informin.frozen.adapter import TASKS, LinearAdapter, smooth_rows
+from informin.frozen.bm25 import BM25, WORD_WEIGHT
 from informin.frozen.static import VOCABULARY, add_words, count_tokens, distill_vectors, embed_tokens, tokenizer_of
 from informin.model.embedding import encode_in_shares, side_prompt
 from informin.model.open import load_model
@@ -160,7 +159,7 @@ def search(source: Source, folder: str, peers: dict[str, SentenceTransformer]) -
         as_queries = source.embed(name, documents, "query")
         alone = source.tokens(name, documents, "query")[-1]
         _, of_queries = distill_vectors(x, counts, alone, "search", as_queries)
-    index = Words.build(documents, "english")
+    index = BM25.build(documents, "english")
     words = WORD_WEIGHT * z_scores(index.scores(queries))
     smoothed, q_counts = adapter.transform(x, smooth=True), count_tokens(tokenizer, queries)
     asked, both, held = (unit(a @ b) for a, b in ((q_counts, of_queries), (q_counts, table), (counts, table)))

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from experiments.tables import markdown
-from informin.evaluation.fusion import FUSION_DEPTH, bm25_search, fused_ranking
 from informin.evaluation.retrieval import Collection, load_collection
-from informin.evaluation.vectors import smooth_rows
-from informin.evaluation.words import WORD_WEIGHT, z_scores
 from informin.files import last_name
+from informin.frozen.adapter import smooth_rows
+from informin.frozen.bm25 import WORD_WEIGHT, z_scores
 from informin.frozen.index import Index
+from informin.frozen.rankings import FUSION_DEPTH, bm25_search, fused_ranking
 
 WEIGHTS = (0.1, 0.5, 1.0)
 

@@ -4,7 +4,7 @@ import errno
 from importlib.util import find_spec
 
 EXTRAS = {
-    "search": ("faiss",),
+    "search": ("bm25s", "Stemmer", "regex"),  # and FAISS, which an index uses if it is installed
     "demo": ("gradio",),
     "lora": ("peft",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
@@ -13,8 +13,16 @@ EXTRAS = {
 
 def is_installed(package: str) -> bool:
     """Return whether a package can be imported. A folder of this name beside the command is not the package."""
-    spec = find_spec(package)
+    try:
+        spec = find_spec(package)
+    except ImportError:
+        return False
     return spec is not None and spec.origin is not None
+
+
+def missing_packages(extra: str) -> list[str]:
+    """Return the packages of an extra that are not installed."""
+    return [package for package in EXTRAS[extra] if not is_installed(package)]
 
 
 def raise_if_missing(extra: str, *, option: str | None = None, what: str = "") -> None:
@@ -25,8 +33,7 @@ def raise_if_missing(extra: str, *, option: str | None = None, what: str = "") -
         option: Option that needs it.
         what: What needs it, if it is not an option.
     """
-    missing = [package for package in EXTRAS[extra] if not is_installed(package)]
-    if missing:
+    if missing := missing_packages(extra):
         found = f"needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed"
         fix = f"Install the extra `{extra}`, in a clone of the repository with: pip install -e '.[{extra}]'"
         raise UsageError(found if option else f"{what} {found}", option=option, fix=fix)

@@ -14,7 +14,8 @@ import numpy as np
 
 from experiments.benchmarks.data import LABELED, embedded, labeled, search
 from experiments.benchmarks.report import report
-from informin.frozen.adapter import TASKS, LinearAdapter, unrelated_scores
+from informin.frozen.adapter import TASKS, LinearAdapter
+from informin.frozen.unrelated import unrelated_scores
 
 COLLECTIONS = ("cisi", "npl")
 PROMISES = (0.3, 1, 3, 10)

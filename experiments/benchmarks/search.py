@@ -28,10 +28,10 @@ import numpy as np
 from experiments.benchmarks.data import LABELED, embedded, labeled, search
 from experiments.benchmarks.report import report
 from informin.evaluation.encode import unit
-from informin.evaluation.fusion import bm25_search
 from informin.evaluation.retrieval import load_collection, randomization_test
-from informin.evaluation.words import Words
 from informin.frozen.adapter import TASKS, LinearAdapter
+from informin.frozen.bm25 import BM25
+from informin.frozen.rankings import bm25_search
 
 COLLECTIONS = ("cisi", "npl", "xquad_en")
 NEAREST = 10
@@ -109,8 +109,8 @@ def results(models: list[str], names: list[str], cache: Path, data: Path) -> Ite
                 yield encoder, name, kind, score(z @ y.T)
             yield encoder, name, "CSLS", score(csls(q @ x.T))
             if collection is not None:
-                words = Words.build(collection.documents, "english")
-                yield encoder, name, "BM25", np.asarray(collection.scores(bm25_search(collection, words)[0])["ndcg_10"])
+                bm25 = BM25.build(collection.documents, "english")
+                yield encoder, name, "BM25", np.asarray(collection.scores(bm25_search(collection, bm25)[0])["ndcg_10"])
 
 
 def ndcg_of(collection) -> Scores:

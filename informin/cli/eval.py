@@ -1,11 +1,18 @@
 """Score models on STS and transfer tasks, labeled texts and retrieval."""
 
 import argparse
+import logging
 from os.path import expanduser
+from typing import TYPE_CHECKING
 
 from informin import program
 from informin.cli.options import MODEL_OPTIONS, add_model_options, model_options
 from informin.program import processes
+
+if TYPE_CHECKING:
+    from informin.frozen.rankings import SearchRankings
+
+logger = logging.getLogger(__name__)
 
 TASK_OPTIONS = (
     "tasks",
@@ -13,8 +20,6 @@ TASK_OPTIONS = (
     "text_column",
     "label_column",
     "retrieval",
-    "bm25",
-    "language",
     "query_prompt",
     "document_prompt",
     "senteval_dir",
@@ -23,11 +28,14 @@ TASK_OPTIONS = (
     "output",
     "compare",
 )
+RANKING_OPTIONS = ("bm25", "language")
 NEEDS = {name: "labels" for name in ("text_column", "label_column")} | {
-    name: "retrieval" for name in ("bm25", "language", "query_prompt", "document_prompt")
+    name: "retrieval" for name in (*RANKING_OPTIONS, "query_prompt", "document_prompt")
 }  # what an option has no effect without
 # Options that have no effect on saved results.
-UNUSED_BY_REPORT = [name for name in TASK_OPTIONS + MODEL_OPTIONS if name not in ("split", "output", "compare")]
+UNUSED_BY_REPORT = [
+    name for name in TASK_OPTIONS + RANKING_OPTIONS + MODEL_OPTIONS if name not in ("split", "output", "compare")
+]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -125,8 +133,8 @@ def add_retrieval(parser: program.Parser) -> None:
     add(
         "--language",
         default="english",
-        help="Language of the words in --retrieval: english or en, german or de, ...; `other` for neither stems nor "
-        "stop words. Default: %(default)s.",
+        help="Language of BM25 in --retrieval: english or en, german or de, ...; `other` for neither stems nor stop "
+        "words. Default: %(default)s.",
     )
     add(
         "--query_prompt",
@@ -196,13 +204,28 @@ def work(args: argparse.Namespace) -> int:
 
     for name in args.model_name or []:
         raise_if_not_found(name, args.revision)
+    rankings = search_rankings(args) if args.retrieval else None
     from informin.evaluation.evaluate import evaluate
 
     with processes():
-        chosen = {name: getattr(args, name) for name in TASK_OPTIONS}
+        chosen = {name: getattr(args, name) for name in TASK_OPTIONS} | {"rankings": rankings}
         result = evaluate(args.model_name, **chosen, **model_options(args))
         print(result.table(args.format, seeds=args.seeds))
     return int(any(score is None for row in result.scores.values() for score in row.values()))
+
+
+def search_rankings(args: argparse.Namespace) -> "SearchRankings | None":
+    """Return the rankings of an index; None without the extra `search`, unless an option needs it."""
+    from informin.errors import missing_packages, raise_if_missing
+
+    if args.bm25 or args.language != "english":
+        raise_if_missing("search", option="bm25" if args.bm25 else "language")
+    if missing := missing_packages("search"):
+        logger.warning(f"Retrieval is scored without BM25, because {missing[0]} is not installed (extra `search`).")
+        return None
+    from informin.frozen.rankings import SearchRankings
+
+    return SearchRankings(args.language, args.bm25)
 
 
 def report(args: argparse.Namespace) -> None:

@@ -16,10 +16,10 @@ from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation import encode as geometry
 from informin.evaluation.encode import Encode, embed_once, occurrences, unit
 from informin.evaluation.measures import Measure
+from informin.evaluation.neighbors import nearest
 from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev
 from informin.evaluation.table import Row, Table
-from informin.evaluation.vectors import nearest
 from informin.options import with_home
 from informin.texts import is_blank
 

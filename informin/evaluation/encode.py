@@ -10,7 +10,7 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.stats import skew
 
 from informin.errors import UndefinedScoreError, counted
-from informin.evaluation.vectors import unit_rows
+from informin.evaluation.rows import unit_rows
 
 Encode = Callable[[Sequence[str]], np.ndarray]  # from N texts to embeddings (N, d)
 
@@ -159,7 +159,7 @@ def occurrences(neighbors: np.ndarray) -> np.ndarray:
     """Return how often each row (N,) is among the k nearest neighbors of another; k on average.
 
     Args:
-        neighbors: Indices (N, k), from `informin.evaluation.vectors.nearest`.
+        neighbors: Indices (N, k), from `informin.evaluation.neighbors.nearest`.
     """
     return np.bincount(neighbors.ravel(), minlength=len(neighbors))
 
@@ -168,7 +168,7 @@ def hubness(neighbors: np.ndarray) -> float:
     """Return the skewness of neighbor counts: 0 without hubs, high if a few rows are neighbors of very many.
 
     Args:
-        neighbors: Indices (N, k), from `informin.evaluation.vectors.nearest`.
+        neighbors: Indices (N, k), from `informin.evaluation.neighbors.nearest`.
 
     Source:
         Radovanovic, Nanopoulos & Ivanovic (JMLR 2010), eq. 1.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, product
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
@@ -19,18 +19,13 @@ from typing_extensions import Unpack
 from informin.distributed import first_only, gather_objects, rank, world_size
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.encode import EmbeddingCache, Encode, embed_once, whiten, whitened
-from informin.evaluation.fusion import FUSION_DEPTH, bm25_search, fused_ranking
 from informin.evaluation.labels import LABEL_COLUMNS, LabeledSentences, load_labels
 from informin.evaluation.pairs import correlations, cosine
 from informin.evaluation.results import COSINE, Results, checksums, environment
 from informin.evaluation.retrieval import DEPTH, Collection, Similarity, load_retrieval
-from informin.evaluation.second_look import SecondLook
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, chosen_tasks, load_task, senteval_folder
 from informin.evaluation.table import check_same_files, load_others, model_label, score_tables, tables_html, tables_text
-from informin.evaluation.tokens import embed_documents, embed_queries, has_token_vectors
 from informin.evaluation.transfer import score_transfer
-from informin.evaluation.vectors import smooth_rows, unit_rows
-from informin.evaluation.words import Words, language_name
 from informin.files import only_writer, save_text
 from informin.model.checksums import weights_sha256
 from informin.model.embedding import encode_in_shares, side_prompt, width_of
@@ -44,6 +39,49 @@ logger = logging.getLogger(__name__)
 TESTED = ("ndcg_10", "recall_100")  # measures of retrieval that are saved for each query
 FITTED_ON = "the sentences of each task"
 Task = StsTask | TransferTask | LabeledSentences | Collection
+Prompts = dict[str | None, str | None]  # by side, `query` or `document`; None for that of the model
+
+
+@dataclass(frozen=True)
+class EmbeddedCollection:
+    """Embeddings of a test collection.
+
+    Attributes:
+        queries: (Q, d).
+        documents: (D, d).
+        tokens: What `Rankings.embed` keeps for `Rankings.rank`, such as token vectors.
+    """
+
+    queries: np.ndarray
+    documents: np.ndarray
+    tokens: Any = None
+
+
+class Rankings(Protocol):
+    """Further rankings of test collections, which are scored beside that of the vectors.
+
+    `informin.frozen.rankings.SearchRankings` are those of a search index.
+    """
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is saved with the scores of a collection."""
+
+    def has_ranked(self, entry: dict[str, Any]) -> bool:
+        """Return whether the saved scores of a collection are those of these rankings, with the same settings."""
+
+    def embed(
+        self, model: SentenceTransformer, collection: Collection, prompts: Prompts, batch_size: int
+    ) -> EmbeddedCollection | None:
+        """Embed a collection in another way, such as with its tokens; None for the usual way.
+
+        It is not called for whitened embeddings and for several processes.
+        """
+
+    def rank(
+        self, collection: Collection, embedded: EmbeddedCollection, similarity: Similarity | None
+    ) -> dict[str, np.ndarray]:
+        """Return rankings (Q, K) as those of `Collection.rank`, by the name that their scores have in the results."""
 
 
 def score_sts(encode: Encode, task: StsTask, similarity: Callable[..., Any] = cosine) -> dict:
@@ -141,16 +179,14 @@ def score_model(
     query_prompt: str | None = None,
     document_prompt: str | None = None,
     whitening: float | None = None,
-    bm25: bool = False,
-    language: str = "english",
+    rankings: Rankings | None = None,
     batch_size: int = 64,
     output: str | Path | None = None,
 ) -> Results:
     """Score a model on every task, one after the other, and save each as soon as it is finished.
 
     STS and retrieval compare embeddings with the similarity of the model. Texts of an earlier task are not encoded
-    again, except for retrieval. Retrieval is also scored with a second look by token vectors, if the model has them,
-    nothing is whitened, and there is one process. All processes must make the same call.
+    again, except for retrieval. All processes must make the same call.
 
     Args:
         model: The model.
@@ -161,8 +197,7 @@ def score_model(
         document_prompt: The same for documents.
         whitening: Whiten embeddings with a map fitted on each task's own texts, compare them by cosine, and keep this
             number of dimensions; `math.inf` for all, None for no whitening.
-        bm25: In retrieval, also score the rank fusion of BM25 and the model.
-        language: Language of the words in retrieval; see `Words.build`.
+        rankings: Further rankings of retrieval to score; None for the vectors alone.
         batch_size: Texts per forward pass.
         output: File to save the results in and to resume from; None to save nothing.
 
@@ -170,8 +205,7 @@ def score_model(
         UsageError: `output` has results of another model, whitening asks for more dimensions than there are, or an
             embedding is not finite.
     """
-    language = language_name(language)
-    chosen = {
+    chosen: Prompts = {
         None: prompt,
         "query": prompt if query_prompt is None else query_prompt,
         "document": prompt if document_prompt is None else document_prompt,
@@ -182,20 +216,23 @@ def score_model(
     results = results.resumed(output) if output else results
     # Prompts of retrieval are recorded if they differ from that of other texts.
     sides = {} if set(prompts.values()) == {results.prompt or ""} else {"prompts": prompts}
-    pending = [name for name in tasks.data if not _finished(results, name, tasks, sides, bm25, language)]
+    pending = [name for name in tasks.data if not _finished(results, name, tasks, sides, rankings)]
     pending = gather_objects(pending)[0]  # and no process saves results before all have read the earlier ones
     for name in pending:
         task = tasks.data[name]
         start = time.perf_counter()
-        searched = None
         if isinstance(task, Collection):
-            searched = _embed_collection(model, task, encode, chosen, results, batch_size)
+            embedded = None
+            if rankings and not whitening and world_size() == 1:
+                embedded = rankings.embed(model, task, chosen, batch_size)
+            if embedded is None:
+                embedded = EmbeddedCollection(encode["query"](task.queries), encode["document"](task.documents))
+            encoded = time.perf_counter()
+            entry = _score_collection(model, task, embedded, results, rankings) | sides
         else:
             encode[None](task.texts())
-        encoded = time.perf_counter()
-        entry = _score(model, task, encode, searched, results, bm25, language)
-        if isinstance(task, Collection):
-            entry |= sides
+            encoded = time.perf_counter()
+            entry = _score(model, task, encode[None], results)
         entry["seconds"] = {"encode": encoded - start, "score": time.perf_counter() - encoded}
         entry["data"] = tasks.checksums[name]
         results.add(name, entry)
@@ -256,95 +293,55 @@ def _whitening_entry(whitening: float | None, width: int) -> dict | None:
     return {"dimensions": None if whitening == math.inf else int(whitening), "fitted_on": FITTED_ON}
 
 
-def _finished(results: Results, name: str, tasks: Tasks, sides: dict, bm25: bool, language: str) -> bool:
+def _finished(results: Results, name: str, tasks: Tasks, sides: dict, rankings: Rankings | None) -> bool:
     """Return whether results contain a score of a task, computed from the same files with the same settings."""
     entry = results.tasks.get(name)
     if entry is None or entry["score"] is None or entry["data"] != tasks.checksums[name]:
         return False
     if not isinstance(tasks.data[name], Collection):
         return True
-    is_same = entry.get("prompts") == sides.get("prompts") and entry.get("language", "english") == language
-    return is_same and (not bm25 or "fused" in entry)
-
-
-@dataclass(frozen=True)
-class _Searched:
-    """Embeddings (Q, d) and (D, d) of a collection, and its tokens, if the model has token vectors."""
-
-    queries: np.ndarray
-    documents: np.ndarray
-    second_look: SecondLook | None = None
-
-
-def _embed_collection(
-    model: SentenceTransformer,
-    collection: Collection,
-    encode: dict[str | None, EmbeddingCache],
-    prompts: dict[str | None, str | None],
-    results: Results,
-    batch_size: int,
-) -> _Searched:
-    """Embed the queries and documents of a collection, and their tokens in the same forward pass."""
-    if results.whitening or world_size() > 1 or not has_token_vectors(model):
-        return _Searched(encode["query"](collection.queries), encode["document"](collection.documents))
-    documents, tokens = embed_documents(model, collection.documents, prompts["document"], batch_size)
-    queries, asked = embed_queries(model, collection.queries, tokens.projection, prompts["query"], batch_size)
-    return _Searched(queries, documents, SecondLook(tokens, asked))
+    return entry.get("prompts") == sides.get("prompts") and (rankings is None or rankings.has_ranked(entry))
 
 
 def _score(
-    model: SentenceTransformer,
-    task: Task,
-    encode: dict[str | None, EmbeddingCache],
-    searched: _Searched | None,
-    results: Results,
-    bm25: bool,
-    language: str,
+    model: SentenceTransformer, task: StsTask | TransferTask | LabeledSentences, encode: Encode, results: Results
 ) -> dict:
-    """Return the entry of a task, without prompts, seconds and data."""
-    whitening = results.whitening
-    is_cosine = results.similarity == COSINE
-    texts: Encode = whitened(encode[None], whitening["dimensions"]) if whitening else encode[None]
+    """Return the entry of a task, without seconds and data."""
+    texts = whitened(encode, results.whitening["dimensions"]) if results.whitening else encode
     try:
         if isinstance(task, StsTask):
-            return score_sts(texts, task, cosine if is_cosine else model.similarity_pairwise)
+            return score_sts(texts, task, cosine if results.similarity == COSINE else model.similarity_pairwise)
         if isinstance(task, TransferTask):
             return score_transfer(texts, task)
-        if isinstance(task, LabeledSentences):
-            measures = task.score(texts)
-            return {"score": measures["v_measure"], **task.counts, "measures": measures}
-        assert searched is not None  # the task is a collection
-        if whitening:
-            both = whiten(np.concatenate([searched.queries, searched.documents]), whitening["dimensions"])
-            number = len(searched.queries)
-            searched = _Searched(both[:number], both[number:])
-        return _score_search(task, searched, None if is_cosine else model.similarity, bm25, language)
+        measures = task.score(texts)
+        return {"score": measures["v_measure"], **task.counts, "measures": measures}
     except UndefinedScoreError as error:
         return {"score": None, **task.counts, "error": str(error)}
 
 
-def _score_search(
-    collection: Collection, searched: _Searched, similarity: Similarity | None, fuse: bool, language: str
+def _score_collection(
+    model: SentenceTransformer,
+    collection: Collection,
+    embedded: EmbeddedCollection,
+    results: Results,
+    rankings: Rankings | None,
 ) -> dict:
-    """Return the scores of the vectors, and those of smoothed vectors, of vectors and words, and of words alone.
-
-    Vectors and words are scored without and with a second look.
-    """
-    words = Words.build(collection.documents, language)
-    documents = searched.documents
-    rank = partial(collection.rank, searched.queries, similarity=similarity)
-    ranking = rank(documents, depth=FUSION_DEPTH if fuse else DEPTH)
-    by_words, ranks = bm25_search(collection, words, FUSION_DEPTH)
-    smooth = smooth_rows(unit_rows(documents))
-    found = {"smoothed": rank(smooth), "with_words": rank(documents, words=words), "bm25": by_words}
-    if searched.second_look:
-        found["second_look"] = rank(documents, words=words, second_look=searched.second_look)
-    if fuse:
-        found["fused"] = fused_ranking(ranking, by_words, len(collection.documents), ranks)
+    """Return the entry of a test collection, without prompts, seconds and data."""
+    queries, documents = embedded.queries, embedded.documents
+    if results.whitening:
+        try:
+            both = whiten(np.concatenate([queries, documents]), results.whitening["dimensions"])
+        except UndefinedScoreError as error:
+            return {"score": None, **collection.counts, "error": str(error)}
+        embedded = EmbeddedCollection(both[: len(queries)], both[len(queries) :])
+    similarity = None if results.similarity == COSINE else model.similarity
+    ranking = collection.rank(embedded.queries, embedded.documents, similarity=similarity)
     entry = collection.counts | _measured(collection, ranking)
     entry["score"] = entry["measures"]["mrr_10"]
-    entry["language"] = words.language
-    return entry | {name: _measured(collection, other) for name, other in found.items()}
+    if rankings:
+        found = rankings.rank(collection, embedded, similarity)
+        entry |= rankings.settings | {name: _measured(collection, other) for name, other in found.items()}
+    return entry
 
 
 def _measured(collection: Collection, ranking: np.ndarray) -> dict[str, dict]:
@@ -414,8 +411,7 @@ def evaluate(
     text_column: str | None = None,
     label_column: str | None = None,
     retrieval: Paths = (),
-    bm25: bool = False,
-    language: str = "english",
+    rankings: Rankings | None = None,
     query_prompt: str | None = None,
     document_prompt: str | None = None,
     senteval_dir: str | Path | None = None,
@@ -439,8 +435,9 @@ def evaluate(
         label_column: Column of `labels` with the labels. Default: label.
         retrieval: Test collections, one task each: folders in BEIR's layout or with corpus.tsv, queries.tsv and
             qrels.tsv; or files with the columns query, document and optionally relevance (or score) and negative.
-        bm25: In retrieval, also score the rank fusion of BM25 and each model.
-        language: Language of the words in `retrieval`, such as `german` or `de`; `other` for no stems and stop words.
+        rankings: Further rankings of `retrieval` to score, such as `SearchRankings(language="german")` of
+            `informin.frozen.rankings`, which `informin eval` adds: BM25, vectors with BM25, and reranked. None for the
+            vectors alone.
         query_prompt: Prompt prepended to queries of `retrieval`. Default: `prompt`, or the stored prompt of queries.
         document_prompt: The same for documents.
         senteval_dir: SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.
@@ -480,8 +477,7 @@ def evaluate(
                 query_prompt=query_prompt,
                 document_prompt=document_prompt,
                 whitening=whitening,
-                bm25=bm25,
-                language=language,
+                rankings=rankings,
                 batch_size=batch_size,
             )
         results.tasks = {name: results.tasks[name] for name in data.data}  # without others in the same file

@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.encode import Encode, embed_once, unit
 from informin.evaluation.measures import LABELS, Measure
+from informin.evaluation.neighbors import nearest
 from informin.evaluation.retrieval import name_in
-from informin.evaluation.vectors import nearest
 from informin.files import last_name
 from informin.texts import Row, joined_cells, read_rows
 

@@ -45,8 +45,8 @@ class Results:
             * Own files: `kind` (labels or retrieval); `measures`, all scores (see `informin.evaluation.measures`);
               `classes` or `documents`, their number. The score is V-measure or MRR@10. Retrieval also has `queries`,
               the scores of each query for a paired test; `prompts`, those of queries and documents if they differ from
-              `prompt`; and `smoothed`, `with_words`, `second_look`, `bm25` and, if asked for, `fused`, with `measures`
-              and `queries`.
+              `prompt`; and further rankings, each with `measures` and `queries`: `smoothed`, `bm25`, `with_words`
+              (vectors and BM25), `second_look` (the same, reranked) and, if asked for, `fused`; their `language`.
             * `data`: SHA-256 of each file. `seconds`: `encode` and `score`. A text is encoded only in the first task
               that contains it.
         average: `sts` and `transfer`: mean of seven scores, None unless all seven are known.

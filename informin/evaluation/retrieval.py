@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,9 +13,7 @@ import numpy as np
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.encode import Encode, embed_once, unit
 from informin.evaluation.measures import SEARCH, Measure
-from informin.evaluation.second_look import SecondLook
-from informin.evaluation.vectors import top
-from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
+from informin.evaluation.rows import top
 from informin.files import last_name
 from informin.texts import Row, as_number, as_sentence, is_blank, read_rows
 
@@ -323,17 +321,9 @@ class Collection:
         return per_query_scores(gains, ideal)
 
     def rank(
-        self,
-        queries: np.ndarray,
-        documents: np.ndarray,
-        depth: int = DEPTH,
-        similarity: Similarity | None = None,
-        words: Words | None = None,
-        second_look: SecondLook | None = None,
+        self, queries: np.ndarray, documents: np.ndarray, depth: int = DEPTH, similarity: Similarity | None = None
     ) -> np.ndarray:
-        """Rank documents by their similarity to the query, and by their words. The query itself is left out.
-
-        Similarities that differ by less than 10^-6 of the highest one are equal, and ties keep the order of documents.
+        """Rank documents by their similarity to each query.
 
         Args:
             queries: Embeddings (Q, d) of the queries.
@@ -341,31 +331,51 @@ class Collection:
             depth: Number of documents to rank.
             similarity: Function from embeddings (Q, d) and (D, d) to similarities (Q, D), such as the `similarity` of a
                 SentenceTransformer; None for the cosine.
-            words: Words of the documents, whose scores are added as z-scores times `WORD_WEIGHT`; None for no words.
-            second_look: Token vectors that reorder the first documents, as in an index; needs `words`.
 
         Returns:
-            (Q, K) indices, best first; K is the smaller of `depth` and D. -1 comes last where there are fewer.
+            (Q, K) indices as `highest`.
+        """
+        ranking = np.empty((len(queries), min(depth, len(documents))), dtype=np.int64)
+        for part, scores in self.similarities(queries, documents, similarity):
+            ranking[part] = self.highest(part, scores, depth)
+        return ranking
+
+    def similarities(
+        self, queries: np.ndarray, documents: np.ndarray, similarity: Similarity | None = None
+    ) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield which queries are compared, in parts that limit the memory, and their similarities (q, D) float32.
+
+        Args:
+            queries, documents, similarity: See `rank`.
         """
         if similarity is None:
             queries, documents = (unit(x).astype(np.float32) for x in (queries, documents))
             similarity = _dot
-        cut = min(depth, len(documents))
         step = max(1, PAIRS_AT_ONCE // len(documents))
-        ranking = np.empty((len(queries), cut), dtype=np.int64)
         for start in range(0, len(queries), step):
-            block: np.ndarray = np.array(similarity(queries[start : start + step], documents), np.float32)  # (step, D)
-            if words is not None:
-                scores = words.scores(self.queries[start : start + step])
-                block = z_scores(block) + WORD_WEIGHT * z_scores(scores)
-            highest = np.abs(block).max(1, keepdims=True)
-            rounded = (block / np.where(highest == 0, 1, ROUNDING * highest)).round()
-            for row, values in enumerate(rounded, start=start):
-                if self.same[row] >= 0:
-                    values[self.same[row]] = -np.inf
-                ranking[row] = top(values, cut)
-                if second_look is not None:
-                    ranking[row] = second_look.reordered(row, ranking[row], block[row - start])
+            part = slice(start, start + step)
+            yield part, np.array(similarity(queries[part], documents), np.float32)
+
+    def highest(self, part: slice, scores: np.ndarray, depth: int) -> np.ndarray:
+        """Return the documents with the highest scores. A document that is the query itself is left out.
+
+        Scores that differ by less than 10^-6 of the highest one are equal, and ties keep the order of documents.
+
+        Args:
+            part: Which queries.
+            scores: (q, D) their scores of all documents.
+            depth: Number of documents to rank.
+
+        Returns:
+            (q, K) indices, best first; K is the smaller of `depth` and D. -1 comes last where there are fewer.
+        """
+        largest = np.abs(scores).max(1, keepdims=True)
+        rounded = (scores / np.where(largest == 0, 1, ROUNDING * largest)).round()
+        ranking = np.empty((len(scores), min(depth, scores.shape[1])), dtype=np.int64)
+        for row, (values, same) in enumerate(zip(rounded, self.same[part])):
+            if same >= 0:
+                values[same] = -np.inf
+            ranking[row] = top(values, ranking.shape[1])
         return ranking
 
 

@@ -24,6 +24,14 @@ SIMILARITY_TITLES = {
     "euclidean": "negative Euclidean distance",
     "manhattan": "negative Manhattan distance",
 }
+# Rankings of a test collection beside that of the vectors, by their names in results.
+RANKING_LABELS = {
+    "smoothed": "smoothed: {}",
+    "with_words": "with BM25: {}",
+    "second_look": "with BM25, reranked: {}",
+    "bm25": "BM25",
+    "fused": "rank fusion: BM25 + {}",
+}
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,7 @@ def score_tables(rows: Sequence[Results], others: Sequence[Results] = (), seeds:
         tables.append(Table(TITLES[group], [*columns, AVERAGE], _compared(rows, others, line, seeds)))
     for name, entry in {name: entry for results in rows for name, entry in results.samples().items()}.items():
         line = partial(_sample_line, name=name, baseline=_baseline(name, rows, others))
-        lines = _compared(rows, others, line, seeds) + _word_search(name, rows, line)
+        lines = _compared(rows, others, line, seeds) + _ranking_lines(name, rows, line)
         columns = list(dict.fromkeys(column for row in lines for column in row.values)) or list(KINDS[entry["kind"]])
         tables.append(Table(_sample_title(name, entry), columns, lines))
     return tables
@@ -113,28 +121,18 @@ def _sample_line(results: Results, name: str, baseline: dict) -> Row:
 
 
 def _baseline(name: str, rows: Sequence[Results], others: Sequence[Results]) -> dict:
-    """Return the entry of a task that others are tested against: the first one, for retrieval with its words."""
+    """Return the entry of a task that others are tested against: the first one, for retrieval with BM25."""
     first = next(results.tasks[name] for results in (*others, *rows) if name in results.tasks)
     return first | first.get("with_words", {})
 
 
-def _word_search(name: str, rows: Sequence[Results], line: Callable[[Results], Row]) -> list[Row]:
-    """Return the rows of smoothed vectors, of vectors and words, of BM25, and of its rank fusion with each model.
-
-    Vectors and words have a second row, with a second look by token vectors.
-    """
+def _ranking_lines(name: str, rows: Sequence[Results], line: Callable[[Results], Row]) -> list[Row]:
+    """Return a row for each of the further rankings of a test collection."""
     lines: list[Row] = []
     for results in rows:
         entry = results.tasks.get(name, {})
-        model = model_label(results)
-        labels = {
-            "smoothed": f"smoothed: {model}",
-            "with_words": f"with words: {model}",
-            "second_look": f"with words and a second look: {model}",
-            "bm25": "BM25",
-            "fused": f"rank fusion: BM25 + {model}",
-        }
-        for key, label in labels.items():
+        for key, label in RANKING_LABELS.items():
+            label = label.format(model_label(results))
             if key in entry and label not in [row.label for row in lines]:
                 lines.append(replace(line(replace(results, tasks={name: entry | entry[key]})), label=label))
     return lines
@@ -172,8 +170,8 @@ def footnotes(rows: Sequence[Results], others: Sequence[Results] = ()) -> list[s
             notes.append(f"Similarity in STS and retrieval: {what}, as declared by {label}.")
     tested = [results for results in (*others, *rows) if any("queries" in task for task in results.tasks.values())]
     if len(tested) > 1 or any("bm25" in task for results in tested for task in results.tasks.values()):
-        words = "with words: " if any("with_words" in task for task in tested[0].tasks.values()) else ""
-        against = f"against {words}{model_label(tested[0])}, two-sided, {TRIALS:,} sign flips over queries"
+        bm25 = "with BM25: " if any("with_words" in task for task in tested[0].tasks.values()) else ""
+        against = f"against {bm25}{model_label(tested[0])}, two-sided, {TRIALS:,} sign flips over queries"
         notes.append(f"p: paired randomization test {against}.")
     return notes
 

@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -11,358 +11,35 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.numpy import save
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.metrics import silhouette_score
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 
 from informin.distributed import rank, sum_over_processes, world_size
 from informin.errors import UsageError, counted
-from informin.evaluation.vectors import (
-    CHUNK,
-    GRIDS,
-    ROWS_AT_ONCE,
-    copy_keys,
-    distinct_rows,
-    native,
-    nearest_rows,
-    neighbor_means,
-    nonzero,
-    raise_if_not_finite,
-    rows_of,
-    smooth_rows,
-    unit_tensor,
-)
+from informin.evaluation.neighbors import ROWS_AT_ONCE, nearest_rows, neighbor_means, nonzero, unit_tensor
+from informin.evaluation.rows import CHUNK, native, raise_if_not_finite, rows_of
+from informin.frozen.duplicates import GRIDS, distinct_rows, duplicate_keys, first_duplicates
+from informin.frozen.unrelated import FEWEST_TEXTS, UnrelatedScores, draw_rows, unrelated_scores
 from informin.options import check_arguments, checks_options
-
-
-def local_blocks(rows: int) -> Iterator[slice]:
-    """Yield the blocks of rows that this process handles."""
-    for number, start in enumerate(range(0, rows, ROWS_AT_ONCE)):
-        if number % world_size() == rank():
-            yield slice(start, start + ROWS_AT_ONCE)
-
-
-def finite_rows(x: np.ndarray, rows: slice) -> Tensor:
-    """Return consecutive rows of an array or memory map as float64.
-
-    Raises:
-        UsageError: They contain NaN or infinity.
-    """
-    chunk = rows_of(x, rows)
-    raise_if_not_finite(chunk, rows.start or 0)
-    return torch.from_numpy(chunk.astype(np.float64, copy=False))
-
-
-BIT_ROWS = 5_000  # of `rotation_for_bits` at most
-BIT_ITERATIONS = 50  # of `rotation_for_bits`
-
-
-def mean_of_units(X: np.ndarray) -> tuple[Tensor, np.ndarray, int]:
-    """Return the mean (d,) of the distinct rows, scaled to unit length; their indices; and how many are not zero."""
-    total = torch.zeros(X.shape[1], dtype=torch.float64)
-    keys = torch.zeros(len(X), GRIDS, dtype=torch.int64)
-    for rows, x in _local_units(X):
-        total += x.sum(0)
-        keys[rows] = copy_keys(x)
-    total = sum_over_processes(total)
-    all_keys = sum_over_processes(keys).numpy()
-    distinct = distinct_rows(all_keys)
-    count = int(all_keys[distinct].any(-1).sum())
-    if count < all_keys.any(-1).sum():  # there are copies: add up again without them
-        kept = np.zeros(len(X), dtype=bool)
-        total = torch.zeros_like(total)
-        kept[distinct] = True
-        for rows, x in _local_units(X):
-            total += x[torch.from_numpy(kept[rows])].sum(0)
-        total = sum_over_processes(total)
-    return total / max(count, 1), distinct, count
-
-
-def _local_units(X: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
-    """Yield the chunks of this process, scaled to unit length. If one fails, all processes raise an error."""
-    problem = None
-    try:
-        for number, start in enumerate(range(0, len(X), CHUNK)):
-            if number % world_size() == rank():
-                rows = slice(start, start + CHUNK)
-                yield rows, unit_tensor(finite_rows(X, rows))
-    except UsageError as error:
-        problem = error
-    if sum_over_processes(torch.tensor(problem is not None, dtype=torch.float64)):
-        raise problem or UsageError("Another process could not read its rows of X")
-
-
-def without_direction(mean: Tensor, x: Tensor) -> Tensor:
-    """Return the projection (d, d) that removes the direction of the mean (d,), if rows (n, d) differ in others too."""
-    identity = torch.eye(len(mean), dtype=torch.float64)
-    projection = identity - torch.outer(mean, mean) / (mean @ mean).clamp(min=1e-300)
-    return projection if float((x @ projection).square().sum(-1).mean()) > 1e-12 else identity
-
-
-def whitening_matrix(x: Tensor, k: int, power: float, regularization: float) -> Tensor:
-    """Return the symmetric matrix B (d, d) that whitens the differences between neighbors.
-
-    The scatter of the differences is a sum over pairs, computed from the neighbor sums P of the anchors:
-    k X'X - X'P - P'X + sum over neighbors j of x_j x_j'.
-    """
-    width = x.shape[1]
-    if power == 0:
-        return torch.eye(width, dtype=torch.float64)
-    scatter = torch.zeros(width, width, dtype=torch.float64)
-    times = torch.zeros(len(x), dtype=torch.float64)
-    for rows in local_blocks(len(x)):
-        anchors = x[rows]
-        indices, _ = nearest_rows(anchors, x, k, first=rows.start)
-        sums = sum(x[index] for index in indices.T)  # (block, d)
-        cross = anchors.T @ sums
-        scatter += k * anchors.T @ anchors - cross - cross.T
-        times += torch.bincount(indices.flatten(), minlength=len(x))
-    scatter = sum_over_processes(scatter)
-    times = sum_over_processes(times)
-    scatter += x.T @ (times[:, None] * x)
-    values, vectors = torch.linalg.eigh(scatter)
-    values = values.clamp(min=0)
-    mean = values.mean()
-    if mean <= 1e-12 * len(x) * k:
-        return torch.eye(width, dtype=torch.float64)  # neighbors are duplicates: there is nothing to whiten
-    return (vectors * (values / mean + regularization) ** -power) @ vectors.T
-
-
-def regression_matrix(z: Tensor, k: int, self_weight: float, penalty: float) -> Tensor:
-    """Return the matrix (d, d), applied from the right, of the ridge regression to neighborhood means."""
-    width = z.shape[1]
-    if self_weight == 1:
-        return torch.eye(width, dtype=torch.float64)
-    directions = unit_tensor(z)
-    gram, cross = torch.zeros(2, width, width, dtype=torch.float64)
-    for rows in local_blocks(len(z)):
-        anchors = z[rows]
-        indices, cosines = nearest_rows(directions[rows], directions, k, first=rows.start)
-        means = neighbor_means(z.numpy(), indices, cosines)
-        gram += anchors.T @ anchors
-        cross += anchors.T @ (self_weight * anchors + (1 - self_weight) * means)
-    return _ridge(sum_over_processes(gram), sum_over_processes(cross), penalty)
-
-
-def principal_axes(x: Tensor, matrix: Tensor) -> Tensor:
-    """Return the principal axes (d, d) of adapted rows, in columns, largest first, with a sign that is documented.
-
-    Args:
-        x: (n, d) unit rows.
-        matrix: (d, d) the map, applied from the right.
-    """
-    width = len(matrix)
-    moments = torch.zeros(width, width, dtype=torch.float64)
-    for rows in local_blocks(len(x)):
-        adapted = unit_tensor(x[rows] @ matrix)
-        moments += adapted.T @ adapted
-    axes = torch.linalg.eigh(sum_over_processes(moments)).eigenvectors.flip(1)
-    largest = axes.gather(0, axes.abs().argmax(0, keepdim=True))
-    return axes * largest.sign()
-
-
-def rotation_for_bits(x: Tensor, random_state: int) -> Tensor:
-    """Return the rotation (d, d), applied from the right, after which unit rows are closest to their signs.
-
-    Iterative quantization: the signs and the rotation that fits them best, in turn, from a random rotation.
-
-    Args:
-        x: (n, d) unit rows. Up to `BIT_ROWS` of them are used, a random sample.
-        random_state: Seed of the sample and of the first rotation.
-
-    Source:
-        Gong & Lazebnik (2011), "Iterative Quantization: A Procrustean Approach to Learning Binary Codes", section 2.2.
-    """
-    random = check_random_state(random_state)
-    width = x.shape[1]
-    sample = x[torch.from_numpy(random.permutation(len(x))[:BIT_ROWS])]
-    rotation = torch.linalg.qr(torch.from_numpy(random.normal(size=(width, width)))).Q
-    for _ in range(BIT_ITERATIONS):
-        left, _, right = torch.linalg.svd(sample.T @ (sample @ rotation).sign())
-        rotation = left @ right
-    return rotation
-
-
-def _ridge(gram: Tensor, cross: Tensor, penalty: float) -> Tensor:
-    """Solve (gram + penalty * mean diagonal * I) W = cross; directions without variance get zero."""
-    width = len(gram)
-    ridge = max(penalty, 1e-12) * gram.trace() / width
-    return torch.linalg.solve(gram + ridge * torch.eye(width, dtype=gram.dtype), cross)
-
-
-FEWEST_TEXTS = 100  # texts: with fewer, scores are not measured
-COMPARED_TEXTS = 3_000  # texts that are compared at most
-FEWEST_TOPICS = 5
-TEXTS_PER_TOPIC = 6  # at least, on average
-FINER = 2**0.25  # ratio between the numbers of topics that are tried
-TOPIC_NEIGHBORS = 10  # of a text, over which it is averaged before topics are found
-OWN_SHARE = 0.7  # of a text in its own average
-NEARLY_BEST = 0.9  # of the best silhouette: numbers of topics above it count. Selected in experiments/.
-RAREST_PAIRS = 10  # pairs behind the rarest probability
-PER_DECADE = 8  # probabilities for each factor of 10
-LARGEST = 1 - 1e-6  # cosine: the Fisher transformation of 1 is infinite
-
-
-@dataclass(frozen=True)
-class UnrelatedScores:
-    """The upper tail of the cosines between texts of different topics.
-
-    Attributes:
-        texts: Number of texts in the collection.
-        probabilities: Probabilities in descending order. Each is the chance that an unrelated text of the collection,
-            drawn at random, has a higher cosine to a query than the cosine at the same place in `cosines`.
-        cosines: Cosines in ascending order.
-    """
-
-    texts: int
-    probabilities: Sequence[float]
-    cosines: Sequence[float]
-
-    def threshold(self, false_hits_per_query: float = 1.0, texts: int | None = None) -> float:
-        """Return the cosine above which a query finds at most about this many unrelated texts.
-
-        Args:
-            false_hits_per_query: Number of unrelated texts, above 0.
-            texts: Number of texts that are searched. Default: as many as in the collection.
-
-        Returns:
-            A cosine. Beyond the pairs that were compared, it is extrapolated: there, the logarithm of the probability
-            falls linearly with the Fisher transformation of the cosine.
-
-        Raises:
-            UsageError: An argument is not above 0.
-        """
-        texts = self.texts if texts is None else texts
-        for name, value in (("false_hits_per_query", false_hits_per_query), ("texts", texts)):
-            if not 0 < value < np.inf:
-                raise UsageError(f"is {value}", option=name, needed="a number above 0")
-        wanted = -np.log(min(1.0, false_hits_per_query / texts))
-        rare = -np.log(self.probabilities)
-        heights = np.arctanh(np.clip(self.cosines, -LARGEST, LARGEST))
-        if wanted <= rare[-1]:
-            return float(np.tanh(np.interp(wanted, rare, heights)))
-        last = max(0, len(rare) - 1 - PER_DECADE)
-        slope = (heights[-1] - heights[last]) / max(rare[-1] - rare[last], 1e-12)
-        return float(np.tanh(heights[-1] + slope * (wanted - rare[-1])))
-
-
-def unrelated_scores(
-    vectors: np.ndarray,
-    queries: np.ndarray | None = None,
-    documents: np.ndarray | None = None,
-    *,
-    texts: int | None = None,
-) -> UnrelatedScores | None:
-    """Measure the cosines between texts of different topics, without labels.
-
-    Related texts are rare, but they have the highest cosines, so they must not count. Topics are clusters of Ward's
-    method, of embeddings without their mean and averaged with their nearest ones. The number of topics is not known:
-    all numbers count whose silhouette is at least 90% of the best one, and a pair of texts counts as often as these
-    clusterings separate it.
-
-    Args:
-        vectors: (n, d) embeddings of texts, in which topics are found. At most 3,000 of them are compared.
-        queries: (n, d) vectors of the same texts whose cosines are measured, such as adapted ones. Default: the
-            embeddings.
-        documents: (n, d) vectors of the same texts in the index. Default: those as queries.
-        texts: Number of texts in the collection. Default: n.
-
-    Returns:
-        None for fewer than 100 distinct texts, or if they form no topics.
-
-    Raises:
-        UsageError: An embedding contains NaN or infinity.
-    """
-    rows = draw_rows(len(vectors))
-    x = _units(vectors, rows)
-    kept = distinct_rows(copy_keys(x).numpy())
-    kept = kept[nonzero(x[kept]).numpy()]
-    if len(kept) < FEWEST_TEXTS:
-        return None
-    x = x[kept]
-    y = x if queries is None else _units(queries, rows)[kept]
-    z = y if documents is None else _units(documents, rows)[kept]
-    apart = _separations(_sharpened(x))
-    probabilities, cosines = _tail((y @ z.T).numpy(), apart)
-    if not probabilities:  # no clustering separates the texts
-        return None
-    return UnrelatedScores(len(vectors) if texts is None else texts, probabilities, cosines)
-
-
-def draw_rows(rows: int) -> np.ndarray:
-    """Return the indices of a random sample of rows, in order."""
-    return np.sort(np.random.default_rng(0).permutation(rows)[:COMPARED_TEXTS])
-
-
-def _units(vectors: np.ndarray, rows: np.ndarray) -> Tensor:
-    chunk = rows_of(np.asanyarray(vectors), rows)
-    raise_if_not_finite(chunk)
-    return unit_tensor(torch.from_numpy(chunk.astype(np.float64)))
-
-
-def _sharpened(x: Tensor) -> Tensor:
-    """Return unit rows (n, d) without their mean, each averaged with its nearest rows, so that topics stand out."""
-    x = unit_tensor(x - x.mean(0))
-    indices, cosines = nearest_rows(x, x, TOPIC_NEIGHBORS, first=0)
-    means = neighbor_means(x.numpy(), indices, cosines)
-    return unit_tensor(OWN_SHARE * x + (1 - OWN_SHARE) * means)
-
-
-def _separations(x: Tensor) -> np.ndarray:
-    """Return the fraction (n, n) of the clusterings of unit rows (n, d) that separate two rows."""
-    distances = (1 - x @ x.T).clamp(min=0).numpy()
-    np.fill_diagonal(distances, 0)
-    tree = linkage(squareform(np.sqrt(2 * distances), checks=False), "ward")
-    clusterings = list(_clusterings(tree, len(x)))
-    tried = [(labels, silhouette_score(distances, labels, metric="precomputed")) for labels in clusterings]
-    best = max(silhouette for _, silhouette in tried)
-    used = [labels for labels, silhouette in tried if silhouette >= best - (1 - NEARLY_BEST) * abs(best)]
-    apart = np.zeros((len(x), len(x)))
-    for labels in used:
-        apart += labels[:, None] != labels
-    return apart / len(used)
-
-
-def _clusterings(tree: np.ndarray, rows: int) -> Iterator[np.ndarray]:
-    """Yield the topics (n,) of the rows, from 0, for every number of topics that is tried."""
-    topics = float(FEWEST_TOPICS)
-    while topics <= rows / TEXTS_PER_TOPIC:
-        yield np.unique(fcluster(tree, round(topics), "maxclust"), return_inverse=True)[1]
-        topics *= FINER
-
-
-def _tail(cosines: np.ndarray, weights: np.ndarray) -> tuple[list[float], list[float]]:
-    """Return probabilities and cosines of the upper tail of pairs (n, n) with weights; the diagonal does not count."""
-    others = ~np.eye(len(cosines), dtype=bool)
-    values = cosines[others]
-    weights = weights[others]
-    order = np.argsort(values)[::-1]  # not stable, which would take twice as long: equal cosines may change places
-    values = values[order]
-    above = np.cumsum(weights[order])
-    pairs = len(values)
-    exponents = np.arange(0, np.log10(pairs / RAREST_PAIRS), 1 / PER_DECADE)
-    wanted = 10.0**-exponents
-    wanted = wanted[wanted * pairs <= above[-1]]
-    highest = values[np.searchsorted(above, wanted * pairs).clip(max=pairs - 1)]
-    return wanted.tolist(), highest.tolist()
-
 
 ROTATIONS = ("principal", "bits")
 # Options by task. Whitening helps search, and often hurts labels and clusters of short texts.
 TASKS: dict[str, dict[str, Any]] = {"clustering": {"whitening": 0.0, "self_weight": 0.7}, "search": {}}
 DTYPES = (np.float64, np.float32, np.float16)  # that `transform` returns; others become the first
 MEMORY_MAPPED = 10**6  # rows: larger arrays are read in chunks and never copied
+BIT_ROWS = 5_000  # of `rotation_for_bits` at most
+BIT_ITERATIONS = 50  # of `rotation_for_bits`
+SMOOTH_NEIGHBORS = 10  # of `smooth_rows`
+SMOOTH_WEIGHT = 0.5  # of a row in its own average
 
 
 class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Adapt frozen embeddings to a collection of texts with one matrix, fitted in closed form without labels.
 
     A text and its nearest neighbors are treated as views of each other. Let :math:`x_i` be the embeddings, scaled to
-    unit length and without copies, :math:`\mu` their mean, and :math:`N(i)` the `n_neighbors` nearest neighbors of row
-    i by cosine.
+    unit length and without duplicates, :math:`\mu` their mean, and :math:`N(i)` the `n_neighbors` nearest neighbors
+    of row i by cosine.
 
     1. Removal of the mean direction, which all texts share:
 
@@ -386,7 +63,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
        .. math:: f(x) = (\lambda A + (1 - \lambda) I) x, \text{ scaled to unit length.}
 
-       Copies of a text add no information, so :math:`n` is the number of distinct rows.
+       Duplicates of a text add no information, so :math:`n` is the number of distinct rows.
 
     5. Rotation to the principal axes of the adapted rows, which are the eigenvectors of
        :math:`\sum_i f(x_i) f(x_i)^\top`, largest eigenvalue first. It leaves every cosine as it is. The first m numbers
@@ -468,7 +145,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         Args:
             X: (n, d) embeddings of any scale, such as a NumPy array or a memory map. Rows of zeros are ignored, and so
-                are copies: rows that are equal up to rounding after they are scaled to unit length.
+                are duplicates: rows that are equal up to rounding after they are scaled to unit length.
             y: Ignored.
 
         Returns:
@@ -628,3 +305,181 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             rows = rows[np.sort(drawn)]
         x = unit_tensor(torch.from_numpy(rows_of(X, rows).astype(np.float64, copy=False)))
         return x[nonzero(x)]
+
+
+def smooth_rows(vectors: np.ndarray, n_neighbors: int = SMOOTH_NEIGHBORS) -> np.ndarray:
+    """Average each unit vector with its nearest neighbors, weighted by their cosines cubed, half and half.
+
+    Duplicates count once. Rows of zeros stay zero, and are not neighbors.
+
+    Args:
+        vectors: (n, d) unit vectors of documents, after the adapter if there is one.
+        n_neighbors: Number of neighbors of each row. Fewer if there are fewer rows.
+
+    Returns:
+        (n, d) unit vectors in the dtype of `vectors`.
+    """
+    x = torch.from_numpy(np.asarray(vectors, np.float64))
+    rows = np.flatnonzero(nonzero(x))
+    x = x[rows]
+    distinct, number = np.unique(first_duplicates(duplicate_keys(x).numpy()), return_inverse=True)
+    x = x[distinct]
+    k = min(n_neighbors, len(x) - 1)
+    smoothed = np.array(vectors)
+    if k < 1:
+        return smoothed
+    means = neighbor_means(x.numpy(), *nearest_rows(x, x, k, first=0))
+    averages = unit_tensor(SMOOTH_WEIGHT * x + (1 - SMOOTH_WEIGHT) * means)
+    smoothed[rows] = averages[number].numpy()
+    return smoothed
+
+
+def mean_of_units(X: np.ndarray) -> tuple[Tensor, np.ndarray, int]:
+    """Return the mean (d,) of the distinct rows, scaled to unit length; their indices; and how many are not zero."""
+    total = torch.zeros(X.shape[1], dtype=torch.float64)
+    keys = torch.zeros(len(X), GRIDS, dtype=torch.int64)
+    for rows, x in _local_units(X):
+        total += x.sum(0)
+        keys[rows] = duplicate_keys(x)
+    total = sum_over_processes(total)
+    all_keys = sum_over_processes(keys).numpy()
+    distinct = distinct_rows(all_keys)
+    count = int(all_keys[distinct].any(-1).sum())
+    if count < all_keys.any(-1).sum():  # there are duplicates: add up again without them
+        kept = np.zeros(len(X), dtype=bool)
+        total = torch.zeros_like(total)
+        kept[distinct] = True
+        for rows, x in _local_units(X):
+            total += x[torch.from_numpy(kept[rows])].sum(0)
+        total = sum_over_processes(total)
+    return total / max(count, 1), distinct, count
+
+
+def _local_units(X: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the chunks of this process, scaled to unit length. If one fails, all processes raise an error."""
+    problem = None
+    try:
+        for number, start in enumerate(range(0, len(X), CHUNK)):
+            if number % world_size() == rank():
+                rows = slice(start, start + CHUNK)
+                yield rows, unit_tensor(finite_rows(X, rows))
+    except UsageError as error:
+        problem = error
+    if sum_over_processes(torch.tensor(problem is not None, dtype=torch.float64)):
+        raise problem or UsageError("Another process could not read its rows of X")
+
+
+def finite_rows(x: np.ndarray, rows: slice) -> Tensor:
+    """Return consecutive rows of an array or memory map as float64.
+
+    Raises:
+        UsageError: They contain NaN or infinity.
+    """
+    chunk = rows_of(x, rows)
+    raise_if_not_finite(chunk, rows.start or 0)
+    return torch.from_numpy(chunk.astype(np.float64, copy=False))
+
+
+def without_direction(mean: Tensor, x: Tensor) -> Tensor:
+    """Return the projection (d, d) that removes the direction of the mean (d,), if rows (n, d) differ in others too."""
+    identity = torch.eye(len(mean), dtype=torch.float64)
+    projection = identity - torch.outer(mean, mean) / (mean @ mean).clamp(min=1e-300)
+    return projection if float((x @ projection).square().sum(-1).mean()) > 1e-12 else identity
+
+
+def whitening_matrix(x: Tensor, k: int, power: float, regularization: float) -> Tensor:
+    """Return the symmetric matrix B (d, d) that whitens the differences between neighbors.
+
+    The scatter of the differences is a sum over pairs, computed from the neighbor sums P of the anchors:
+    k X'X - X'P - P'X + sum over neighbors j of x_j x_j'.
+    """
+    width = x.shape[1]
+    if power == 0:
+        return torch.eye(width, dtype=torch.float64)
+    scatter = torch.zeros(width, width, dtype=torch.float64)
+    times = torch.zeros(len(x), dtype=torch.float64)
+    for rows in local_blocks(len(x)):
+        anchors = x[rows]
+        indices, _ = nearest_rows(anchors, x, k, first=rows.start)
+        sums = sum(x[index] for index in indices.T)  # (block, d)
+        cross = anchors.T @ sums
+        scatter += k * anchors.T @ anchors - cross - cross.T
+        times += torch.bincount(indices.flatten(), minlength=len(x))
+    scatter = sum_over_processes(scatter)
+    times = sum_over_processes(times)
+    scatter += x.T @ (times[:, None] * x)
+    values, vectors = torch.linalg.eigh(scatter)
+    values = values.clamp(min=0)
+    mean = values.mean()
+    if mean <= 1e-12 * len(x) * k:
+        return torch.eye(width, dtype=torch.float64)  # neighbors are duplicates: there is nothing to whiten
+    return (vectors * (values / mean + regularization) ** -power) @ vectors.T
+
+
+def regression_matrix(z: Tensor, k: int, self_weight: float, penalty: float) -> Tensor:
+    """Return the matrix (d, d), applied from the right, of the ridge regression to neighborhood means."""
+    width = z.shape[1]
+    if self_weight == 1:
+        return torch.eye(width, dtype=torch.float64)
+    directions = unit_tensor(z)
+    gram, cross = torch.zeros(2, width, width, dtype=torch.float64)
+    for rows in local_blocks(len(z)):
+        anchors = z[rows]
+        indices, cosines = nearest_rows(directions[rows], directions, k, first=rows.start)
+        means = neighbor_means(z.numpy(), indices, cosines)
+        gram += anchors.T @ anchors
+        cross += anchors.T @ (self_weight * anchors + (1 - self_weight) * means)
+    return _ridge(sum_over_processes(gram), sum_over_processes(cross), penalty)
+
+
+def _ridge(gram: Tensor, cross: Tensor, penalty: float) -> Tensor:
+    """Solve (gram + penalty * mean diagonal * I) W = cross; directions without variance get zero."""
+    width = len(gram)
+    ridge = max(penalty, 1e-12) * gram.trace() / width
+    return torch.linalg.solve(gram + ridge * torch.eye(width, dtype=gram.dtype), cross)
+
+
+def local_blocks(rows: int) -> Iterator[slice]:
+    """Yield the blocks of rows that this process handles."""
+    for number, start in enumerate(range(0, rows, ROWS_AT_ONCE)):
+        if number % world_size() == rank():
+            yield slice(start, start + ROWS_AT_ONCE)
+
+
+def principal_axes(x: Tensor, matrix: Tensor) -> Tensor:
+    """Return the principal axes (d, d) of adapted rows, in columns, largest first, with a sign that is documented.
+
+    Args:
+        x: (n, d) unit rows.
+        matrix: (d, d) the map, applied from the right.
+    """
+    width = len(matrix)
+    moments = torch.zeros(width, width, dtype=torch.float64)
+    for rows in local_blocks(len(x)):
+        adapted = unit_tensor(x[rows] @ matrix)
+        moments += adapted.T @ adapted
+    axes = torch.linalg.eigh(sum_over_processes(moments)).eigenvectors.flip(1)
+    largest = axes.gather(0, axes.abs().argmax(0, keepdim=True))
+    return axes * largest.sign()
+
+
+def rotation_for_bits(x: Tensor, random_state: int) -> Tensor:
+    """Return the rotation (d, d), applied from the right, after which unit rows are closest to their signs.
+
+    Iterative quantization: the signs and the rotation that fits them best, in turn, from a random rotation.
+
+    Args:
+        x: (n, d) unit rows. Up to `BIT_ROWS` of them are used, a random sample.
+        random_state: Seed of the sample and of the first rotation.
+
+    Source:
+        Gong & Lazebnik (2011), "Iterative Quantization: A Procrustean Approach to Learning Binary Codes", section 2.2.
+    """
+    random = check_random_state(random_state)
+    width = x.shape[1]
+    sample = x[torch.from_numpy(random.permutation(len(x))[:BIT_ROWS])]
+    rotation = torch.linalg.qr(torch.from_numpy(random.normal(size=(width, width)))).Q
+    for _ in range(BIT_ITERATIONS):
+        left, _, right = torch.linalg.svd(sample.T @ (sample @ rotation).sign())
+        rotation = left @ right
+    return rotation

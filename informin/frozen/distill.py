@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
 from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, measure_drift
-from informin.evaluation.vectors import rows_of
+from informin.evaluation.rows import rows_of
 from informin.files import last_name, only_writer
 from informin.frozen.adapted import fit_record, save_fitted
 from informin.frozen.adapter import TASKS

@@ -19,8 +19,8 @@ from typing_extensions import Unpack
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
 from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, SEED, drift_warnings, measure_drift, neighbor_examples
+from informin.evaluation.rows import CHUNK, native, raise_if_not_finite, rows_of, unit_rows
 from informin.evaluation.table import values_html
-from informin.evaluation.vectors import CHUNK, native, raise_if_not_finite, rows_of, unit_rows
 from informin.files import last_name, new_folder, only_writer
 from informin.frozen.adapted import save_adapted
 from informin.frozen.adapter import TASKS, LinearAdapter

@@ -20,9 +20,8 @@ from scipy.sparse import csr_array
 from tokenizers import Tokenizer
 
 from informin.errors import UsageError, counted
-from informin.evaluation.tokens import Tokens, TokenVectors
-from informin.evaluation.words import WORD_WEIGHT, Words, language_name, versions
 from informin.files import last_name
+from informin.frozen.bm25 import BM25, WORD_WEIGHT, language_name, versions
 from informin.frozen.index_files import read_state, write_state
 from informin.frozen.index_model import (
     check_model,
@@ -33,6 +32,7 @@ from informin.frozen.index_model import (
     similarity_of,
 )
 from informin.frozen.index_state import Entries, Hit, IndexRecord, Queries, State, new_entries
+from informin.frozen.late_interaction import Tokens, TokenVectors
 from informin.frozen.static_queries import QueryTable
 from informin.options import checks_options
 from informin.texts import as_texts, is_blank
@@ -190,7 +190,7 @@ class Index:
         return self._state.documents
 
     @property
-    def words(self) -> Words:
+    def words(self) -> BM25:
         return self._state.words
 
     @property
@@ -289,7 +289,7 @@ class Index:
             next_row=len(texts),
             words=versions(),
         )
-        words = Words.build(entries.texts, language)
+        words = BM25.build(entries.texts, language)
         vectors, tokens = embed_entries(st, record, entries, batch_size)
         return cls(st, derive(record, entries, vectors, words, lambda: st, tokens=tokens))
 
@@ -448,7 +448,7 @@ class Index:
         tokens = _tokens_of(state)
         embedded = self._embedded(state, as_texts([query], "queries"))
         _, deviation = state.compared.moments(embedded.vectors)
-        _, added = tokens.second_look(embedded.tokens[0], places_of(rows, state.entries.rows))
+        _, added = tokens.rerank(embedded.tokens[0], places_of(rows, state.entries.rows))
         return deviation[0] * added
 
     @checks_options
@@ -489,7 +489,7 @@ class Index:
         """Replace the texts, and all that is computed from them, at once."""
         from informin.frozen.index_state import derive
 
-        words = Words.build(entries.texts, state.record.language)
+        words = BM25.build(entries.texts, state.record.language)
         self._state = derive(state.record, entries, vectors, words, lambda: self.model, state, tokens)
 
 

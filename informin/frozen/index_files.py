@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from informin.errors import UsageError, counted
-from informin.evaluation.tokens import TokenVectors
-from informin.evaluation.words import Words, versions
 from informin.files import PREFIX, contents, named_in_errors, only_writer, read_json, write_json
+from informin.frozen.bm25 import BM25, versions
 from informin.frozen.index_state import RECORD, IndexRecord, State, parse_entries, parse_record
+from informin.frozen.late_interaction import TokenVectors
 from informin.frozen.static_queries import QueryTable
 
 logger = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ def _read_data(record: IndexRecord, data: Path) -> State:
     table = QueryTable.load(data) if record.by_table else None
     tokens = TokenVectors.load(data / "tokens") if record.second_look else None
     words = _read_words(record, data / "words", entries.texts)
-    rows = {len(entries), len(vectors), len(documents), words.bm25.scores["num_docs"]}
+    rows = {len(entries), len(vectors), len(documents), len(words)}
     rows |= {len(tokens)} if tokens else set()
     if len(rows) > 1:
         raise ValueError(f"its files have {' and '.join(map(str, sorted(rows)))} rows")
@@ -202,11 +202,11 @@ def sample_checksum(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _read_words(record: IndexRecord, folder: Path, texts: list[str]) -> Words:
+def _read_words(record: IndexRecord, folder: Path, texts: list[str]) -> BM25:
     """Open the words of the texts, or build them again if this environment splits texts in another way."""
     if record.has_current_words:
-        return Words.load(folder, record.language)
+        return BM25.load(folder, record.language)
     logger.info(
         "The index was written with other rules or versions of bm25s, PyStemmer or regex. Its words are built again."
     )
-    return Words.build(texts, record.language)
+    return BM25.build(texts, record.language)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from informin.errors import UsageError
-from informin.evaluation.tokens import TEXTS_IN_MEMORY, TokenVectors
 from informin.frozen.index_state import Entries, IndexRecord
+from informin.frozen.late_interaction import TokenVectors
+from informin.frozen.token_vectors import TEXTS_IN_MEMORY
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 def check_model(model: "SentenceTransformer", smooth: bool, by_table: bool, second_look: bool) -> None:
     """Raise UsageError for a model that cannot do what an index asks of it."""
-    from informin.evaluation.tokens import check_token_vectors
     from informin.frozen.static import tokenizer_of
+    from informin.frozen.token_vectors import check_token_vectors
 
     if smooth or by_table:
         check_cosines(model, "queries" if by_table else "smooth")

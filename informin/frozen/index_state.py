@@ -16,20 +16,13 @@ from scipy.sparse import csr_array, diags_array
 from sentence_transformers import SentenceTransformer
 
 from informin.errors import UsageError, counted, is_installed
-from informin.evaluation.tokens import (
-    BYTES,
-    CANDIDATES,
-    Projection,
-    Tokens,
-    TokenVectors,
-    embed_documents,
-    embed_queries,
-    has_token_vectors,
-)
-from informin.evaluation.vectors import smooth_rows, top, unit_rows
-from informin.evaluation.words import NEARLY_EQUAL, WORD_WEIGHT, Words, spread, versions
-from informin.frozen.adapter import UnrelatedScores, unrelated_scores
+from informin.evaluation.rows import top, unit_rows
+from informin.frozen.adapter import smooth_rows
+from informin.frozen.bm25 import BM25, NEARLY_EQUAL, WORD_WEIGHT, spread, versions
+from informin.frozen.late_interaction import BYTES, CANDIDATES, Projection, Tokens, TokenVectors
 from informin.frozen.static_queries import QueryTable, embed_as_queries, fit_query_table
+from informin.frozen.token_vectors import embed_documents, embed_queries, has_token_vectors
+from informin.frozen.unrelated import UnrelatedScores, unrelated_scores
 from informin.model.embedding import encode_in_shares
 from informin.options import described, fits
 from informin.texts import as_texts, is_blank, raise_if_set
@@ -482,7 +475,7 @@ class State:
     entries: Entries
     vectors: np.ndarray
     documents: np.ndarray
-    words: Words
+    words: BM25
     table: QueryTable | None = None
     tokens: TokenVectors | None = None
 
@@ -588,7 +581,7 @@ class _Found:
 
     def reordered(self, stored: TokenVectors, query: Tokens) -> "_Found":
         """Return the texts with the scores of a second look, in their order."""
-        tokens, added = stored.second_look(query, self.places)
+        tokens, added = stored.rerank(query, self.places)
         found = replace(self, scores=self.scores + added, tokens=tokens)
         return found.selected(np.argsort(-found.scores, kind="stable"))
 
@@ -653,7 +646,7 @@ def derive(
     record: IndexRecord,
     entries: Entries,
     vectors: np.ndarray,
-    words: Words,
+    words: BM25,
     model: Callable[[], SentenceTransformer],
     old: State | None = None,
     tokens: TokenVectors | None = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import regex
 
-from informin.evaluation.words import CHARACTER, RUN, UNSPACED_START
+from informin.frozen.bm25 import CHARACTER, RUN, UNSPACED_START, spread
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -18,7 +18,6 @@ import threading
 from typing import TYPE_CHECKING
 
 from informin.errors import counted, raise_if_missing
-from informin.evaluation.words import spread
 from informin.files import last_name
 from informin.frozen.index import Index
 from informin.frozen.index_state import Hit

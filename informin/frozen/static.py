@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import AddedToken, Tokenizer
 
 from informin.errors import UsageError
-from informin.evaluation.vectors import rows_of, unit_rows
+from informin.evaluation.rows import rows_of, unit_rows
 from informin.frozen.adapter import TASKS, LinearAdapter
 from informin.model.open import name_of
 

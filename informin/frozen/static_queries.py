@@ -14,8 +14,8 @@ from scipy.sparse import csr_array
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
-from informin.evaluation.tokens import Tokens, without_context
-from informin.evaluation.vectors import unit_rows
+from informin.evaluation.rows import unit_rows
+from informin.frozen.late_interaction import Tokens, without_context
 from informin.frozen.static import VOCABULARY, add_words, count_tokens, distill_vectors, embed_tokens, tokenizer_of
 
 AS_QUERIES = "as_queries.npy"

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from informin.distributed import first_of_machine_first
 from informin.errors import UsageError, counted
-from informin.evaluation.vectors import ROWS_AT_ONCE, nearest_rows, neighbor_means
+from informin.evaluation.neighbors import ROWS_AT_ONCE, nearest_rows, neighbor_means
 from informin.fast.speed import PackedInference
 from informin.files import named_in_errors, new_file, read_json, sha256, write_json
 from informin.model.checksums import model_sha256

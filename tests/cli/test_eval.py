@@ -144,7 +144,7 @@ def test_collection_is_scored_by_the_similarity_of_the_model(run, model, collect
 def test_words_beside_a_model(run, collection):
     code, out, _ = run("--bm25", retrieval=collection)
     assert code == 0 and "rank fusion: BM25 + m, mean" in out
-    assert [len(line(out, name)) > 3 for name in ("m, mean", "with words: m, mean", "BM25 ")] == [True] * 3
+    assert [len(line(out, name)) > 3 for name in ("m, mean", "with BM25: m, mean", "BM25 ")] == [True] * 3
 
 
 def test_prompt_of_queries(run, collection):

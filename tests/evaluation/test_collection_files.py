@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from informin.evaluation.fusion import bm25_search, fused_ranking
 from informin.evaluation.retrieval import Collection, load_collection, make_collection
 from tests.conftest import raises_usage
-from tests.evaluation.test_collections import random_encode, words_of
+from tests.evaluation.test_collections import random_encode
 
 TEXTS = ["red stone", "blue lake", "old bread"]
 COLUMNS = {"beir": ("query-id", "corpus-id"), "tables": ("query", "document")}
@@ -156,45 +155,19 @@ def test_the_document_with_the_id_of_the_query_counts_as_not_found(documents, ca
 
 
 def test_nothing_depends_on_the_order_of_the_documents():
-    """Neither equal cosines, nor equal scores of BM25, nor documents that BM25 did not find."""
+    """Not even equal cosines."""
     source = np.random.default_rng(0)
     words = ["red", "lake", "stone", "bread"]
     documents = {f"d{i}": " ".join(source.choice(words, size=3)) for i in range(60)}
     queries = {f"q{i}": word for i, word in enumerate([*words, "unknown"])}
     judged = {(f"q{i}", f"d{11 * i + 3}"): 1 for i in range(5)}
 
-    def rankings(order: list[str], depth: int) -> list[list[list[str]]]:
+    def rankings(order: list[str], depth: int) -> list[list[int]]:
         chosen = {name: documents[name] for name in order}
         collection = make_collection("c", chosen, queries, judged, shared_ids=False)
-        found = collection.search(random_encode, depth)
-        ranking, ranks = bm25_search(collection, words_of(collection), depth)
-        return [found.tolist(), ranking.tolist(), fused_ranking(found, ranking, len(documents), ranks).tolist()]
+        return collection.search(random_encode, depth).tolist()
 
     for depth in (10, 60):
         names = list(documents)
         expected = rankings(names, depth)
         assert all(rankings(list(source.permutation(names)), depth) == expected for _ in range(3))
-
-
-def test_fusion_gives_nothing_to_documents_that_were_not_found():
-    one, other = np.array([[0, 1, 2, 3]]), np.array([[3, -1, -1, -1]])
-    assert fused_ranking(one, other, 6).tolist() == [[3, 0, 1, 2]]
-    assert fused_ranking(np.full((1, 4), -1), other, 6).tolist() == [[3, -1, -1, -1]]
-
-
-def test_equal_scores_of_bm25_share_a_rank():
-    documents = {"a": "red lake", "b": "red lake", "c": "red red lake", "d": "old bread"}
-    collection = make_collection("c", documents, {"q": "red"}, {("q", "a"): 1}, shared_ids=False)
-    ranking, ranks = bm25_search(collection, words_of(collection))
-    assert ranking.tolist() == [[2, 0, 1, -1]] and ranks[0, :3].tolist() == [1, 2, 2]
-    one = np.array([[3, 1, 0, 2]])
-    assert fused_ranking(one, ranking, 4, ranks).tolist() == [[1, 2, 0, 3]]  # 2/62, 1/64 + 1/61, 1/63 + 1/62, 1/61
-    assert fused_ranking(one, ranking, 4).tolist() == [[2, 0, 1, 3]]
-
-
-@pytest.mark.parametrize("texts", [["the", "of"], ["a", "!"], ["", "x"]])
-def test_bm25_without_any_word_finds_nothing(texts):
-    documents = dict(zip("ab", texts))
-    collection = make_collection("c", documents, {"q": "the lake"}, {("q", "a"): 1}, shared_ids=False)
-    assert bm25_search(collection, words_of(collection))[0].tolist() == [[-1, -1]]
-    assert collection.scores(bm25_search(collection, words_of(collection))[0])["recall_100"] == 0

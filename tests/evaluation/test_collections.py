@@ -1,4 +1,4 @@
-"""Test collections: both layouts, metrics as in trec_eval, BM25, fusion and the randomization test."""
+"""Test collections: both layouts, metrics as in trec_eval, and the randomization test."""
 
 import itertools
 import json
@@ -7,17 +7,11 @@ import shutil
 import numpy as np
 import pytest
 
-from informin.evaluation.fusion import bm25_search, fused_ranking
 from informin.evaluation.retrieval import Collection, load_collection, make_collection, randomization_test
-from informin.evaluation.words import Words
 from tests.conftest import SHARED, make_sentences, raises_usage
 
 DOCUMENTS, QUERIES = make_sentences(40, 1), make_sentences(6, 2)
 JUDGED = [(0, 3, 2), (0, 4, 1), (1, 7, 1), (2, 9, 0), (3, 9, 3), (3, 10, 1), (3, 11, 2)]  # query 2 has no relevant one
-
-
-def words_of(collection: Collection) -> Words:
-    return Words.build(collection.documents, "english")
 
 
 @pytest.fixture
@@ -57,8 +51,6 @@ def test_a_query_does_not_find_itself(caplog):
     assert with_itself[:, 0].tolist() == [1, 5]
     assert [row[:-1].tolist() for row in found] == [row[1:].tolist() for row in with_itself]
     assert found[:, -1].tolist() == [-1, -1]
-    words = [bm25_search(collection, words_of(collection), 3)[0] for collection in (one, other)]
-    assert words[1][:, 0].tolist() == [1, 5] and words[0][:, :2].tolist() == words[1][:, 1:].tolist()
 
 
 def test_a_folder_and_pairs_with_the_same_texts_have_the_same_scores_in_training(tsv):
@@ -75,14 +67,6 @@ def test_a_folder_and_pairs_with_the_same_texts_have_the_same_scores_in_training
     assert load_collection(copy).sha256 != folder.sha256
 
 
-def test_fusion_counts_ranks_from_one():
-    """1/62 + 1/74 is less than 1/66 + 1/69, and 1/61 + 1/73, with ranks from 0, would be more than 1/65 + 1/68."""
-    one, other = np.arange(2, 16)[None], np.arange(16, 30)[None]
-    one[0, 1], other[0, 13] = 0, 0
-    one[0, 5], other[0, 8] = 1, 1
-    assert fused_ranking(one, other, 30)[0, :2].tolist() == [1, 0]
-
-
 def random_encode(texts) -> np.ndarray:
     return np.array([np.random.default_rng(sum(map(ord, text))).normal(size=8) for text in texts])
 
@@ -92,12 +76,6 @@ def test_both_layouts_give_the_same_collection(tsv, beir):
     assert one.documents == other.documents == DOCUMENTS and one.grades == other.grades
     assert one.queries == other.queries == [QUERIES[i] for i in (0, 1, 3)]
     assert one.grades == [{3: 2, 4: 1}, {7: 1}, {9: 3, 10: 1, 11: 2}]
-
-
-def test_fusion_adds_reciprocal_ranks():
-    one, other = np.array([[3, 1, 0]]), np.array([[1, 2, -1]])
-    scores = {3: 1 / 61, 1: 1 / 62 + 1 / 61, 0: 1 / 63, 2: 1 / 62}
-    assert fused_ranking(one, other, 4)[0].tolist() == sorted(scores, key=scores.get, reverse=True)[:3]
 
 
 def test_randomization_test_approximates_the_exact_p_value():
@@ -126,16 +104,6 @@ def test_damaged_collections_are_rejected(tsv, file, content, found):
 def test_a_folder_without_a_collection_is_rejected(tmp_path):
     with raises_usage(option="retrieval"):
         load_collection(tmp_path)
-
-
-def test_bm25_finds_no_document_without_a_query_word(tsv):
-    (tsv / "queries.tsv").write_text("id\ttext\n0\tnonsense\n1\tanother zzz\n2\tx\n3\tdog\n")
-    (tsv / "corpus.tsv").write_text(
-        "id\ttext\n" + "".join(f"{i}\t{'a dog' if i == 9 else 'cats'}\n" for i in range(40))
-    )
-    collection = load_collection(tsv)
-    found = bm25_search(collection, words_of(collection), depth=5)[0]
-    assert found.tolist() == [[-1] * 5, [-1] * 5, [9, -1, -1, -1, -1]]
 
 
 def test_cisi_has_its_known_size():

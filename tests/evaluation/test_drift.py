@@ -20,10 +20,10 @@ from informin.evaluation.drift import (
     stsb_dev,
 )
 from informin.evaluation.encode import effective_rank, hubness, occurrences, rotated_cosine, uniformity, unit
+from informin.evaluation.neighbors import nearest
 from informin.evaluation.pairs import GradedPairs
 from informin.evaluation.senteval import load_stsb_dev
 from informin.evaluation.table import render
-from informin.evaluation.vectors import nearest
 from tests.conftest import raises_usage
 from tests.support.senteval_data import small_counts, write_senteval
 

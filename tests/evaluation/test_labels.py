@@ -8,12 +8,11 @@ import pytest
 from sklearn.metrics import homogeneity_completeness_v_measure
 
 from informin.errors import UndefinedScoreError
-from informin.evaluation import labels
-from informin.evaluation import vectors as neighbors
+from informin.evaluation import labels, neighbors
 from informin.evaluation.encode import unit
 from informin.evaluation.labels import LabeledSentences, few_shot_accuracy, load_labels, score_labels
 from informin.evaluation.measures import LABELS
-from informin.evaluation.vectors import nearest
+from informin.evaluation.neighbors import nearest
 from tests.conftest import raises_usage
 
 HEADER = "text\tlabel\n"

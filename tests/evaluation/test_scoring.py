@@ -14,12 +14,7 @@ from informin.evaluation.encode import whiten, whitened
 from informin.evaluation.evaluate import load_tasks, pooler_of, score_model, score_sts
 from informin.evaluation.labels import score_labels
 from informin.evaluation.results import load_results
-from informin.evaluation.retrieval import DEPTH
 from informin.evaluation.senteval import load_task
-from informin.evaluation.tokens import CANDIDATES
-from informin.evaluation.vectors import smooth_rows
-from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
-from informin.frozen.index import Index
 from informin.model.open import load_model
 from tests.conftest import make_sentences, raises_usage, save_sentence_transformer
 from tests.support.senteval_data import small_counts, write_senteval
@@ -45,25 +40,14 @@ def model(folder) -> SentenceTransformer:
 
 @pytest.fixture
 def embedded(monkeypatch) -> list[tuple]:
-    """The side, prompt and texts of each call of `embed`, `embed_documents` and `embed_queries`."""
+    """The side, prompt and texts of each call of `embed`."""
     calls, embed = [], scoring.encode_in_shares
-    embed_documents, embed_queries = scoring.embed_documents, scoring.embed_queries
-
-    def spied_documents(model, texts, prompt=None, *how):
-        calls.append(("document", prompt, list(texts)))
-        return embed_documents(model, texts, prompt, *how)
-
-    def spied_queries(model, texts, projection, prompt=None, *how):
-        calls.append(("query", prompt, list(texts)))
-        return embed_queries(model, texts, projection, prompt, *how)
 
     def spied(model, texts, *, side=None, prompt=None, **how):
         calls.append((side, prompt, list(texts)))
         return embed(model, texts, side=side, prompt=prompt, **how)
 
     monkeypatch.setattr(scoring, "encode_in_shares", spied)
-    monkeypatch.setattr(scoring, "embed_documents", spied_documents)
-    monkeypatch.setattr(scoring, "embed_queries", spied_queries)
     return calls
 
 
@@ -118,39 +102,37 @@ def test_sample_is_scored_like_a_task(tmp_path, model):
     assert entry["data"] == {"titles.tsv.gz": tasks.data["titles"].sha256}
 
 
-def test_a_collection_is_scored_with_word_search(collection, model, tmp_path):
+class Reversed:
+    """Ranks documents by their numbers, the last first."""
+
+    settings = {"order": "reversed"}
+
+    def has_ranked(self, entry):
+        return entry.get("order") == "reversed"
+
+    def embed(self, model, collection, prompts, batch_size):
+        return None
+
+    def rank(self, collection, embedded, similarity):
+        assert embedded.documents.shape == (40, 32) and embedded.queries.shape == (12, 32)
+        return {"reversed": np.tile(np.arange(40)[::-1], (12, 1))}
+
+
+def test_a_collection_is_ranked_by_vectors_and_in_other_ways(collection, model, tmp_path):
+    """Another ranking is scored beside that of the vectors, and saved results without it are not finished."""
     tasks = load_tasks(None, [], retrieval=[collection])
     output = tmp_path / "a.json"
     entry = score_model(model, tasks, output=output).tasks["mine"]
     scores = tasks.data["mine"].score(lambda texts: model.encode(list(texts)))
     assert entry["measures"] == pytest.approx(scores) and entry["score"] == pytest.approx(scores["mrr_10"])
     assert np.mean(entry["queries"]["ndcg_10"]) == pytest.approx(scores["ndcg_10"], abs=1e-5)
-    assert (entry["n"], entry["documents"], "fused" in entry) == (12, 40, False)
-    documents, queries = (model.encode(texts) for texts in (tasks.data["mine"].documents, tasks.data["mine"].queries))
-    words = Words.build(tasks.data["mine"].documents, "english").scores(tasks.data["mine"].queries)
-    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries, documents)]
-    sums = z_scores(unit[0] @ unit[1].T) + WORD_WEIGHT * z_scores(words)
-    ranking = np.argsort(-sums, axis=1, kind="stable")[:, :DEPTH]
-    by_hand = tasks.data["mine"].scores(ranking)["ndcg_10"].mean()
-    assert entry["with_words"]["measures"]["ndcg_10"] == pytest.approx(by_hand)
-    smooth = tasks.data["mine"].rank(queries, smooth_rows(unit[1]))
-    assert entry["smoothed"]["measures"]["ndcg_10"] == tasks.data["mine"].scores(smooth)["ndcg_10"].mean()
-    again = score_model(model, tasks, bm25=True, output=output).tasks["mine"]
-    assert again["measures"] == entry["measures"]
-    assert len({again[key]["measures"]["ndcg_10"] for key in ("bm25", "fused")} | {scores["ndcg_10"]}) == 3
-
-
-def test_a_collection_is_scored_with_a_second_look(collection, model):
-    """As an index of its documents ranks."""
-    tasks = load_tasks(None, [], retrieval=[collection])
-    mine = tasks.data["mine"]
-    entry = score_model(model, tasks).tasks["mine"]
-    index = Index.build(model, mine.documents, second_look=True)
-    hits = np.array([[hit.row for hit in found] for found in index.search(mine.queries, CANDIDATES)])
-    expected = mine.scores(hits)["ndcg_10"]
-    np.testing.assert_allclose(entry["second_look"]["queries"]["ndcg_10"], expected, atol=1e-5)
-    assert entry["second_look"]["measures"] != entry["with_words"]["measures"]
-    assert "second_look" not in score_model(model, tasks, whitening=8).tasks["mine"]
+    assert set(entry) == {"kind", "n", "documents", "measures", "queries", "score", "seconds", "data"}
+    again = score_model(model, tasks, rankings=Reversed(), output=output).tasks["mine"]
+    assert again["measures"] == entry["measures"] and again["order"] == "reversed"
+    ranks = [40 - 3 * i for i in range(12)]
+    expected = 100 * np.mean([1 / rank if rank <= 10 else 0 for rank in ranks])
+    assert again["reversed"]["measures"]["mrr_10"] == pytest.approx(expected)
+    assert score_model(model, tasks, rankings=Reversed(), output=output).tasks["mine"] == again  # with its seconds
 
 
 def test_queries_and_documents_have_their_prompts(collection, bert, tmp_path, embedded):
@@ -158,7 +140,7 @@ def test_queries_and_documents_have_their_prompts(collection, bert, tmp_path, em
     model = load_model(save_sentence_transformer(tmp_path / "asks", bert, prompts=prompts), device="cpu")
     tasks = load_tasks(None, [], retrieval=[collection])
     stored = score_model(model, tasks, output=tmp_path / "a.json").tasks["mine"]
-    assert [call[:2] for call in embedded] == [("document", None), ("query", None)]
+    assert [call[:2] for call in embedded] == [("query", None), ("document", None)]
     assert stored["prompts"] == prompts
     named = score_model(model, tasks, query_prompt="a cat ", output=tmp_path / "a.json").tasks["mine"]
     assert named["prompts"] == {"query": "a cat ", "document": ""} and named["measures"] != stored["measures"]

@@ -232,12 +232,12 @@ def test_rows_of_word_search():
     rows = [searched(name, 1, bm25=words, with_words=fused, second_look=words, fused=fused) for name in "ab"]
     (table,) = score_tables(rows)
     fusions = [f"rank fusion: BM25 + {name}, cls" for name in "ab"]
-    looks = [f"with words and a second look: {name}, cls" for name in "ab"]
-    added = ["with words: a, cls", looks[0], "BM25", fusions[0], "with words: b, cls", looks[1], fusions[1]]
+    looks = [f"with BM25, reranked: {name}, cls" for name in "ab"]
+    added = ["with BM25: a, cls", looks[0], "BM25", fusions[0], "with BM25: b, cls", looks[1], fusions[1]]
     assert [row.label for row in table.rows] == ["a, cls", "b, cls", *added]
     assert [row.cell("nDCG@10") for row in table.rows[2:]] == ["9.00", "5.00", "5.00", "9.00", "9.00", "5.00", "9.00"]
     assert [row.cell("p, nDCG@10") for row in table.rows[2:5]] == ["-", f"{1 / 10_001:.4f}", f"{1 / 10_001:.4f}"]
-    assert "against with words: a, cls" in footnotes(rows)[-1]
+    assert "against with BM25: a, cls" in footnotes(rows)[-1]
 
 
 def test_results_to_compare_with(tmp_path):

@@ -12,11 +12,10 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from informin.errors import UsageError
 from informin.evaluation import encode as geometry
-from informin.evaluation import vectors as nearest
-from informin.evaluation.vectors import smooth_rows
+from informin.evaluation import neighbors as nearest
 from informin.frozen import adapter as blocks
 from informin.frozen import adapter as linear
-from informin.frozen.adapter import TASKS, LinearAdapter
+from informin.frozen.adapter import TASKS, LinearAdapter, smooth_rows
 from tests.conftest import raises_usage
 from tests.support import forked
 

@@ -5,9 +5,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from informin.evaluation.tokens import TokenVectors
 from informin.frozen import index_state as vectors_module
 from informin.frozen.index import Index
+from informin.frozen.late_interaction import TokenVectors
 from tests.conftest import make_sentences
 
 COPIED = make_sentences(8, seed=3)
@@ -52,7 +52,7 @@ def test_copies_have_equal_scores_and_are_ordered_by_row(st_mean, texts, options
 def test_rounding_does_not_matter(st_mean, texts, monkeypatch, second_look):
     """Larger rounding than that of this processor and these small vectors, in cosines and in token scores."""
     noise = np.random.default_rng(1).uniform(-1e-6, 1e-6, len(texts))
-    candidates, look = vectors_module.Vectors.candidates, TokenVectors.second_look
+    candidates, look = vectors_module.Vectors.candidates, TokenVectors.rerank
 
     def noisy_candidates(*args):
         return ((places, similarities + noise[places]) for places, similarities in candidates(*args))
@@ -61,7 +61,7 @@ def test_rounding_does_not_matter(st_mean, texts, monkeypatch, second_look):
         return tuple(values + noise[places] for values in look(tokens, query, places))
 
     monkeypatch.setattr(vectors_module.Vectors, "candidates", noisy_candidates)
-    monkeypatch.setattr(TokenVectors, "second_look", noisy_look)
+    monkeypatch.setattr(TokenVectors, "rerank", noisy_look)
     index = Index.build(st_mean, texts, second_look=second_look)
     for k in (*range(1, 12), 25, 50, len(texts)):
         check_copies(index, k)

@@ -10,6 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 from informin.evaluation.evaluate import evaluate
 from informin.evaluation.results import load_all_results
+from informin.frozen.rankings import SearchRankings
 from tests.conftest import make_sentences, raises_usage
 from tests.frozen.conftest import TEXTS
 
@@ -53,7 +54,8 @@ def test_retrieval_is_scored_as_by_hand(prompted, collection):
 
 
 def test_models_are_rows_with_word_search_and_tests(static, st_mean, collection, labels, faq):
-    result = evaluate([static, st_mean], labels=[labels], retrieval=[collection, faq], bm25=True, device="cpu")
+    rankings = SearchRankings(fuse=True)
+    result = evaluate([static, st_mean], labels=labels, retrieval=[collection, faq], rankings=rankings, device="cpu")
     assert [list(scores) for scores in result.scores.values()] == [["parity", "dogs", "faq"]] * 2
     shown = result.table()
     assert "BM25" in shown and "p, nDCG@10" in shown and "randomization" in shown and shown == repr(result)

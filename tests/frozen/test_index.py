@@ -13,8 +13,9 @@ import informin
 from informin.cli import index as index_command
 from informin.cli import search as search_command
 from informin.errors import UsageError
-from informin.evaluation.vectors import smooth_rows, top
+from informin.evaluation.rows import top
 from informin.frozen import index_state as vectors_module
+from informin.frozen.adapter import smooth_rows
 from informin.frozen.index import Index
 from informin.frozen.index_state import RECORD
 from tests.conftest import make_sentences, raises_usage, save_bert
@@ -122,7 +123,7 @@ def test_large_indexes_give_the_same_hits(built, monkeypatch, by, k):
     if by != "leading directions":
         monkeypatch.setattr(vectors_module, "IN_MEMORY", 0)
     if by == "leading directions without faiss":
-        monkeypatch.setattr(vectors_module, "find_spec", lambda name: None)
+        monkeypatch.setattr(vectors_module, "is_installed", lambda name: False)
     compared = vectors_module.Vectors(built.documents, np.arange(len(built)))
     assert compared.copy is None and (compared.faiss is not None) == (by == "faiss")
     monkeypatch.setitem(vars(built._state), "compared", compared)

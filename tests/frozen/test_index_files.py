@@ -14,8 +14,8 @@ import pytest
 import informin
 from informin.cli import search as search_command
 from informin.errors import SaveError, UsageError
-from informin.evaluation import words as words_module
 from informin.files import PREFIX
+from informin.frozen import bm25 as words_module
 from informin.frozen import index_files as files_module
 from informin.frozen import index_state as record_module
 from informin.frozen.index import Index
@@ -292,7 +292,7 @@ def test_a_folder_is_read_while_it_is_written(built, st_mean, tmp_path):
 def test_words_of_other_versions_are_built_again(built, tmp_path, monkeypatch, part):
     built.save(tmp_path)
     change_record(tmp_path, words=words_module.versions() | {part: "0"})
-    monkeypatch.setattr(files_module.Words, "load", fail)
+    monkeypatch.setattr(files_module.BM25, "load", fail)
     index = Index.load(tmp_path)
     assert index.search(QUERIES) == built.search(QUERIES)
     monkeypatch.undo()

@@ -2,12 +2,12 @@
 
 import pytest
 
-from informin.evaluation.words import Words
+from informin.frozen.bm25 import BM25
 from informin.frozen.page import matching_spans
 
 
 def marked(text: str, query: str, language: str = "english") -> list[str]:
-    (spans,) = matching_spans([text], query, Words(None, language).split)
+    (spans,) = matching_spans([text], query, BM25(None, language).split)
     return [text[start:end] for start, end in spans]
 
 
@@ -42,10 +42,10 @@ def test_scripts_of_other_languages_are_marked(text, query, words):
 
 
 def test_each_text_has_its_own_spans():
-    split = Words(None, "english").split
+    split = BM25(None, "english").split
     assert matching_spans(["a dog", "a cat", "dogs"], "dog", split) == [[(2, 5)], [], [(0, 4)]]
 
 
 def test_words_without_accents_are_marked():
-    words = Words.build(["Un cœur, une porte fermée", "une porte fermee"], "french")
+    words = BM25.build(["Un cœur, une porte fermée", "une porte fermee"], "french")
     assert matching_spans(["Un cœur, une porte fermée"], "coeur fermee", words.numbers) == [[(3, 7), (19, 25)]]

@@ -9,8 +9,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from informin.evaluation.tokens import embed_queries
 from informin.frozen.index import Index
+from informin.frozen.token_vectors import embed_queries
 from informin.model.open import load_model
 from tests.conftest import make_sentences, raises_usage
 from tests.frozen.test_index import QUERIES

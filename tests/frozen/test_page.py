@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from informin.cli import search
-from informin.evaluation.words import z_scores
 from informin.frozen import page as local
+from informin.frozen.bm25 import z_scores
 from informin.frozen.index import Index
 from informin.frozen.page import (
     EXCERPT,

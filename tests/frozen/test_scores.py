@@ -8,7 +8,8 @@ import pytest
 from safetensors import safe_open
 
 from informin.evaluation.encode import unit
-from informin.frozen.adapter import LinearAdapter, UnrelatedScores, unrelated_scores
+from informin.frozen.adapter import LinearAdapter
+from informin.frozen.unrelated import UnrelatedScores, unrelated_scores
 from tests.conftest import raises_usage
 
 TOPICS, WIDTH = 30, 24

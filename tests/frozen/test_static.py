@@ -8,9 +8,8 @@ from sentence_transformers.sentence_transformer.modules import BoW
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram, WordPiece
 
-from informin.evaluation.vectors import smooth_rows
 from informin.frozen import static as table
-from informin.frozen.adapter import LinearAdapter
+from informin.frozen.adapter import LinearAdapter, smooth_rows
 from informin.frozen.static import (
     adapted_parts,
     add_words,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from informin.evaluation.vectors import rows_of
+from informin.evaluation.rows import rows_of
 from informin.frozen.adapter import LinearAdapter
 from informin.frozen.fit import check_vectors, load_vectors
 from tests.conftest import raises_usage

@@ -7,12 +7,13 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from informin.cli import index as index_command
-from informin.evaluation import tokens as tokens_module
-from informin.evaluation.tokens import CANDIDATES, embed_documents, embed_queries
+from informin.frozen import late_interaction
 from informin.frozen.index import Index
 from informin.frozen.index_files import DATA
 from informin.frozen.index_state import second_look_bytes
+from informin.frozen.late_interaction import CANDIDATES
 from informin.frozen.static import tokenizer_of
+from informin.frozen.token_vectors import embed_documents, embed_queries
 from tests.conftest import make_sentences, raises_usage, save_letters
 from tests.frozen.test_index import QUERIES
 
@@ -29,7 +30,7 @@ def test_the_first_hits_are_reordered_by_their_tokens(looking, built):
     for query, (first, hits) in enumerate(zip(built.search(QUERIES, CANDIDATES), looking.search(QUERIES, CANDIDATES))):
         assert {hit.row for hit in hits} == {hit.row for hit in first}
         places = np.array([hit.row for hit in first])
-        scores, added = tokens.second_look(asked[query], places)
+        scores, added = tokens.rerank(asked[query], places)
         expected = {hit.row: hit.score + more for hit, more in zip(first, added)}
         token_scores = dict(zip(places.tolist(), scores))
         for hit in hits:
@@ -137,7 +138,7 @@ def test_a_model_without_token_vectors(st_mean, texts):
             return {"sentence_embedding": np.zeros((len(texts), 4))}
 
     model = SentenceTransformer(modules=[Api()], device="cpu")
-    with raises_usage("second_look"):
+    with raises_usage("rerank"):
         Index.build(model, texts, second_look=True)
     assert second_look_bytes(model, texts) is None
 
@@ -180,7 +181,7 @@ def test_with_a_table_tokens_of_queries_have_their_mean_vector_in_the_texts(look
     plain = Index(None, replace(state, tokens=None, table=replace(state.table, means=None)))
     first = plain.search(query, CANDIDATES)
     places = np.array([hit.row for hit in first])
-    _, added = state.tokens.second_look(state.table.tokens([query])[0], places)
+    _, added = state.tokens.rerank(state.table.tokens([query])[0], places)
     hits = {hit.row: hit.score for hit in looking_by_table.search(query, CANDIDATES)}
     assert hits == pytest.approx({hit.row: hit.score + more for hit, more in zip(first, added)}, abs=1e-4)
 
@@ -231,7 +232,7 @@ def test_cost(looking, texts, tmp_path):
     wide = looking._state.tokens.rows.shape[1]  # fewer directions than usual, because the model is narrow
     assert size == pytest.approx(tokens * (wide + 4), abs=300)
     special = 2 * len(texts)
-    assert second_look_bytes(looking.model, texts) == (tokens + special) * tokens_module.BYTES
+    assert second_look_bytes(looking.model, texts) == (tokens + special) * late_interaction.BYTES
 
 
 def test_command(st_mean, tmp_path, capsys):

@@ -1,6 +1,6 @@
 """nDCG@10 of a second look by token vectors, beside other ways to reorder the first hits of the index.
 
-    python -m experiments.second_look --model_name MODEL ... --retrieval FOLDER ... --output second-look.md
+    python -m experiments.reranking --model_name MODEL ... --retrieval FOLDER ... --output second-look.md
 
 The first rows are scores, the others are changes from the index, with the standard error of the mean over queries. The
 settings were selected on every second query, from the first, of CISI, NPL and XQuAD; so a second table has the other
@@ -22,22 +22,21 @@ from sentence_transformers.util import maxsim
 
 from experiments.tables import markdown
 from informin.evaluation.retrieval import Collection, load_collection
-from informin.evaluation.tokens import (
+from informin.files import last_name
+from informin.frozen.bm25 import BM25, WORD_WEIGHT, z_scores
+from informin.frozen.index import Index
+from informin.frozen.index_state import IndexRecord, derive, new_entries
+from informin.frozen.late_interaction import (
     CANDIDATES,
     DIRECTIONS,
-    TEXTS_IN_MEMORY,
     TOKEN_WEIGHT,
     Projection,
     Tokens,
     TokenVectors,
-    encode_with_tokens,
     length_corrected_z_scores,
     without_context,
 )
-from informin.evaluation.words import WORD_WEIGHT, Words, z_scores
-from informin.files import last_name
-from informin.frozen.index import Index
-from informin.frozen.index_state import IndexRecord, derive, new_entries
+from informin.frozen.token_vectors import TEXTS_IN_MEMORY, encode_with_tokens
 from informin.model.open import load_model
 
 MOST = 100  # candidates that are scored for `--settings`
@@ -97,7 +96,7 @@ class Cell:
         similarities = unit(self.queries.vectors) @ unit(self.documents.vectors).T
         self.vectors = self.without_itself(z_scores(similarities))
         self.words = self.without_itself(
-            z_scores(Words.build(collection.documents, language).scores(collection.queries))
+            z_scores(BM25.build(collection.documents, language).scores(collection.queries))
         )
         self.scores = self.vectors + WORD_WEIGHT * self.words
         self.first = best(self.scores)[:, :candidates]
@@ -289,7 +288,7 @@ def by_table_of(cell: Cell) -> dict[str, np.ndarray]:
     record = IndexRecord(cell.model, "", language=cell.language, smooth=True, queries="table", second_look=True)
     entries = new_entries(cell.collection.documents)
     vectors = unit(cell.documents.vectors[entries.rows]).astype(np.float16)
-    words = Words.build(entries.texts, cell.language)
+    words = BM25.build(entries.texts, cell.language)
     tokens = cell.stored().take(entries.rows)
     state = derive(record, entries, vectors, words, lambda: load_model(cell.model), tokens=tokens)
     plain = replace(state, tokens=None)

@@ -7,15 +7,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import maxsim
 from torch import nn
 
-from informin.evaluation import tokens as tokens_module
-from informin.evaluation.tokens import (
-    CANDIDATES,
-    Projection,
-    TokenVectors,
-    embed_documents,
-    embed_queries,
-    without_context,
-)
+from informin.frozen import late_interaction
+from informin.frozen import token_vectors as tokens_module
+from informin.frozen.late_interaction import CANDIDATES, Projection, TokenVectors, without_context
+from informin.frozen.token_vectors import embed_documents, embed_queries
 from informin.model.embedding import encode_in_shares
 from informin.model.open import load_model
 from tests.conftest import make_sentences, raises_usage, save_letters, save_sentence_transformer
@@ -93,7 +88,7 @@ def test_a_static_model_has_a_vector_for_each_token(tmp_path):
     np.testing.assert_allclose(vectors, encode_in_shares(model, ["abc", "a", "ca"]), atol=1e-5)
     assert np.diff(stored.starts).tolist() == [3, 1, 2]
     table = model[0].embedding.weight.detach().numpy()
-    expected = tokens_module._as_int8(stored.projection.apply(table[stored.ids]))
+    expected = late_interaction._as_int8(stored.projection.apply(table[stored.ids]))
     np.testing.assert_allclose(stored.rows, expected, atol=1)  # the places of rows differ in rounding
     assert stored.ids[3] == stored.ids[0], "the letter a at the start of a word"
 
@@ -124,16 +119,16 @@ def test_longer_texts_gain_less_by_their_length():
     stored = drawn(lengths.tolist())
     query = stored.ids[:8], stored.projection.apply(np.random.default_rng(2).standard_normal((8, 64)))
     places = np.arange(400)
-    scores, added = stored.second_look(query, places)
+    scores, added = stored.rerank(query, places)
     before, after = (np.corrcoef(values, np.log(lengths))[0, 1] for values in (scores, added))
     assert before > 0.5 and 0.1 < after < 0.85 * before
-    assert abs(added.mean()) < 0.1 and 0.2 < added.std() / tokens_module.TOKEN_WEIGHT < 2
+    assert abs(added.mean()) < 0.1 and 0.2 < added.std() / late_interaction.TOKEN_WEIGHT < 2
 
 
 def test_what_is_added_does_not_depend_on_the_other_candidates(stored, asked):
     places = np.arange(CANDIDATES)
-    scores, added = stored.second_look(asked[0], places)
-    some_scores, some = stored.second_look(asked[0], places[[7, 3]])
+    scores, added = stored.rerank(asked[0], places)
+    some_scores, some = stored.rerank(asked[0], places[[7, 3]])
     np.testing.assert_allclose(some, added[[7, 3]], atol=1e-4)  # in deviations of the scores
     np.testing.assert_allclose(some_scores, stored.scores(asked[0], places[[7, 3]]), atol=1e-5)
     assert np.corrcoef(scores, added)[0, 1] > 0.8
@@ -149,7 +144,7 @@ def test_a_text_with_the_words_of_the_query_is_first(model, texts):
 
 
 def test_mean_vectors_of_tokens(monkeypatch):
-    monkeypatch.setattr(tokens_module, "AVERAGED", 7)  # of 60 tokens
+    monkeypatch.setattr(late_interaction, "AVERAGED", 7)  # of 60 tokens
     projection = Projection(np.zeros(8, np.float32), np.eye(8, dtype=np.float32))
     source = np.random.default_rng(0)
     ids = source.integers(2, 6, size=60)
@@ -171,12 +166,12 @@ def test_texts_and_queries_without_tokens(model):
     stored = embed_documents(model, ["", "the dog", "", "cat", ""], title=None)[1]
     assert len(stored) == 5 and stored.lengths(np.arange(5)).tolist() == [0, 2, 0, 1, 0]
     full, empty = embed_queries(model, ["cat dog", ""], stored.projection)[1]
-    scores, added = stored.second_look(full, np.arange(5))
+    scores, added = stored.rerank(full, np.arange(5))
     assert scores[[0, 2, 4]].tolist() == [0, 0, 0] and (scores[[1, 3]] > 0).all() and np.isfinite(added).all()
     assert stored.scores(empty, np.arange(5)).tolist() == [0] * 5
-    assert stored.second_look(empty, np.arange(5))[1].tolist() == [0] * 5
+    assert stored.rerank(empty, np.arange(5))[1].tolist() == [0] * 5
     blank = embed_documents(model, ["", ""], title=None)[1]
-    assert blank.second_look(full, np.arange(2))[1].tolist() == [0, 0]
+    assert blank.rerank(full, np.arange(2))[1].tolist() == [0, 0]
 
 
 def test_added_texts_and_an_index_of_all_are_alike(model, texts, stored, asked):
@@ -195,7 +190,7 @@ def test_saved_and_loaded(tmp_path, stored, asked):
     loaded = TokenVectors.load(tmp_path / "tokens")
     assert isinstance(loaded.rows.base, np.memmap)
     places = np.array([4, 9, 2])
-    for one, other in zip(loaded.second_look(asked[0], places), stored.second_look(asked[0], places)):
+    for one, other in zip(loaded.rerank(asked[0], places), stored.rerank(asked[0], places)):
         np.testing.assert_array_equal(one, other)
     np.save(tmp_path / "tokens/rows.npy", stored.rows[:-1])
     with raises_usage():
@@ -234,14 +229,14 @@ def test_parts_are_joined_in_another_order():
 def test_integers_keep_cosines():
     stored = drawn([50] * 20)
     table = stored.projection.apply(np.random.default_rng(3).standard_normal((30, 64)))
-    rounded = tokens_module._as_int8(table).astype(float)
+    rounded = late_interaction._as_int8(table).astype(float)
     rounded /= np.linalg.norm(rounded, axis=1, keepdims=True)
     np.testing.assert_allclose(rounded @ rounded.T, table @ table.T, atol=0.02)
 
 
 def test_models_without_token_vectors(texts):
     model = SentenceTransformer(modules=[nn.Identity()])
-    with raises_usage("second_look"):
+    with raises_usage("rerank"):
         embed_documents(model, texts)
 
 

@@ -1,4 +1,4 @@
-"""The words of texts, as stems without stop words, and their BM25 scores."""
+"""BM25: the words of texts, as stems without stop words, and their scores. Needs the extra `search`."""
 
 import logging
 import re
@@ -12,43 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import regex
-import Stemmer
 from scipy.sparse import csc_array, csr_array
 
-from informin.errors import UsageError
+from informin.errors import UsageError, raise_if_missing
 
-CHARACTER = regex.compile(r"\P{M}\p{M}*|\p{M}+")  # with its combining marks
-# Accents of Latin and Greek letters, and the vowel signs of Arabic and Hebrew. In other scripts, such as Devanagari,
-# Thai or Japanese, and in the Cyrillic letter short i, a mark makes another letter.
-MARKS = regex.compile(
-    r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+|[\u064b-\u0652\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7]"
-)
-# Letters that Unicode does not decompose, and the Russian yo, which is usually printed as ye.
-PLAIN = str.maketrans(
-    {"œ": "oe", "æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "þ": "th", "\u0131": "i", "ё": "\u0435"}
-)
-# Letters of an alphabet of its own, without which a word is another word: the Spanish año is a year, ano is not.
-OWN_LETTERS = {
-    "danish": frozenset("åæø"),
-    "norwegian": frozenset("åæø"),
-    "spanish": frozenset("ñ"),
-    "swedish": frozenset("åäö"),
-    "turkish": frozenset("çğıöşü"),
-}
+raise_if_missing("search", what="Search with BM25")
 
-
-def without_accents(word: str, kept: frozenset[str] = frozenset()) -> str:
-    """Return a word in small letters (NFKC) without accents and ligatures, except for some letters."""
-    if word.isascii():
-        return word
-    return "".join(letter if letter in kept else _plain(letter) for letter in CHARACTER.findall(word))
-
-
-def _plain(letter: str) -> str:
-    letter = MARKS.sub("", unicodedata.normalize("NFD", letter))
-    return unicodedata.normalize("NFC", letter).translate(PLAIN)
-
+import regex
+import Stemmer
 
 # With stop words in bm25s and stems in PyStemmer, by their codes in ISO 639-1.
 CODES = {
@@ -71,6 +42,25 @@ WORD_WEIGHT = 0.25  # of words relative to vectors; selected in experiments/sear
 RULES = 4  # number of the rules below; another number makes an index build its words again
 NEARLY_EQUAL = 1e-5  # of the largest score: a smaller standard deviation is rounding
 
+CHARACTER = regex.compile(r"\P{M}\p{M}*|\p{M}+")  # with its combining marks
+# Accents of Latin and Greek letters, and the vowel signs of Arabic and Hebrew. In other scripts, such as Devanagari,
+# Thai or Japanese, and in the Cyrillic letter short i, a mark makes another letter.
+MARKS = regex.compile(
+    r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+|[\u064b-\u0652\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7]"
+)
+# Letters that Unicode does not decompose, and the Russian yo, which is usually printed as ye.
+PLAIN = str.maketrans(
+    {"œ": "oe", "æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "þ": "th", "\u0131": "i", "ё": "\u0435"}
+)
+# Letters of an alphabet of its own, without which a word is another word: the Spanish año is a year, ano is not.
+OWN_LETTERS = {
+    "danish": frozenset("åæø"),
+    "norwegian": frozenset("åæø"),
+    "spanish": frozenset("ñ"),
+    "swedish": frozenset("åäö"),
+    "turkish": frozenset("çğıöşü"),
+}
+
 # Scripts that write no spaces between words, and Korean, which attaches particles to words.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 UNSPACED_START = regex.compile(f"[{UNSPACED}]")
@@ -92,15 +82,90 @@ MORE_STOP_WORDS = {"english": ("i", "eg", "ie")}  # one letter, and initials, wh
 CONSONANTS = frozenset("bcdfghjklmnpqrstvwxz")
 
 
-def quiet_bm25s():
-    """Import bm25s, whose logger prints debug messages from then on, and quiet it.
+class BM25:
+    """BM25 weights of the words of N texts.
 
-    It is not imported at the top: where jax is installed, it takes most of a GPU's memory.
+    Words are compared in the compatible form of Unicode without case (NFKC), so that full-width letters and soft
+    hyphens do not matter, and without accents and ligatures: cœur is coeur. In scripts without spaces, characters and
+    pairs of characters are words.
+
+    Args:
+        stored: The weights by word and text, a `bm25s.BM25`. Its vocabulary has the number of each stem, also of those
+            that a word has when it is typed without accents.
+        language: See `BM25.build`.
     """
-    import bm25s
 
-    logging.getLogger("bm25s").setLevel(logging.WARNING)
-    return bm25s
+    def __init__(self, stored: Any, language: str):
+        self.stored = stored
+        self.language = language
+
+    def __len__(self) -> int:
+        return self.stored.scores["num_docs"]
+
+    @classmethod
+    def build(cls, texts: Sequence[str], language: str) -> "BM25":
+        """Weight the words of texts.
+
+        Args:
+            texts: N texts.
+            language: Language of stop words and stems: a name or code in `CODES`, or `other` for none.
+
+        Raises:
+            UsageError: There are no texts, or the language is unknown.
+        """
+        if not texts:
+            raise UsageError("An index needs at least one text")
+        bm25 = cls(quiet_bm25s().BM25(), language_name(language))
+        stems = _Stems(bm25.language)
+        found = [stems.of(text) for text in texts]
+        vocabulary = _vocabulary(stems, Counter(chain.from_iterable(found)))
+        numbers = [list(map(vocabulary.__getitem__, each)) for each in found]
+        different = {number: number for number in vocabulary.values()}
+        bm25.stored.index((numbers, different), create_empty_token=False, show_progress=False)
+        bm25.stored.vocab_dict = vocabulary
+        return bm25
+
+    @classmethod
+    def load(cls, folder: str | Path, language: str) -> "BM25":
+        """Open the weights that `save` wrote, memory-mapped."""
+        return cls(quiet_bm25s().BM25.load(folder, mmap=True), language)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the weights to a folder."""
+        self.stored.save(folder, show_progress=False)
+
+    def split(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the stems of the words of each text, without stop words and accents."""
+        stems = _Stems(self.language)
+        return [stems.of(text) for text in texts]
+
+    def numbers(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the numbers of those words of each text that are also in the texts that `build` was given."""
+        stems = _Stems(self.language)
+        vocabulary = self.stored.vocab_dict
+        return [[number for word in stems.words(text) for number in stems.numbers(word, vocabulary)] for text in texts]
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        """Return the BM25 scores (Q, N) float32 of queries and texts."""
+        scores = np.zeros((len(queries), len(self)), np.float32)
+        for row, columns in zip(scores, self.numbers(queries)):
+            if columns:
+                row[:] = self.stored.get_scores_from_ids(columns)
+        return scores
+
+    def weights(self) -> csr_array:
+        """Return the BM25 weights (N, V) of the V different words in each text."""
+        parts = self.stored.scores
+        shape = (len(self), len(parts["indptr"]) - 1)
+        return csc_array((parts["data"], parts["indices"], parts["indptr"]), shape=shape).tocsr()
+
+    def counts(self, queries: Sequence[str]) -> csr_array:
+        """Return how often each word of the texts is in each query (Q, V). Times `weights`, they are the scores."""
+        counted = list(map(Counter, self.numbers(queries)))
+        ends = np.cumsum([0, *map(len, counted)])
+        columns = [column for count in counted for column in count]
+        values = np.array([number for count in counted for number in count.values()], np.float32)
+        return csr_array((values, columns, ends), shape=(len(queries), len(self.stored.scores["indptr"]) - 1))
 
 
 def language_name(language: str) -> str:
@@ -123,87 +188,27 @@ def versions() -> dict[str, Any]:
     return packages | {"unicode": unicodedata.unidata_version, "rules": RULES}
 
 
-class Words:
-    """BM25 weights of the words of N texts.
+def z_scores(scores: np.ndarray) -> np.ndarray:
+    """Return scores (Q, N) minus their mean over the N texts, in standard deviations."""
+    return (scores - scores.mean(1, keepdims=True)) / spread(scores)
 
-    Words are compared in the compatible form of Unicode without case (NFKC), so that full-width letters and soft
-    hyphens do not matter, and without accents and ligatures: cœur is coeur. In scripts without spaces, characters and
-    pairs of characters are words.
 
-    Args:
-        bm25: The weights, by word and text. Its vocabulary has the number of each stem, also of those that a word has
-            when it is typed without accents.
-        language: See `Words.build`.
+def spread(scores: np.ndarray) -> np.ndarray:
+    """Return the standard deviation (Q, 1) of scores (Q, N), or 1 where they are equal up to rounding."""
+    deviation = scores.std(1, keepdims=True)
+    largest = np.abs(scores).max(1, keepdims=True)
+    return np.where(deviation > NEARLY_EQUAL * largest, deviation, 1)
+
+
+def quiet_bm25s():
+    """Import bm25s, whose logger prints debug messages from then on, and quiet it.
+
+    It is not imported at the top: where jax is installed, it takes most of a GPU's memory.
     """
+    import bm25s
 
-    def __init__(self, bm25: Any, language: str):
-        self.bm25 = bm25
-        self.language = language
-
-    @classmethod
-    def build(cls, texts: Sequence[str], language: str) -> "Words":
-        """Weight the words of texts.
-
-        Args:
-            texts: N texts.
-            language: Language of stop words and stems: a name or code in `CODES`, or `other` for none.
-
-        Raises:
-            UsageError: There are no texts, or the language is unknown.
-        """
-        if not texts:
-            raise UsageError("An index needs at least one text")
-        words = cls(quiet_bm25s().BM25(), language_name(language))
-        stems = _Stems(words.language)
-        found = [stems.of(text) for text in texts]
-        vocabulary = _vocabulary(stems, Counter(chain.from_iterable(found)))
-        numbers = [list(map(vocabulary.__getitem__, each)) for each in found]
-        different = {number: number for number in vocabulary.values()}
-        words.bm25.index((numbers, different), create_empty_token=False, show_progress=False)
-        words.bm25.vocab_dict = vocabulary
-        return words
-
-    @classmethod
-    def load(cls, folder: str | Path, language: str) -> "Words":
-        """Open the weights that `save` wrote, memory-mapped."""
-        return cls(quiet_bm25s().BM25.load(folder, mmap=True), language)
-
-    def save(self, folder: str | Path) -> None:
-        """Write the weights to a folder."""
-        self.bm25.save(folder, show_progress=False)
-
-    def split(self, texts: Sequence[str]) -> list[list[str]]:
-        """Return the stems of the words of each text, without stop words and accents."""
-        stems = _Stems(self.language)
-        return [stems.of(text) for text in texts]
-
-    def numbers(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the numbers of those words of each text that are also in the texts that `build` was given."""
-        stems = _Stems(self.language)
-        vocabulary = self.bm25.vocab_dict
-        return [[number for word in stems.words(text) for number in stems.numbers(word, vocabulary)] for text in texts]
-
-    def scores(self, queries: Sequence[str]) -> np.ndarray:
-        """Return the BM25 scores (Q, N) float32 of queries and texts."""
-        scores = np.zeros((len(queries), self.bm25.scores["num_docs"]), np.float32)
-        for row, columns in zip(scores, self.numbers(queries)):
-            if columns:
-                row[:] = self.bm25.get_scores_from_ids(columns)
-        return scores
-
-    def weights(self) -> csr_array:
-        """Return the BM25 weights (N, V) of the V different words in each text."""
-        parts = self.bm25.scores
-        shape = (parts["num_docs"], len(parts["indptr"]) - 1)
-        return csc_array((parts["data"], parts["indices"], parts["indptr"]), shape=shape).tocsr()
-
-    def counts(self, queries: Sequence[str]) -> csr_array:
-        """Return how often each word of the texts is in each query (Q, V). Times `weights`, they are the scores."""
-        counted = list(map(Counter, self.numbers(queries)))
-        ends = np.cumsum([0, *map(len, counted)])
-        columns = [column for count in counted for column in count]
-        values = np.array([number for count in counted for number in count.values()], np.float32)
-        return csr_array((values, columns, ends), shape=(len(queries), len(self.bm25.scores["indptr"]) - 1))
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return bm25s
 
 
 class _Stems(dict[str, str | None]):
@@ -246,13 +251,12 @@ class _Stems(dict[str, str | None]):
         return {vocabulary[each] for each in known}
 
     def __missing__(self, found: str) -> str | None:
-        self[found] = None if NOT_A_WORD.search(found) else self._stem(found.replace(".", ""))
+        word = found.replace(".", "")
+        if NOT_A_WORD.search(found) or word in self.stop:
+            self[found] = None
+        else:
+            self[found] = without_accents(self.stemmer.stemWord(word) if self.stemmer else word, self.kept)
         return self[found]
-
-    def _stem(self, word: str) -> str | None:
-        if word in self.stop:
-            return None
-        return without_accents(self.stemmer.stemWord(word) if self.stemmer else word, self.kept)
 
 
 def _vocabulary(stems: _Stems, counts: Counter[str]) -> dict[str, int]:
@@ -315,32 +319,27 @@ def _words_in(text: str) -> list[str]:
     words = FOUND.findall(text)
     if text.isascii():
         return words
-    return [part for word in words for part in _parts(word)]
-
-
-def _parts(word: str) -> list[str]:
-    """Return the word, or its runs in other scripts, with each run of a script without spaces as its characters."""
-    if word.isascii():
-        return [word]
-    return [part for run in RUN.findall(word) for part in _characters(run)]
+    found: list[str] = []
+    for word in words:
+        for run in [word] if word.isascii() else RUN.findall(word):
+            found += _characters(run) if UNSPACED_START.match(run) else [run]
+    return found
 
 
 def _characters(run: str) -> list[str]:
-    """Return the characters and pairs of characters of a run of a script without spaces, or another run as it is."""
-    if not UNSPACED_START.match(run):
-        return [run]
+    """Return the characters and pairs of characters of a run of a script without spaces."""
     characters = CHARACTER.findall(run)
-    pairs = [first + second for first, second in pairwise(characters)]
-    return characters + pairs
+    return characters + [first + second for first, second in pairwise(characters)]
 
 
-def z_scores(scores: np.ndarray) -> np.ndarray:
-    """Return scores (Q, N) minus their mean over the N texts, in standard deviations."""
-    return (scores - scores.mean(1, keepdims=True)) / spread(scores)
-
-
-def spread(scores: np.ndarray) -> np.ndarray:
-    """Return the standard deviation (Q, 1) of scores (Q, N), or 1 where they are equal up to rounding."""
-    deviation = scores.std(1, keepdims=True)
-    largest = np.abs(scores).max(1, keepdims=True)
-    return np.where(deviation > NEARLY_EQUAL * largest, deviation, 1)
+def without_accents(word: str, kept: frozenset[str] = frozenset()) -> str:
+    """Return a word in small letters (NFKC) without accents and ligatures, except for some letters."""
+    if word.isascii():
+        return word
+    letters = []
+    for letter in CHARACTER.findall(word):
+        if letter not in kept:
+            letter = MARKS.sub("", unicodedata.normalize("NFD", letter))
+            letter = unicodedata.normalize("NFC", letter).translate(PLAIN)
+        letters.append(letter)
+    return "".join(letters)

@@ -1,6 +1,6 @@
 """Seconds, bytes and memory of a second look by token vectors. Embedding is not included.
 
-    python -m experiments.second_look_cost --texts 100000 --tokens 25 --dimensions 384
+    python -m experiments.reranking_cost --texts 100000 --tokens 25 --dimensions 384
 
 Token ids and vectors are random. Times are those of the processor (one thread), so that other programs matter less.
 """
@@ -19,7 +19,8 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 
 from experiments.tables import markdown
-from informin.evaluation.tokens import CANDIDATES, TEXTS_IN_MEMORY, Projection, TokenVectors
+from informin.frozen.late_interaction import CANDIDATES, Projection, TokenVectors
+from informin.frozen.token_vectors import TEXTS_IN_MEMORY
 
 QUERIES, WORDS = 200, 10  # tokens of a query
 VOCABULARY = 30_000
@@ -68,7 +69,7 @@ def main(argv: list[str] | None = None) -> None:
             vectors = loaded.projection.apply(draws.standard_normal((WORDS, args.dimensions), dtype=np.float32))
             query = draws.integers(VOCABULARY, size=WORDS), vectors
             places = draws.integers(args.texts, size=CANDIDATES)
-            times.append(seconds(lambda query=query, places=places: loaded.second_look(query, places))[0])
+            times.append(seconds(lambda query=query, places=places: loaded.rerank(query, places))[0])
     row = [f"{args.texts:,} texts of {args.tokens} tokens", f"{built + saved:.1f}", f"{1000 * loading:.0f}"]
     row += [f"{1000 * np.median(times):.2f}", f"{size / 2**20:,.0f}", f"{memory:,.0f}"]
     columns = ["", "build and save, s", "load, ms", "query, ms", "files, MB", "peak memory, MB"]

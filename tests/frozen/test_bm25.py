@@ -6,13 +6,13 @@ import unicodedata
 import numpy as np
 import pytest
 
-from informin.evaluation.words import (
+from informin.frozen.bm25 import (
+    BM25,
     CODES,
     FOUND,
     LANGUAGES,
     OTHER,
     RARE,
-    Words,
     _words_in,
     language_name,
     spread,
@@ -41,7 +41,7 @@ def bm25(counts: list[dict[str, int]], query: list[str], k1: float = 1.5, b: flo
 
 
 def test_scores_are_bm25_of_stems_without_stop_words():
-    words = Words.build(TEXTS, "english")
+    words = BM25.build(TEXTS, "english")
     counts = [{"cat": 1, "see": 1, "dog": 1}, {"dog": 2, "see": 1, "bird": 1}, {"bird": 1}, {}, {}]
     scores = words.scores(["the dogs and the cat", "birds birds", "zebra", ""])
     expected = [bm25(counts, query) for query in (["dog", "cat"], ["bird", "bird"], ["zebra"], [])]
@@ -49,44 +49,44 @@ def test_scores_are_bm25_of_stems_without_stop_words():
 
 
 def test_weights_times_counts_are_the_scores():
-    words = Words.build(TEXTS, "english")
+    words = BM25.build(TEXTS, "english")
     queries = ["dog dog bird", "nothing known", "cats"]
     product = (words.counts(queries) @ words.weights().T).toarray()
     np.testing.assert_allclose(product, words.scores(queries), atol=1e-5)
 
 
 def test_german():
-    words = Words.build(["Die Häuser am Fluss", "Der Hund und die Katze"], "german")
+    words = BM25.build(["Die Häuser am Fluss", "Der Hund und die Katze"], "german")
     assert (words.scores(["das Haus"]) > 0).tolist() == [[True, False]]
     assert not words.scores(["der und die"]).any()
-    assert not Words.build(["Die Häuser am Fluss"], OTHER).scores(["Haus"]).any()
+    assert not BM25.build(["Die Häuser am Fluss"], OTHER).scores(["Haus"]).any()
 
 
 @pytest.mark.parametrize("language", [*LANGUAGES, OTHER])
 def test_each_language_has_stems_and_stop_words(language):
-    assert Words.build(["one two", "three"], language).scores(["three"])[0].argmax() == 1
+    assert BM25.build(["one two", "three"], language).scores(["three"])[0].argmax() == 1
 
 
 def test_unknown_language():
     with raises_usage("language"):
-        Words.build(TEXTS, "klingon")
+        BM25.build(TEXTS, "klingon")
 
 
 def test_texts_without_words():
-    words = Words.build(["the", ""], "english")
+    words = BM25.build(["the", ""], "english")
     assert words.scores(["the dog"]).tolist() == [[0, 0]]
     assert words.weights().shape == (2, 0)
 
 
 def test_saved(tmp_path):
-    words = Words.build(TEXTS, "english")
+    words = BM25.build(TEXTS, "english")
     words.save(tmp_path)
-    np.testing.assert_array_equal(Words.load(tmp_path, "english").scores(["dog bird"]), words.scores(["dog bird"]))
+    np.testing.assert_array_equal(BM25.load(tmp_path, "english").scores(["dog bird"]), words.scores(["dog bird"]))
 
 
 def found(query: str, text: str, language: str = "english") -> bool:
     """Return whether a query finds a text among others, and does not find the others."""
-    scores = Words.build([text, "zyxw", "vuts"], language).scores([query])[0]
+    scores = BM25.build([text, "zyxw", "vuts"], language).scores([query])[0]
     assert not scores[1:].any()
     return bool(scores[0] > 0)
 
@@ -94,7 +94,7 @@ def found(query: str, text: str, language: str = "english") -> bool:
 @pytest.mark.parametrize("name", [*CODES, *LANGUAGES, "English", "EN", OTHER])
 def test_languages_by_name_and_code(name):
     assert language_name(name) in (*LANGUAGES, OTHER)
-    assert Words.build(TEXTS, name).language == language_name(name)
+    assert BM25.build(TEXTS, name).language == language_name(name)
 
 
 @pytest.mark.parametrize("name", ["klingon", "zh", "", "engl", None, 5])
@@ -174,14 +174,14 @@ def test_the_same_word_in_other_characters(text, query):
 def test_accents_make_no_difference(language, text, query, tmp_path):
     assert found(query, text, language) and found(text, query, language)
     assert found(unicodedata.normalize("NFD", text), query, language)
-    words = Words.build([text, "zyxw"], language)
+    words = BM25.build([text, "zyxw"], language)
     words.save(tmp_path)
-    assert Words.load(tmp_path, words.language).scores([query])[0, 0] == words.scores([query])[0, 0] > 0
+    assert BM25.load(tmp_path, words.language).scores([query])[0, 0] == words.scores([query])[0, 0] > 0
 
 
 def test_a_word_with_accents_is_one_word_with_its_other_spellings():
     """Of fermee, the stemmer leaves ferme, and of the others, ferm."""
-    words = Words.build(["fermée", "fermee", "fermer", "école"], "french")
+    words = BM25.build(["fermée", "fermee", "fermer", "école"], "french")
     expected = words.scores(["fermer"])
     assert (expected[0] > 0).tolist() == [True, True, True, False]
     for query in ("fermée", "fermee", "FERMÉE"):
@@ -196,12 +196,12 @@ def test_stems_of_words_with_accents():
 
 @pytest.mark.parametrize(("language", "word", "other"), [("es", "año", "ano"), ("sv", "får", "far"), ("da", "ø", "o")])
 def test_letters_of_their_own_make_another_word(language, word, other):
-    words = Words.build([word, other, "zyxw"], language)
+    words = BM25.build([word, other, "zyxw"], language)
     assert (words.scores([word, other]) > 0).tolist() == [[True, False, False], [False, True, False]]
 
 
 def test_a_word_without_its_letters_is_the_most_frequent_one():
-    words = Words.build(["kår", "kär", "kär"], "swedish")
+    words = BM25.build(["kår", "kär", "kär"], "swedish")
     assert (words.scores(["kar"])[0] > 0).tolist() == [False, True, True]
 
 
@@ -245,11 +245,11 @@ def test_words_of_scripts_without_spaces_are_found(text, inside, language):
 def test_combining_marks_stay_with_their_characters():
     """Thai writes this vowel above its consonant, as a character of its own."""
     consonants = "\u0e25\u0e31\u0e07"
-    assert Words.build([consonants], OTHER).split([consonants]) == [["\u0e25\u0e31", "\u0e07", consonants]]
+    assert BM25.build([consonants], OTHER).split([consonants]) == [["\u0e25\u0e31", "\u0e07", consonants]]
 
 
 def test_a_word_beats_its_characters():
-    scores = Words.build(["火车站", "火在车上", "天气"], OTHER).scores(["火车"])[0]
+    scores = BM25.build(["火车站", "火在车上", "天气"], OTHER).scores(["火车"])[0]
     assert scores[0] > scores[1] > scores[2] == 0
 
 
@@ -269,7 +269,7 @@ def test_a_word_beats_its_characters():
     ],
 )
 def test_one_letter_words_count(language, text, other):
-    scores = Words.build([other, text], language).scores([text])[0]
+    scores = BM25.build([other, text], language).scores([text])[0]
     assert scores[1] > scores[0]
 
 
@@ -285,7 +285,7 @@ def test_one_letter_words_count(language, text, other):
     ],
 )
 def test_what_is_not_a_word(language, text, words):
-    assert set(Words.build([text], language).split([text])[0]) - {"ete"} == set(words)
+    assert set(BM25.build([text], language).split([text])[0]) - {"ete"} == set(words)
 
 
 @pytest.mark.parametrize("value", [1e-3, 0.3, 1e3])
