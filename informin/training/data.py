@@ -1,4 +1,4 @@
-"""Tokenize the training sentences, choose their maximum length, and share a stream among processes."""
+"""The training sentences: where they come from, which column they are, their tokens, and the share of each process."""
 
 import logging
 import math
@@ -29,16 +29,19 @@ from informin.evaluation.pairs import load_pairs
 from informin.evaluation.retrieval import load_retrieval_pairs
 from informin.evaluation.senteval import hub_file, load_stsb_dev, senteval_folder
 from informin.hub import HUB_SENTENCES, hub_is_reachable
-from informin.texts import as_texts, find_files, is_blank, joined_cells, raise_if_table, read_texts
+from informin.texts import TEXT_COLUMNS, as_texts, find_files, is_blank, joined_cells, raise_if_table, read_texts
+from informin.training.arguments import InforMinTrainingArguments
 from informin.training.inputs import DataArguments
 
 logger = logging.getLogger(__name__)
 
-
 Sentences: TypeAlias = datasets.Dataset | datasets.IterableDataset
 TEXT = datasets.Features({"text": datasets.Value("string")})
-COLUMN_NAMES = ("text", "sentence")  # of the column of sentences
 BUFFER = 10_000  # size of the buffer in which a stream is shuffled
+NO_TEXT = "contains no text that is not blank"
+
+
+# Files and data sets of `informin train`
 
 
 def load_sentences(args: DataArguments, seed: int) -> Sentences:
@@ -59,61 +62,80 @@ def load_sentences(args: DataArguments, seed: int) -> Sentences:
         sentences = text_only(from_hub, args.text_column)
     else:
         files = find_files(args.train_file or [hub_file(HUB_SENTENCES, "`train_file` FILE")])
-        _check_cache()
-        if args.streaming:
-            next(_rows_of_all(files, args.text_column))
-            # Each file is a shard, so that several workers can read them.
-            options: dict[str, Any] = {"files": list(map(str, files)), "text_column": args.text_column}
-            sentences = datasets.IterableDataset.from_generator(_rows_of, features=TEXT, gen_kwargs=options)
-        else:
-            sentences = _read_files(list(map(str, files)), args.text_column)
+        sentences = _read_files(files, args.text_column, args.streaming)
     if not isinstance(sentences, datasets.IterableDataset):
         return without_blanks(sentences)
     return sentences.filter(has_text).shuffle(seed=seed, buffer_size=BUFFER).cast(TEXT)  # filter drops the features
 
 
-def _read_files(files: list[str], text_column: str | None) -> datasets.Dataset:
-    # Size and modification time are part of the cache key, so that changes cause a reload.
-    stamps = [(file.stat().st_size, file.stat().st_mtime_ns) for file in find_files(files)]
-    # Tuples, because each item of a list is a shard with its own call of the generator.
-    options: dict[str, Any] = {"files": tuple(files), "text_column": text_column, "stamps": tuple(stamps)}
+def _read_files(files: list[Path], text_column: str | None, streaming: bool) -> Sentences:
+    """Return the sentences of files: as a stream, in which each file is a shard, or cached by `datasets`."""
+    folder = datasets.config.HF_DATASETS_CACHE
     try:
-        return datasets.Dataset.from_generator(_rows_of_all, features=TEXT, gen_kwargs=options, split="train")
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:  # as in a container without a home folder
+        found = f"The sentences are cached in {folder}, which cannot be written ({error.strerror})"
+        raise UsageError(found, fix="Set the environment variable HF_HOME to a folder that can be written.") from None
+    names = list(map(str, files))
+    options: dict[str, Any] = {"files": names, "text_column": text_column}
+    if streaming:
+        if next(_rows(**options), None) is None:
+            raise UsageError(NO_TEXT, option="train_file")
+        return datasets.IterableDataset.from_generator(_rows, features=TEXT, gen_kwargs=options)
+    # Size and modification time are part of the cache key, so that changes cause a reload. Tuples, because each item of
+    # a list is a shard with its own call of the generator.
+    stamps = tuple((file.stat().st_size, file.stat().st_mtime_ns) for file in files)
+    options |= {"files": tuple(names), "stamps": stamps}
+    try:
+        return datasets.Dataset.from_generator(_rows, features=TEXT, gen_kwargs=options, split="train")
     except DatasetGenerationError as error:
         if isinstance(error.__cause__, UsageError | OSError):
             raise error.__cause__ from None
         raise
 
 
-def _rows_of(files: Sequence[str | Path], text_column: str | None) -> Iterator[dict[str, str]]:
-    """Yield the sentences of files as rows."""
-    for text in read_texts(files, text_column):
+def _rows(files: Sequence[str | Path], text_column: str | None, stamps: tuple = ()) -> Iterator[dict[str, str]]:
+    """Yield the sentences of files as rows.
+
+    `stamps` is part of the cache key: if it is given, the files are all files, and not a shard that may be empty.
+    """
+    texts = read_texts(files, text_column)
+    first = next(texts, None)
+    if first is None and stamps:
+        raise UsageError(NO_TEXT, option="train_file")
+    if first is not None:
+        yield {"text": first}
+    for text in texts:
         yield {"text": text}
 
 
-def _rows_of_all(files: Sequence[str | Path], text_column: str | None, stamps: tuple = ()) -> Iterator[dict[str, str]]:
-    """Yield the sentences of files as rows. Raises UsageError if there are none.
+def load_development(args: DataArguments) -> Development:
+    """Return the evaluation data: the user's scored pairs, labeled sentences and retrieval pairs.
 
-    `stamps` is only part of the cache key.
+    Without pairs, STS-B dev is added: from a folder, the environment or the Hub. Together with labeled sentences or
+    retrieval pairs it is only added if it is available locally.
+
+    Raises:
+        UsageError: There is no evaluation data; the message lists the alternatives.
     """
-    rows = _rows_of(files, text_column)
-    first = next(rows, None)
-    if first is None:
-        raise UsageError("contains no text that is not blank", option="train_file")
-    yield first
-    yield from rows
+    sets: list[DevelopmentSet] = [load_pairs(args.eval_pairs)] if args.eval_pairs else []
+    sets += [load_labels(args.eval_labels, "eval_labels")] if args.eval_labels else []
+    sets += [load_retrieval_pairs(args.eval_retrieval)] if args.eval_retrieval else []
+    if not args.eval_pairs and sets:
+        local = stsb_dev(args.senteval_dir)  # from $SENTEVAL_DATA by default
+        sets += [local] if local else []
+    elif not sets:
+        instead = (
+            "`senteval_dir` FOLDER (SentEval's data/downstream), set SENTEVAL_DATA to it, give `eval_pairs` FILE, or "
+            "train without evaluation: `eval_strategy` no"
+        )
+        sets = [load_stsb_dev(senteval_folder(args.senteval_dir, instead))]
+    return Development(tuple(sets))
 
 
-def _check_cache() -> None:
-    """Raise UsageError if `datasets` cannot write its cache, as in a container without a home folder."""
-    folder = datasets.config.HF_DATASETS_CACHE
-    try:
-        os.makedirs(folder, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return
-    except OSError as error:
-        found = f"The sentences are cached in {folder}, which cannot be written ({error.strerror})"
-        raise UsageError(found, fix="Set the environment variable HF_HOME to a folder that can be written.") from None
+# What the trainer is given
 
 
 def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences | None]:
@@ -148,7 +170,12 @@ def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences |
         found = "is missing" if data is None else f"is a {type(data).__name__}"
         raise UsageError(found, option="train_dataset", needed="a list of sentences, or a data set")
     raise_if_table(data, "train_dataset")
-    items = _items(data)
+    try:
+        # Without a method `__iter__`, Python reads until an IndexError, which a map-style data set need not raise.
+        items = list(data) if isinstance(data, Iterable) else [data[place] for place in range(len(data))]
+    except TypeError as error:
+        found = f"is a {type(data).__name__}"
+        raise UsageError(found, option="train_dataset", needed="a list of sentences, or a data set") from error
     if items and all(isinstance(item, Mapping) for item in items):
         if "input_ids" in items[0] and text_column is None:
             return items, None
@@ -157,20 +184,6 @@ def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences |
     texts = {"text": as_texts(items, "train_dataset")}
     sentences = without_blanks(datasets.Dataset.from_dict(texts, TEXT))
     return sentences, sentences
-
-
-def _items(data: Any) -> list[Any]:
-    """Return the items of an iterable, or of a map-style data set, such as those of PyTorch.
-
-    Without a method `__iter__`, Python reads until an IndexError, which a map-style data set need not raise.
-    """
-    if isinstance(data, Iterable):
-        return list(data)
-    try:
-        return [data[place] for place in range(len(data))]
-    except TypeError as error:
-        found = f"is a {type(data).__name__}"
-        raise UsageError(found, option="train_dataset", needed="a list of sentences, or a data set") from error
 
 
 def text_only(data: Sentences, text_column: str | None) -> Sentences:
@@ -196,10 +209,10 @@ def _text_columns(columns: Iterable[str], text_column: str | None) -> list[str]:
     if not text_column and len(names) == 1:
         return names
     wanted = [name.strip() for name in text_column.split(",")] if text_column else []
-    found = wanted or [name for name in COLUMN_NAMES if name in names][:1]
+    found = wanted or [name for name in TEXT_COLUMNS if name in names][:1]
     missing = [name for name in found if name not in names]
     if missing or not found:
-        needed = f"the column {(missing or COLUMN_NAMES)[0]}"
+        needed = f"the column {(missing or TEXT_COLUMNS)[0]}"
         raise UsageError(f"has the columns {', '.join(names)}", option="train_dataset", needed=needed)
     return found
 
@@ -227,46 +240,7 @@ def without_blanks(sentences: datasets.Dataset) -> datasets.Dataset:
     return sentences.select(kept)
 
 
-def draw_sample(sentences: Sentences, number: int | None, seed: int) -> Sentences:
-    """Return a random sample in the order of the data, or the first sentences of a stream, which is shuffled.
-
-    Args:
-        sentences: Column `text`.
-        number: Number of sentences; None for all.
-        seed: Seed of the sample.
-    """
-    if number is None:
-        return sentences
-    if isinstance(sentences, datasets.IterableDataset):
-        return sentences.take(number)
-    if number >= len(sentences):
-        return sentences
-    return sentences.select(np.sort(np.random.default_rng(seed).choice(len(sentences), number, replace=False)))
-
-
-def load_development(args: DataArguments) -> Development:
-    """Return the evaluation data: the user's scored pairs, labeled sentences and retrieval pairs.
-
-    Without pairs, STS-B dev is added: from a folder, the environment or the Hub. Together with labeled sentences or
-    retrieval pairs it is only added if it is available locally.
-
-    Raises:
-        UsageError: There is no evaluation data; the message lists the alternatives.
-    """
-    sets: list[DevelopmentSet] = [load_pairs(args.eval_pairs)] if args.eval_pairs else []
-    sets += [load_labels(args.eval_labels, "eval_labels")] if args.eval_labels else []
-    sets += [load_retrieval_pairs(args.eval_retrieval)] if args.eval_retrieval else []
-    if not args.eval_pairs and sets:
-        local = stsb_dev(args.senteval_dir)  # from $SENTEVAL_DATA by default
-        sets += [local] if local else []
-    elif not sets:
-        instead = (
-            "`senteval_dir` FOLDER (SentEval's data/downstream), set SENTEVAL_DATA to it, give `eval_pairs` FILE, or "
-            "train without evaluation: `eval_strategy` no"
-        )
-        sets = [load_stsb_dev(senteval_folder(args.senteval_dir, instead))]
-    return Development(tuple(sets))
-
+# Tokens
 
 TRUNCATED = "truncated"  # column that marks truncated sentences
 SAMPLED_SENTENCES = 10_000  # number of sentences to measure, drawn at random
@@ -279,7 +253,7 @@ LEAST_LENGTH = 32  # the papers' length
 def training_rows(
     data: Any,
     tokenizer: PreTrainedTokenizerBase,
-    args: Any,
+    args: InforMinTrainingArguments,
     prompt: str,
     longest: int,
     vocabulary: int | None,
@@ -320,72 +294,61 @@ def training_rows(
         raise UsageError(f"is {length}", option="max_seq_length", needed=f"3 to {longest} tokens for this encoder")
     if len(tokenizer(prompt)["input_ids"]) >= length:
         raise UsageError("leaves no room for a sentence in `max_seq_length`", option="prompt")
-    if is_stream:
-        rows = tokenize(stream_share(sentences, args), tokenizer, length, prompt).remove_columns(TRUNCATED)
-        measured = counts()
-        truncated = int((measured > length).sum())
-        total = len(measured)
-        what = "first sentences of the stream"
-    else:
-        rows = tokenize(sentences, tokenizer, length, prompt)
-        truncated = pc.sum(rows.with_format("arrow")[TRUNCATED]).as_py()
-        total = len(rows)
-        what = "training sentences"
-        rows = rows.remove_columns(TRUNCATED)
-    if args.process_index == 0 and truncated > (1 - QUANTILE) * total:
-        logger.warning(
-            f"{truncated:,} of {total:,} {what} ({truncated / total:.1%}) are truncated at `max_seq_length` {length}. "
-            + _advice(counts, length, longest)
-        )
-    return rows, sentences, length
+    rows = tokenize(stream_share(sentences, args) if is_stream else sentences, tokenizer, length, prompt)
+    warn_if_truncated(rows, counts, length, longest, args)
+    return rows.remove_columns(TRUNCATED), sentences, length
 
 
-def check_rows(rows: Any, longest: int, vocabulary: int | None) -> None:
-    """Raise UsageError for tokenized rows without a mask, with too many tokens, or with tokens the encoder lacks.
+def warn_if_truncated(
+    rows: Sentences,
+    counts: Callable[[], np.ndarray],
+    length: int,
+    longest: int,
+    args: InforMinTrainingArguments,
+) -> None:
+    """Warn in the first process if more sentences are truncated than `QUANTILE` allows, with the length that fits.
 
-    A transform may change rows when they are read, so its rows are not checked.
+    Args:
+        rows: Rows with the column `truncated`. Of a stream, the first sentences are measured instead.
+        counts: Returns the number of tokens of a sample of the sentences.
+        length: Maximum number of tokens in a row.
+        longest: Maximum number of tokens that the encoder accepts.
+        args: Arguments of the run.
     """
-    if isinstance(rows, datasets.Dataset) and rows.format["type"] == "custom":
-        return
-    columns = rows.column_names if isinstance(rows, datasets.Dataset) else rows[0]
-    if "attention_mask" not in columns:
-        raise UsageError("has input_ids and no attention_mask", option="train_dataset", needed="both columns, or text")
-    if isinstance(rows, datasets.Dataset):
-        column = rows.with_format("arrow")["input_ids"]
-        most = pc.max(pc.list_value_length(column)).as_py() or 0
-        highest = pc.max(pc.list_flatten(column)).as_py() or 0
+    if isinstance(rows, datasets.IterableDataset):
+        measured = counts()
+        truncated, total, what = int((measured > length).sum()), len(measured), "first sentences of the stream"
     else:
-        most = max(len(row["input_ids"]) for row in rows)
-        highest = max(max(row["input_ids"]) for row in rows)
-    if most > longest:
-        needed = f"at most {longest} tokens for this encoder"
-        raise UsageError(f"has a row of {most} tokens", option="train_dataset", needed=needed)
-    if vocabulary is not None and highest >= vocabulary:
-        raise UsageError(
-            f"has token id {highest:,}, and the model has embeddings for {vocabulary:,} tokens",
-            option="train_dataset",
-            fix="Tokenize the sentences with the tokenizer of the model.",
-        )
+        truncated, total = pc.sum(rows.with_format("arrow")[TRUNCATED]).as_py(), len(rows)
+        what = "training sentences"
+    if args.process_index > 0 or truncated <= (1 - QUANTILE) * total:
+        return
+    measured = counts()
+    fitting = fitting_length(measured, longest)
+    advice = f"`max_seq_length` {fitting} would fit {np.mean(measured <= fitting):.0%} of them."
+    if length >= fitting:
+        advice = f"The encoder accepts at most {longest} tokens, so longer sentences must be split."
+    logger.warning(
+        f"{truncated:,} of {total:,} {what} ({truncated / total:.1%}) are truncated at `max_seq_length` {length}. "
+        + advice
+    )
 
 
-def tokenize(sentences: Any, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = "") -> Any:
-    """Return `input_ids`, `attention_mask` and `truncated` of every sentence with the prompt; cached on disk."""
-    # Not a nested function: workers of a data loader must be able to pickle it.
-    tokens = partial(_tokens, tokenizer=tokenizer, max_length=max_seq_length, prompt=prompt)
+def draw_sample(sentences: Sentences, number: int | None, seed: int) -> Sentences:
+    """Return a random sample in the order of the data, or the first sentences of a stream, which is shuffled.
+
+    Args:
+        sentences: Column `text`.
+        number: Number of sentences; None for all.
+        seed: Seed of the sample.
+    """
+    if number is None:
+        return sentences
     if isinstance(sentences, datasets.IterableDataset):
-        return sentences.map(tokens, batched=True, remove_columns=["text"])
-    # The hash of a fast tokenizer changes when it is first called, and the cache would be missed.
-    backend = tokenizer.backend_tokenizer
-    backend.no_truncation()
-    backend.no_padding()
-    parts = [sentences._fingerprint, backend.to_str(), tokenizer.padding_side, max_seq_length, prompt, TRUNCATED]
-    return sentences.map(tokens, batched=True, remove_columns=["text"], new_fingerprint=Hasher.hash(parts))
-
-
-def _tokens(batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, prompt: str) -> dict:
-    texts = [prompt + text for text in batch["text"]]
-    tokens = tokenizer(texts, truncation=True, max_length=max_length, return_token_type_ids=False)
-    return {**tokens, TRUNCATED: [bool(encoding.overflowing) for encoding in tokens.encodings]}
+        return sentences.take(number)
+    if number >= len(sentences):
+        return sentences
+    return sentences.select(np.sort(np.random.default_rng(seed).choice(len(sentences), number, replace=False)))
 
 
 def token_counts(sentences: Sentences, tokenizer: PreTrainedTokenizerBase, prompt: str) -> np.ndarray:
@@ -419,15 +382,58 @@ def fitting_length(counts: np.ndarray, longest: int) -> int:
     return min(longest, max(LEAST_LENGTH, LENGTH_STEP * math.ceil(quantile / LENGTH_STEP)))
 
 
-def _advice(counts: Callable[[], np.ndarray], length: int, longest: int) -> str:
-    measured = counts()
-    fitting = fitting_length(measured, longest)
-    if length >= fitting:
-        return f"The encoder accepts at most {longest} tokens, so longer sentences must be split."
-    return f"`max_seq_length` {fitting} would fit {np.mean(measured <= fitting):.0%} of them."
+def tokenize(sentences: Any, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = "") -> Any:
+    """Return `input_ids`, `attention_mask` and `truncated` of every sentence with the prompt; cached on disk."""
+    # Not a nested function: workers of a data loader must be able to pickle it.
+    tokens = partial(_tokens, tokenizer=tokenizer, max_length=max_seq_length, prompt=prompt)
+    if isinstance(sentences, datasets.IterableDataset):
+        return sentences.map(tokens, batched=True, remove_columns=["text"])
+    # The hash of a fast tokenizer changes when it is first called, and the cache would be missed.
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    parts = [sentences._fingerprint, backend.to_str(), tokenizer.padding_side, max_seq_length, prompt, TRUNCATED]
+    return sentences.map(tokens, batched=True, remove_columns=["text"], new_fingerprint=Hasher.hash(parts))
 
 
-def stream_share(stream: datasets.IterableDataset, args: Any) -> datasets.IterableDataset:
+def _tokens(batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, prompt: str) -> dict:
+    texts = [prompt + text for text in batch["text"]]
+    tokens = tokenizer(texts, truncation=True, max_length=max_length, return_token_type_ids=False)
+    return {**tokens, TRUNCATED: [bool(encoding.overflowing) for encoding in tokens.encodings]}
+
+
+def check_rows(rows: Any, longest: int, vocabulary: int | None) -> None:
+    """Raise UsageError for tokenized rows without a mask, with too many tokens, or with tokens the encoder lacks.
+
+    A transform may change rows when they are read, so its rows are not checked.
+    """
+    if isinstance(rows, datasets.Dataset) and rows.format["type"] == "custom":
+        return
+    columns = rows.column_names if isinstance(rows, datasets.Dataset) else rows[0]
+    if "attention_mask" not in columns:
+        raise UsageError("has input_ids and no attention_mask", option="train_dataset", needed="both columns, or text")
+    if isinstance(rows, datasets.Dataset):
+        column = rows.with_format("arrow")["input_ids"]
+        most = pc.max(pc.list_value_length(column)).as_py() or 0
+        highest = pc.max(pc.list_flatten(column)).as_py() or 0
+    else:
+        most = max(len(row["input_ids"]) for row in rows)
+        highest = max(max(row["input_ids"]) for row in rows)
+    if most > longest:
+        needed = f"at most {longest} tokens for this encoder"
+        raise UsageError(f"has a row of {most} tokens", option="train_dataset", needed=needed)
+    if vocabulary is not None and highest >= vocabulary:
+        raise UsageError(
+            f"has token id {highest:,}, and the model has embeddings for {vocabulary:,} tokens",
+            option="train_dataset",
+            fix="Tokenize the sentences with the tokenizer of the model.",
+        )
+
+
+# A stream in several processes
+
+
+def stream_share(stream: datasets.IterableDataset, args: InforMinTrainingArguments) -> datasets.IterableDataset:
     """Return the rows of this process. Of every W consecutive batches, each of the W processes takes one, by rank.
 
     All processes read the whole stream. If they read different shards, some would get more batches than others, and
