@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,30 +13,37 @@ import numpy as np
 import torch
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.state import AcceleratorState, is_initialized
-from accelerate.utils import TorchDynamoPlugin
+from accelerate.utils import TorchDynamoPlugin, recursively_apply
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
-from transformers import DataCollator, PreTrainedTokenizerBase, Trainer, TrainerCallback
-from transformers.trainer import SCHEDULER_NAME, TRAINING_ARGS_NAME
+from transformers import (
+    DataCollator,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+)
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, SCHEDULER_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, SchedulerType, TrainOutput, has_length
 from transformers.training_args import OptimizerNames
 
 from informin.distributed import (
-    any_process,
     first_of_machine_first,
     gather_with_gradient,
     join,
     own_share,
 )
 from informin.errors import UsageError, counted, error_line
-from informin.evaluation.development import Development, as_development
+from informin.evaluation.development import as_development
+from informin.evaluation.results import environment
 from informin.fast.threads import one_thread
 from informin.files import damage, set_usual_modes
 from informin.model.checksums import forget_truncation
-from informin.model.embedding import count_truncated, encode, note_truncated
+from informin.model.embedding import count_truncated, encode, encode_in_shares, note_truncated
 from informin.model.lora import merged
 from informin.model.open import embeddings_of_tokens
 from informin.model.records import RunRecord
@@ -61,34 +68,46 @@ from informin.training.callbacks import (
     CONTRAST,
     TERM,
     AfterStep,
-    EpochStart,
+    GradientRatio,
     LogShortRuns,
     LossWatch,
     Progress,
     SeedProcesses,
     Throughput,
-    replace_progress,
-    shares,
-    shares_line,
+    gradient_ratios,
+    ratios_line,
 )
 from informin.training.checkpoints import (
     Background,
+    EpochStart,
     EvaluationLeft,
     ResumedRun,
-    copy_on_cpu,
-    find_checkpoint,
+    StopOnSignal,
+    check_order,
+    check_same_run,
+    checkpoint_to_resume,
     finish_checkpoint,
-    is_stopped,
+    leaving_on_signal,
     position_in_stream,
     raise_if_output_used,
     reads_checkpoints,
+    save_and_stop,
     unfinished_checkpoint,
 )
 from informin.training.data import stream_loader, training_rows
 from informin.training.guide import add_guide
 from informin.training.model import TrainedModel, check_weights
 from informin.training.objective import ActiveObjective, activate
-from informin.training.record import drift_of_run, headline, run_facts, summary, training_record
+from informin.training.record import (
+    drift_of_run,
+    headline,
+    of_given_optimizer,
+    of_given_scheduler,
+    options_of,
+    run_facts,
+    scores_of,
+    summary,
+)
 from informin.views import View
 from informin.views.view import SentenceTokens
 from modeling_informin import InforMinMixin
@@ -198,10 +217,10 @@ class InforMinTrainer(Trainer):
             optimizers=optimizers,
             optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
         )
-        self.finishing = Background()  # of the last checkpoint
+        self.background = Background()  # finishes the last checkpoint
         self.label_names = ["row"]  # losses read this column, so Trainer must not remove it
         self._noted_truncation = False
-        self._watch_training(development)
+        self._watch_training()
 
     def _set_objective(
         self, args: InforMinTrainingArguments, objective: Objective | None, view: View | None
@@ -244,16 +263,73 @@ class InforMinTrainer(Trainer):
         self._needs_row = "row" in (getattr(data.rows, "column_names", None) or [])
         return data.rows
 
-    def _watch_training(self, development: Development | None) -> None:
-        """Add what measures and shows a run: its progress, speed, losses, and the shares of its terms."""
-        self.throughput = Throughput()
+    def _watch_training(self) -> None:
+        """Add what measures and shows a run: its losses, gradient ratios, speed and progress."""
         self.loss_watch = LossWatch(self.args.device)
         self._step_values: dict[str, Tensor] = {}  # of the last forward pass
-        self._shares: dict[str, tuple[float, bool]] = {}  # see `shares`
-        self.measures_shares = not (self.is_fsdp_enabled or self.is_deepspeed_enabled)  # gradients of whole weights
-        replace_progress(self, Progress(development, partial(headline, self), lambda: shares_line(self._shares)))
-        for callback in (AfterStep(), LogShortRuns(), SeedProcesses(), EpochStart(), self.throughput):
+        self._gradient_ratios: dict[str, GradientRatio] = {}  # of the first step
+        # Sharded weights have no whole gradients.
+        self.measures_gradient_ratios = not (self.is_fsdp_enabled or self.is_deepspeed_enabled)
+        self.throughput = Throughput()
+        for kind in (PrinterCallback, ProgressCallback, DEFAULT_PROGRESS_CALLBACK):
+            self.remove_callback(kind)
+        progress = Progress(self.eval_dataset, self._headline, lambda: ratios_line(self._gradient_ratios))
+        for callback in (progress, AfterStep(), LogShortRuns(), SeedProcesses(), EpochStart(), self.throughput):
             self.add_callback(callback)
+
+    def _headline(self) -> str:
+        """Return the line that describes the run when training begins."""
+        rows = len(self.train_dataset) if hasattr(self.train_dataset, "__len__") else None
+        preset, name, step = self.objective.preset, self.trained.name, self.state.global_step
+        return headline(self.args, preset, name, self.record().options, sentences=rows, step=step)
+
+    def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
+        """Create the optimizer, or check the given one.
+
+        Raises:
+            UsageError: It does not train the model, its package is not installed, or `optim_args` do not fit.
+        """
+        self.created_optimizer |= self.optimizer is None
+        try:
+            optimizer = super().create_optimizer(*args, **kwargs)
+        except (ImportError, ValueError, TypeError, NotImplementedError) as error:
+            if self.optimizer_cls_and_kwargs:  # not one of `optim`
+                raise
+            chosen = OptimizerNames(self.args.optim).value
+            if self.args.optim_args:
+                chosen += f" with `optim_args` {self.args.optim_args}"
+            raise UsageError(f"is {chosen}, which cannot be used: {error_line(error)}", option="optim") from error
+        model = args[0] if args else self.model
+        trained = {id(weight) for weight in model.parameters() if weight.requires_grad}
+        given = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        if not trained:
+            raise UsageError("All parameters of the model are frozen", fix="Set `requires_grad` of some to True.")
+        if not trained & given and not self.is_fsdp_enabled:
+            raise UsageError(
+                "trains no parameter of this model",
+                option="optimizers",
+                fix="Set `optim` and `learning_rate`, or build it on the parameters of `trainer.model`.",
+            )
+        return optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer=None):
+        """Create the scheduler. Warn if the warmup is longer than the run, as the papers' warmup often is.
+
+        Raises:
+            UsageError: `lr_scheduler_kwargs` do not fit.
+        """
+        warmup = self.args.get_warmup_steps(num_training_steps)
+        if warmup >= num_training_steps:
+            logger.warning(
+                f"The warmup takes {counted(warmup, 'step')}, but the run has only {num_training_steps}. The learning "
+                f"rate never reaches {self.args.learning_rate}. Set fewer `warmup_steps`."
+            )
+        try:
+            return super().create_scheduler(num_training_steps, optimizer)
+        except (ValueError, TypeError) as error:
+            name = SchedulerType(self.args.lr_scheduler_type).value
+            found = f"is {name}, which cannot be used: {error_line(error)}"
+            raise UsageError(found, option="lr_scheduler_type", fix="Set `lr_scheduler_kwargs`.") from error
 
     # A training step
 
@@ -327,19 +403,12 @@ class InforMinTrainer(Trainer):
             weighted[term.name] = term.weight * loss
             self._step_values[f"{TERM}{term.name}"] = loss.detach()
             self._step_values |= {f"{TERM}{term.name}/{name}": value for name, value in others.items()}
-        if self.measures_shares and CONTRAST in weighted and len(weighted) > 1:
+        if self.measures_gradient_ratios and CONTRAST in weighted and len(weighted) > 1:
             weights = [] if self.args.gradient_checkpointing else [x for x in model.parameters() if x.requires_grad]
-            self._shares = shares(weighted, outputs.projection, len(views.z1), weights)
-        self.measures_shares = False
+            self._gradient_ratios = gradient_ratios(weighted, outputs.projection, len(views.z1), weights)
+        self.measures_gradient_ratios = False
         total: Any = sum(weighted.values())
         return (total, outputs) if return_outputs else total
-
-    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Return the operations of a step, as Trainer does, but count the weights only once in a run."""
-        tokens = inputs["input_ids"].numel()
-        if self._operations is None:
-            self._operations = super().floating_point_ops(inputs) // tokens
-        return self._operations * tokens
 
     def training_step(self, model, inputs, num_items_in_batch=None) -> Tensor:
         """Compute the gradient of a batch, and collect its loss and terms.
@@ -358,53 +427,12 @@ class InforMinTrainer(Trainer):
             logs.update(self.loss_watch.pop_means(self.accelerator))
         super().log(logs, start_time)
 
-    def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
-        """Create the optimizer, or check the given one.
-
-        Raises:
-            UsageError: It does not train the model, its package is not installed, or `optim_args` do not fit.
-        """
-        self.created_optimizer |= self.optimizer is None
-        try:
-            optimizer = super().create_optimizer(*args, **kwargs)
-        except (ImportError, ValueError, TypeError, NotImplementedError) as error:
-            if self.optimizer_cls_and_kwargs:  # not one of `optim`
-                raise
-            chosen = OptimizerNames(self.args.optim).value
-            if self.args.optim_args:
-                chosen += f" with `optim_args` {self.args.optim_args}"
-            raise UsageError(f"is {chosen}, which cannot be used: {error_line(error)}", option="optim") from error
-        model = args[0] if args else self.model
-        trained = {id(weight) for weight in model.parameters() if weight.requires_grad}
-        given = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-        if not trained:
-            raise UsageError("All parameters of the model are frozen", fix="Set `requires_grad` of some to True.")
-        if not trained & given and not self.is_fsdp_enabled:
-            raise UsageError(
-                "trains no parameter of this model",
-                option="optimizers",
-                fix="Set `optim` and `learning_rate`, or build it on the parameters of `trainer.model`.",
-            )
-        return optimizer
-
-    def create_scheduler(self, num_training_steps: int, optimizer=None):
-        """Create the scheduler. Warn if the warmup is longer than the run, as the papers' warmup often is.
-
-        Raises:
-            UsageError: `lr_scheduler_kwargs` do not fit.
-        """
-        warmup = self.args.get_warmup_steps(num_training_steps)
-        if warmup >= num_training_steps:
-            logger.warning(
-                f"The warmup takes {counted(warmup, 'step')}, but the run has only {num_training_steps}. The learning "
-                f"rate never reaches {self.args.learning_rate}. Set fewer `warmup_steps`."
-            )
-        try:
-            return super().create_scheduler(num_training_steps, optimizer)
-        except (ValueError, TypeError) as error:
-            name = SchedulerType(self.args.lr_scheduler_type).value
-            found = f"is {name}, which cannot be used: {error_line(error)}"
-            raise UsageError(found, option="lr_scheduler_type", fix="Set `lr_scheduler_kwargs`.") from error
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Return the operations of a step, as Trainer does, but count the weights only once in a run."""
+        tokens = inputs["input_ids"].numel()
+        if self._operations is None:
+            self._operations = super().floating_point_ops(inputs) // tokens
+        return self._operations * tokens
 
     # Evaluation
 
@@ -425,7 +453,8 @@ class InforMinTrainer(Trainer):
         model = self.gathered.finished
         share = own_share(is_whole, sentences)
         blocks = []
-        with self._leaving_on_signal() as progress, self.accelerator.autocast():
+        self.loss_watch.check()
+        with leaving_on_signal(self) as progress, self.accelerator.autocast():
             for start in range(0, max(1, len(share)), 16 * size):
                 texts = share[start : start + 16 * size]
                 blocks.append(encode(model, texts, prompt=self.trained.prompt, batch_size=size))
@@ -476,23 +505,6 @@ class InforMinTrainer(Trainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    @contextmanager
-    def _leaving_on_signal(self) -> Iterator[Callable[[int], object]]:
-        """Yield a function that an evaluation calls after each batch, through which a signal can end the evaluation.
-
-        EvaluationLeft is raised at the end, in every process if it was raised in one.
-        """
-        # Before the first step there is nothing new to save, and an evaluation that the user calls must not be ended.
-        can_leave = self.is_in_train and self.control.should_evaluate
-        has_left = False
-        self.loss_watch.check()
-        try:
-            yield lambda _: can_leave and self.callback_handler.on_prediction_step(self.args, self.state, self.control)
-        except EvaluationLeft:
-            has_left = True
-        if can_leave and any_process(has_left):
-            raise EvaluationLeft
-
     # Training and resuming
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs) -> TrainOutput:
@@ -504,7 +516,7 @@ class InforMinTrainer(Trainer):
             args, kwargs: See `Trainer.train`.
 
         Raises:
-            UsageError: See `informin.training.checkpoints.find_checkpoint`.
+            UsageError: There is no checkpoint to resume from, or it belongs to another run.
             UsageError: The model could not be compiled (`torch_compile`), such as without a C++ compiler.
             NonFiniteLossError: A loss was NaN or infinite.
         """
@@ -512,7 +524,12 @@ class InforMinTrainer(Trainer):
         if wanted is None or wanted is False:
             raise_if_output_used(str(self.args.output_dir), restarted=True)
             return self._train_from(None, *args, **kwargs)
-        checkpoint = find_checkpoint(self, wanted)
+        checkpoint = checkpoint_to_resume(str(self.args.output_dir), wanted)
+        began = RunRecord.load(checkpoint)
+        if began and self.args.metric_for_best_model == FIRST:
+            self.args.metric_for_best_model = began.options.get("metric_for_best_model", "eval_spearman")
+        check_same_run(checkpoint, self.record())
+        check_order(checkpoint, self.args, has_size=has_length(self.train_dataset))
         resumed = ResumedRun(self, checkpoint)
         self.add_callback(resumed)
         evaluates_on_start = self.args.eval_on_start
@@ -533,7 +550,7 @@ class InforMinTrainer(Trainer):
         try:
             result = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
         except EvaluationLeft:
-            result = self._stop_in_evaluation()
+            result = save_and_stop(self)
         except RuntimeError as error:
             if "Expected to have finished reduction" in str(error):  # of DDP
                 raise UsageError(
@@ -547,27 +564,16 @@ class InforMinTrainer(Trainer):
             found = f"cannot be used here: {str(error).splitlines()[0]}"
             raise UsageError(found, option="torch_compile", fix="Leave it out.") from error
         finally:
-            self.finishing.wait()
+            self.background.wait()
         self.loss_watch.check()
         self._gathered = self.gathered if self.trained.is_sharded else None
-        is_stopped_by_signal = is_stopped(self.callback_handler.callbacks)
-        if self.state.global_step == 0 and not has_length(self.train_dataset) and not is_stopped_by_signal:
+        is_stopped = any(isinstance(one, StopOnSignal) and one.received for one in self.callback_handler.callbacks)
+        if self.state.global_step == 0 and not has_length(self.train_dataset) and not is_stopped:
             raise UsageError(
                 "The stream has too few sentences for one step",
                 fix="Add sentences, or lower `per_device_train_batch_size` or `gradient_accumulation_steps`.",
             )
         return result
-
-    def _stop_in_evaluation(self) -> TrainOutput:
-        """Save a checkpoint after a signal ended an evaluation, and stop. The resumed run evaluates first."""
-        self.control.should_training_stop = True
-        self._save_checkpoint(self.model_wrapped, None)  # with should_evaluate set
-        self.finishing.wait()
-        self.control = self.callback_handler.on_save(self.args, self.state, self.control)
-        self.control.should_evaluate = False
-        self.control = self.callback_handler.on_train_end(self.args, self.state, self.control)
-        self.is_in_train = False
-        return TrainOutput(self.state.global_step, float("nan"), {})
 
     def _init_training_state(
         self, max_steps, num_update_steps_per_epoch, num_train_epochs, resume_from_checkpoint, trial
@@ -591,7 +597,7 @@ class InforMinTrainer(Trainer):
 
     def _finalize_training(self, *args, **kwargs) -> TrainOutput:
         """Finish the last checkpoint in every process. Overridden because Trainer then loads the best one."""
-        self.finishing.wait()
+        self.background.wait()
         self.accelerator.wait_for_everyone()
         self._use_averages()  # before the weights of the best checkpoint replace them
         return super()._finalize_training(*args, **kwargs)
@@ -615,7 +621,30 @@ class InforMinTrainer(Trainer):
 
     def record(self) -> RunRecord:
         """Return the record of the run so far, for training.json."""
-        return training_record(self)
+        args, state, trained, development = self.args, self.state, self.trained, self.eval_dataset
+        optimizer = None if self.created_optimizer else self.optimizer
+        scheduler = None if self._created_lr_scheduler else self.lr_scheduler
+        given = of_given_optimizer(optimizer, self.optimizer_cls_and_kwargs) | of_given_scheduler(scheduler)
+        is_stream = isinstance(self.train_dataset, datasets.IterableDataset)
+        # Trainer loads the best checkpoint at the end of training; until then the weights are those of the last step.
+        # A resumed run without the folder of the best checkpoint has none.
+        chosen = args.load_best_model_at_end and not self.is_in_train and state.best_model_checkpoint is not None
+        return RunRecord(
+            seed=args.seed,
+            options=options_of(args, self.objective, trained, given, is_stream),
+            objective=self.objective.describe(),
+            steps=state.global_step,
+            kept_step=state.best_global_step if chosen else state.global_step,
+            chosen=chosen,
+            environment=environment(args.device),
+            development=development.name if development else None,
+            development_sha256=development.sha256 if development else None,
+            development_sets=[{"kind": one.kind, "name": one.name} for one in development.sets] if development else [],
+            history=scores_of(state.log_history),
+            sentences_per_second=self.throughput.sentences_per_second,
+            dimensions=None if trained.is_native else trained.config.hidden_size,
+            **self.facts,
+        )
 
     @property
     def gathered(self) -> TrainedModel:
@@ -635,7 +664,7 @@ class InforMinTrainer(Trainer):
             NonFiniteLossError: A loss since the last check was NaN or infinite.
         """
         self.loss_watch.check()
-        self.finishing.wait()
+        self.background.wait()
         self._use_averages()
         folder = Path(str(self.args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         with unfinished_checkpoint(self, folder):
@@ -650,10 +679,11 @@ class InforMinTrainer(Trainer):
                 limit=self.args.save_total_limit,
                 best=self.state.best_model_checkpoint,
             )
-            self.finishing.start(finish)
+            self.background.start(finish)
             self._optimizer_state = None  # is freed after it is written
-        if self.args.push_to_hub or reads_checkpoints(self.callback_handler.callbacks):
-            self.finishing.wait()
+        is_read = self.args.push_to_hub or reads_checkpoints(self.callback_handler.callbacks)
+        if is_read or self.control.should_training_stop:
+            self.background.wait()
         if self.args.push_to_hub and HubStrategy(self.args.hub_strategy) != HubStrategy.END:
             push_checkpoint(self._export, self._hub, self.state.global_step)
 
@@ -666,7 +696,7 @@ class InforMinTrainer(Trainer):
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
             super()._save_optimizer_and_scheduler(output_dir)
         elif self.args.should_save:
-            self._optimizer_state = copy_on_cpu(self.optimizer.state_dict())
+            self._optimizer_state = recursively_apply(torch.Tensor.to, self.optimizer.state_dict(), "cpu", copy=True)
             torch.save(self.lr_scheduler.state_dict(), Path(output_dir, SCHEDULER_NAME))
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -729,7 +759,9 @@ class InforMinTrainer(Trainer):
             senteval_dir: SentEval's data/downstream folder, for STS-B dev; None uses $SENTEVAL_DATA.
         """
         target = str(with_home(folder) or self.args.output_dir)
-        changes = drift_of_run(self, senteval_dir) if self.args.measure_drift else None
+        changes = None
+        if self.args.measure_drift:
+            changes = drift_of_run(self.sentences, self.encode, self._encode_before, senteval_dir)
         if not self.is_world_process_zero():
             return
         drift, examples = changes or (None, None)
@@ -739,7 +771,13 @@ class InforMinTrainer(Trainer):
             write_card(target)
         history = self.state.log_history
         write_training_report(target, self.record(), history, examples or (), resumed_from=self.throughput.first_step)
-        print("\n" + summary(self, target), flush=True)
+        print("\n" + summary(target, self.args, self.state, self.record(), self.eval_dataset), flush=True)
+
+    def _encode_before(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the embeddings (N, d) of N texts by the model before training, in the precision of training."""
+        size = self.args.per_device_eval_batch_size
+        with self.trained.before(self.args) as model, self.accelerator.autocast():
+            return encode_in_shares(model, texts, prompt=self.trained.prompt, batch_size=size, title=None)
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         """Check that a push can succeed and create the repository.

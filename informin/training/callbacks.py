@@ -1,32 +1,28 @@
-"""Trainer callbacks for steps, random seeds, epochs, the log of short runs, progress and the training speed."""
+"""What a run measures and shows (losses, gradient ratios, speed, progress), and small callbacks of a step."""
 
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 from tqdm.auto import tqdm
-from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState
-from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
-from transformers.trainer_callback import ExportableState
+from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from informin.distributed import rank, world_size
 from informin.errors import NonFiniteLossError
+from informin.evaluation.development import Development
 from informin.evaluation.measures import ALL
 from informin.fast.threads import retained_graphs
 from informin.program import hidden
 from informin.training.arguments import LOGGING_STEPS
 from informin.training.batch import step_seed
 
-if TYPE_CHECKING:  # it imports scikit-learn and datasets, and a wrong option is answered without them
-    from informin.evaluation.development import Development
-
-
+CONTRAST = "contrast"
 TERM = "terms/"  # prefix of the objective's terms in the log: terms/NAME, and terms/NAME/ENTRY for further values
 
 
@@ -117,13 +113,22 @@ class LossWatch:
         return dict(zip(means, reduced.tolist()))
 
 
-CONTRAST = "contrast"
+class GradientRatio(NamedTuple):
+    """The strength of a weighted term divided by that of the contrast.
+
+    Attributes:
+        value: The ratio.
+        is_pull: Whether it is that of the pull on the positive pairs, and not of the gradients by the weights.
+    """
+
+    value: float
+    is_pull: bool
 
 
-def shares(
+def gradient_ratios(
     losses: Mapping[str, Tensor], projection: Tensor, size: int, weights: Sequence[Tensor]
-) -> dict[str, tuple[float, bool]]:
-    """Return the strength of each weighted term divided by that of the contrast. Changes no gradient and no weight.
+) -> dict[str, GradientRatio]:
+    """Return the ratio of each weighted term to the contrast by name. Changes no gradient and no weight.
 
     Of a term that reads the projections, such as reconstruction, it is the pull on the positive pairs: the derivative
     of the term along the gradient of the pairs' cosines. If the negatives are at right angles to the pairs, the
@@ -137,45 +142,30 @@ def shares(
         projection: Projections from which the terms were computed, (N, d): view 1, view 2, and maybe further rows.
         size: Number of sentences B, at most N / 2.
         weights: Weights to train. Empty leaves out the terms that do not read the projections.
-
-    Returns:
-        By name, the ratio, and whether it is that of the pull on the positive pairs.
     """
     cosines = cosine_similarity(projection[:size].float(), projection[size : 2 * size].float())
     toward = torch.autograd.grad(cosines.sum(), projection)[0]
     pulls: dict[str, float] = {}
     for name, loss in losses.items():
-        gradient = gradients(loss, [projection])[0]
+        gradient = _gradients(loss, [projection])[0]
         if gradient is not None:
             pulls[name] = -(gradient.float() * toward.float()).sum().item()
-    found: dict[str, tuple[float, bool]] = {}
+    found: dict[str, GradientRatio] = {}
     if pulls.get(CONTRAST, 0) > 0:
-        found = {name: (pull / pulls[CONTRAST], True) for name, pull in pulls.items() if name != CONTRAST}
+        found = {name: GradientRatio(pull / pulls[CONTRAST], True) for name, pull in pulls.items() if name != CONTRAST}
     others = [name for name in losses if name not in pulls]
     if not weights or not others:
         return found
-    base = gradients(losses[CONTRAST], weights)
+    base = _gradients(losses[CONTRAST], weights)
     for name in others:
-        ratio = _ratio_of_norms(gradients(losses[name], weights), base)
-        if ratio is not None:
-            found[name] = (ratio, False)
+        both = [(x, y) for x, y in zip(_gradients(losses[name], weights), base) if x is not None and y is not None]
+        if both:
+            term, contrast = (torch.stack([x.float().norm() for x in some]).norm() for some in zip(*both))
+            found[name] = GradientRatio((term / contrast).item(), False)
     return found
 
 
-def _ratio_of_norms(gradient: Sequence[Tensor | None], base: Sequence[Tensor | None]) -> float | None:
-    """Return the norm of a gradient divided by that of another, over the weights that both have; None without such."""
-    mine: list[Tensor] = []
-    its: list[Tensor] = []
-    for x, y in zip(gradient, base):
-        if x is not None and y is not None:
-            mine.append(x.float().norm())
-            its.append(y.float().norm())
-    if not mine:
-        return None
-    return (torch.stack(mine).norm() / torch.stack(its).norm()).item()
-
-
-def gradients(loss: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+def _gradients(loss: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
     """Return the gradients by the inputs, None for inputs that the loss does not depend on, and keep the graph."""
     if not loss.requires_grad:
         return tuple(None for _ in inputs)
@@ -183,17 +173,16 @@ def gradients(loss: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor | None, ..
         return torch.autograd.grad(loss, inputs, retain_graph=True, allow_unused=True)
 
 
-def shares_line(found: Mapping[str, tuple[float, bool]]) -> str:
-    """Return the shares as text, such as "reconstruction 0.8% of the contrast's pull on the positive pairs"."""
-    of = {True: "the contrast's pull on the positive pairs", False: "the contrast's gradient"}
-    return ", ".join(f"{name} {ratio_text(value)} {of[pull]}" for name, (value, pull) in found.items())
-
-
-def ratio_text(value: float) -> str:
-    """Return a ratio as text: "0.8% of" below 1, "8 times" from 1 on."""
-    if abs(value) < 1:
-        return f"{100 * value:.2g}% of"
-    return f"{value:,.0f} times" if abs(value) >= 10 else f"{value:.2g} times"
+def ratios_line(ratios: Mapping[str, GradientRatio]) -> str:
+    """Return gradient ratios as text, such as "reconstruction 0.8% of the contrast's pull on the positive pairs"."""
+    shown = []
+    for name, (value, is_pull) in ratios.items():
+        if abs(value) < 1:
+            text = f"{100 * value:.2g}% of"
+        else:
+            text = f"{value:,.0f} times" if abs(value) >= 10 else f"{value:.2g} times"
+        shown.append(f"{name} {text} the contrast's {'pull on the positive pairs' if is_pull else 'gradient'}")
+    return ", ".join(shown)
 
 
 BAR = "{desc} |{bar}| {remaining} left{postfix}, {rate_fmt}"  # a narrow terminal cuts the end
@@ -231,32 +220,6 @@ class SeedProcesses(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         if world_size() > 1:
             torch.manual_seed(step_seed(args.seed, rank(), 0, 0, OF_DROPOUT))
-
-
-class EpochStart(TrainerCallback, ExportableState):
-    """Saves in checkpoints where the current epoch began, because the length of a stream is unknown.
-
-    Attributes:
-        epoch: Index of the epoch.
-        step: Number of optimizer steps before it.
-    """
-
-    def __init__(self, epoch: int = 0, step: int = 0):
-        self.epoch = epoch
-        self.step = step
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        if state.global_step == 0:  # `train` may be called twice
-            self.epoch = 0
-            self.step = 0
-
-    def on_epoch_end(self, args, state, control, **kwargs):
-        if not control.should_training_stop:  # otherwise a resumed run may continue this epoch
-            self.epoch += 1
-            self.step = state.global_step
-
-    def state(self) -> dict:
-        return {"args": {"epoch": self.epoch, "step": self.step}, "attributes": {}}
 
 
 class Throughput(TrainerCallback):
@@ -314,7 +277,7 @@ class Progress(TrainerCallback):
         first_step: Returns the line to print after the first step, or an empty one.
     """
 
-    def __init__(self, development: "Development | None", headline: Callable[[], str], first_step: Callable[[], str]):
+    def __init__(self, development: Development | None, headline: Callable[[], str], first_step: Callable[[], str]):
         self.development = development
         self.headline = headline
         self.first_step = first_step
@@ -390,14 +353,7 @@ class Progress(TrainerCallback):
             sys.stdout.flush()
 
 
-def replace_progress(trainer: Trainer, progress: Progress) -> None:
-    """Use `progress` instead of Trainer's own progress callbacks, unless the user removed these."""
-    removed = [trainer.pop_callback(kind) for kind in (PrinterCallback, ProgressCallback, DEFAULT_PROGRESS_CALLBACK)]
-    if any(removed):
-        trainer.add_callback(progress)
-
-
-def scores_line(scores: Mapping[str, float], development: "Development") -> str:
+def scores_line(scores: Mapping[str, float], development: Development) -> str:
     """Return scores as one line, such as "STS-B dev 83.47  alignment 0.150  titles.tsv V-measure 70.25"."""
     shown = []
     for one in development.sets:

@@ -1,4 +1,9 @@
-"""Resume a run exactly: its checkpoint, its position in a stream, and the state of its callbacks."""
+"""Checkpoints: all that Ctrl-C, SIGTERM, a full disk and a resumed run meet.
+
+A signal ends a run after its current step, or after the current batch of an evaluation, with a checkpoint. Trainer
+a checkpoint, and a background thread finishes it while training continues. A run resumes from a complete one, if it is
+still the same run, and gives the same weights as one that was not interrupted.
+"""
 
 import copy
 import logging
@@ -15,12 +20,11 @@ from threading import Thread
 from typing import Any
 
 import torch
-from accelerate.utils import recursively_apply
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback, TrainerState
 from transformers.integrations.integration_utils import MLflowCallback, TrackioCallback, WandbCallback, WandbLogModel
 from transformers.trainer import OPTIMIZER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 
 from informin.distributed import any_process
 from informin.errors import SaveError, UsageError, error_line
@@ -28,35 +32,23 @@ from informin.files import damage, is_write_error, manifest_files, read_json, wr
 from informin.model.records import TRAINING, RunRecord
 from informin.options import with_home
 from informin.program import SIGNALS
-from informin.training.arguments import FIRST
-from informin.training.callbacks import EpochStart, Throughput
-from informin.training.record import DEFAULTS, ONLY_IF_CHANGED, training_record
+from informin.training.arguments import InforMinTrainingArguments
+from informin.training.callbacks import Throughput
+from informin.training.record import DEFAULTS, ONLY_IF_CHANGED
 
 logger = logging.getLogger(__name__)
 
-
 LAST = "last"  # value of `resume_from_checkpoint` for the latest complete checkpoint
 RESUME = "resume_from_checkpoint"
+LAUNCHED = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # set by torchrun and accelerate launch
+
+
+# Find
 
 
 def step_of(checkpoint: Path) -> int:
     """Return the step in a checkpoint folder's name, such as checkpoint-125."""
     return int(checkpoint.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-"))
-
-
-def state_of(checkpoint: str | Path) -> dict[str, Any]:
-    """Return trainer_state.json of a checkpoint."""
-    return read_json(Path(checkpoint, TRAINER_STATE_NAME))
-
-
-def callback_state(checkpoint: str | Path, name: str) -> dict[str, Any]:
-    """Return the arguments of a callback that a checkpoint saved; empty if it saved none."""
-    return (state_of(checkpoint).get("stateful_callbacks") or {}).get(name, {}).get("args", {})
-
-
-def complete_checkpoints(output_dir: str | Path) -> list[Path]:
-    """Return the complete checkpoints of a run, sorted by step. Compares file sizes, not checksums."""
-    return [path for path in all_checkpoints(output_dir) if damage(path, contents=False) is None]
 
 
 def all_checkpoints(folder: str | Path) -> list[Path]:
@@ -65,9 +57,281 @@ def all_checkpoints(folder: str | Path) -> list[Path]:
     return sorted((path for path in named if path.is_dir()), key=step_of)
 
 
+def complete_checkpoints(output_dir: str | Path) -> list[Path]:
+    """Return the complete checkpoints of a run, sorted by step. Compares file sizes, not checksums."""
+    return [path for path in all_checkpoints(output_dir) if damage(path, contents=False) is None]
+
+
 def can_resume(checkpoint: Path) -> bool:
     """Return whether a checkpoint has what a resumed run needs. With `save_only_model`, it does not."""
     return {"scheduler.pt", TRAINING} <= (manifest_files(checkpoint) or {}).keys()
+
+
+def is_restarted() -> bool:
+    """Return whether torchrun restarted the processes after one of them died (`--max_restarts`)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def raise_if_output_used(output_dir: str | Path, restarted: bool = False) -> None:
+    """Raise UsageError if the output folder of a new run already has a model or a checkpoint.
+
+    Args:
+        output_dir: Output folder of the run.
+        restarted: Allow incomplete checkpoints, which a run that was started again may have left.
+    """
+    folder = Path(output_dir)
+    existing = [path for path in (folder / "model.safetensors", folder / "modules.json") if path.exists()]
+    existing += complete_checkpoints(folder) if restarted else all_checkpoints(folder)
+    if existing:
+        raise UsageError(
+            f"{folder} already contains {existing[0].name}",
+            option="output_dir",
+            fix=f"Resume that run (`{RESUME}`), or choose another folder.",
+        )
+
+
+# Signals
+
+
+class StopOnSignal(TrainerCallback):
+    """Stops training with a checkpoint after the current step if a signal arrives within its `with` block.
+
+    An evaluation ends after the current batch; the resumed run evaluates first. A second signal has its usual effect;
+    under a launcher, the third, because torchrun forwards the signal that the terminal has sent to every process, and
+    it may do so late. All processes stop at the same step, whichever received the signal. Signals that the process was
+    started to ignore, as by nohup, stay ignored.
+
+    Attributes:
+        received: Number of the signal, or None.
+    """
+
+    def __init__(self):
+        self.received: int | None = None
+        self._may_be_forwarded = any(name in os.environ for name in LAUNCHED)  # the next signal, if one was received
+
+    def __enter__(self):
+        handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        self._previous = {number: signal.signal(number, self._handle) for number in handled}
+        return self
+
+    def __exit__(self, *_):
+        self._restore()
+
+    def _restore(self):
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number, _frame):
+        if self.received and not self._may_be_forwarded:
+            self._restore()
+            signal.raise_signal(number)
+        elif self.received:
+            self._may_be_forwarded = False
+        else:
+            self.received = number
+            if number == getattr(signal, "SIGHUP", None):
+                _silence_terminals()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self._agree():
+            control.should_save = control.should_training_stop = True
+
+    on_evaluate = on_step_end
+
+    def on_save(self, args, state, control, **kwargs):
+        control.should_training_stop |= self._agree()
+
+    def on_prediction_step(self, args, state, control, **kwargs):
+        if self.received:
+            raise EvaluationLeft
+
+    def _agree(self) -> bool:
+        """Return whether any process received a signal."""
+        if any_process(bool(self.received)):
+            self.received = self.received or signal.SIGTERM
+        return bool(self.received)
+
+
+def _silence_terminals() -> None:
+    """Redirect stdout and stderr to /dev/null if they are terminals: writing to a closed one raises an error."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None and not stream.closed and stream.isatty():
+            with open(os.devnull, "w") as null:
+                os.dup2(null.fileno(), stream.fileno())
+
+
+class EvaluationLeft(Exception):
+    """Ends the current evaluation, so that the run can save a checkpoint and stop."""
+
+
+@contextmanager
+def leaving_on_signal(trainer: Trainer) -> Iterator[Callable[[int], object]]:
+    """Yield a function that an evaluation calls after each batch, through which a signal can end the evaluation.
+
+    EvaluationLeft is raised at the end, in every process if it was raised in one.
+    """
+    # Before the first step there is nothing new to save, and an evaluation that the user calls must not be ended.
+    can_leave = trainer.is_in_train and trainer.control.should_evaluate
+    handler = trainer.callback_handler
+    has_left = False
+    try:
+        yield lambda _: can_leave and handler.on_prediction_step(trainer.args, trainer.state, trainer.control)
+    except EvaluationLeft:
+        has_left = True
+    if can_leave and any_process(has_left):
+        raise EvaluationLeft
+
+
+def save_and_stop(trainer: Trainer) -> TrainOutput:
+    """Save a checkpoint after a signal ended an evaluation, and stop. The resumed run evaluates first."""
+    args, state, handler = trainer.args, trainer.state, trainer.callback_handler
+    trainer.control.should_training_stop = True
+    trainer._save_checkpoint(trainer.model_wrapped, None)  # with should_evaluate set
+    trainer.control = handler.on_save(args, state, trainer.control)
+    trainer.control.should_evaluate = False
+    trainer.control = handler.on_train_end(args, state, trainer.control)
+    trainer.is_in_train = False
+    return TrainOutput(state.global_step, float("nan"), {})
+
+
+# Save
+
+
+class Background:
+    """Does work in a background thread, one piece at a time. Python does not exit before its end."""
+
+    def __init__(self) -> None:
+        self._thread: Thread | None = None
+        self._error: Exception | None = None
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Start the work. First wait for the end of the work before it."""
+        self.wait()
+        self._thread = Thread(target=self._run, args=(work,), name="checkpoint", daemon=False)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for the end of the work, and raise the error that ended it."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        error = self._error
+        self._error = None
+        if error:
+            raise error
+
+    def _run(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self._error = error
+
+
+@contextmanager
+def unfinished_checkpoint(trainer: Trainer, folder: Path) -> Iterator[None]:
+    """Return a context in which Trainer writes a checkpoint, which `finish_checkpoint` then completes.
+
+    Trainer's own push and its deletion of older checkpoints are off within: both must wait for the manifest.
+
+    Raises:
+        SaveError: The checkpoint could not be written; its incomplete files are deleted.
+    """
+    args = trainer.args
+    trainer.args = copy.copy(args)
+    trainer.args.push_to_hub = False
+    trainer.args.save_total_limit = None
+    if args.should_save:
+        shutil.rmtree(folder, ignore_errors=True)  # a damaged one that the run did not resume from
+    trainer.accelerator.wait_for_everyone()
+    try:
+        with _deleted_after(folder):
+            yield
+        trainer.accelerator.wait_for_everyone()  # each process writes its random state
+    finally:
+        trainer.args = args
+
+
+def finish_checkpoint(folder: Path, optimizer: dict[str, Any] | None, limit: int | None, best: str | None) -> None:
+    """Write the optimizer state and the manifest of a checkpoint, and then delete older checkpoints.
+
+    Args:
+        folder: Folder of the checkpoint.
+        optimizer: State of the optimizer; None if Trainer has written it, or if it is not saved.
+        limit: See `delete_old_checkpoints`.
+        best: See `delete_old_checkpoints`.
+
+    Raises:
+        SaveError: The checkpoint could not be written; its incomplete files are deleted, and older ones are kept.
+    """
+    with _deleted_after(folder):
+        if optimizer is not None:
+            torch.save(optimizer, folder / OPTIMIZER_NAME)
+        write_manifest(folder)
+    delete_old_checkpoints(folder.parent, limit, best)
+
+
+@contextmanager
+def _deleted_after(folder: Path) -> Iterator[None]:
+    """Delete an incomplete checkpoint if a file of it cannot be written, and raise SaveError."""
+    try:
+        yield
+    except Exception as error:
+        if not is_write_error(error) and not is_of_torch_save(error):
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+        raise SaveError(
+            f"{folder.name} could not be saved: {error_line(error)}. Its incomplete files were deleted. Free some "
+            f"space, then resume from the checkpoint before it (`resume_from_checkpoint` {LAST})."
+        ) from error
+
+
+def is_of_torch_save(error: Exception) -> bool:
+    """Return whether torch.save raised an error, as it does if the disk is full. Its messages vary."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals["__name__"] == torch.serialization.__name__
+
+
+def delete_old_checkpoints(output_dir: Path, limit: int | None, best: str | None) -> None:
+    """Delete the oldest checkpoints, so that at most `limit` remain. The best and the latest one are kept.
+
+    Args:
+        output_dir: Folder of the checkpoints.
+        limit: Number of checkpoints; None or 0 keeps all.
+        best: The best checkpoint; None without a complete one.
+    """
+    if not limit or limit < 0:
+        return
+    found = all_checkpoints(output_dir)
+    kept = {found[-1].resolve()}
+    if best:
+        kept.add(Path(best).resolve())
+    others = [path for path in found if path.resolve() not in kept]
+    surplus = len(found) - max(limit, len(kept))
+    for path in others[: max(0, surplus)]:
+        logger.debug(f"Deleting {path.name}, because of `save_total_limit`")
+        shutil.rmtree(path, ignore_errors=True)
+
+
+# Whether `on_save` of a callback reads the new checkpoint, for those that do not always do.
+READS: dict[Any, Callable[[Any], bool]] = {
+    TrainerCallback.on_save: lambda callback: False,
+    Throughput.on_save: lambda callback: False,
+    StopOnSignal.on_save: lambda callback: False,
+    TrackioCallback.on_save: lambda callback: False,
+    WandbCallback.on_save: lambda callback: callback._log_model == WandbLogModel.CHECKPOINT,
+    MLflowCallback.on_save: lambda callback: callback._log_artifacts,
+}
+
+
+def reads_checkpoints(callbacks: Iterable[TrainerCallback]) -> bool:
+    """Return whether a callback may read a new checkpoint in `on_save`.
+
+    Those of W&B and MLflow do if WANDB_LOG_MODEL=checkpoint and HF_MLFLOW_LOG_ARTIFACTS=1 ask for it.
+    """
+    return any(READS.get(type(callback).on_save, lambda callback: True)(callback) for callback in callbacks)
+
+
+# Resume
 
 
 def checkpoint_to_resume(output_dir: str | Path, wanted: object) -> Path:
@@ -134,24 +398,6 @@ def _given(checkpoint: Path, output_dir: Path) -> Path:
     return checkpoint
 
 
-def raise_if_output_used(output_dir: str | Path, restarted: bool = False) -> None:
-    """Raise UsageError if the output folder of a new run already has a model or a checkpoint.
-
-    Args:
-        output_dir: Output folder of the run.
-        restarted: Allow incomplete checkpoints, which a run that was started again may have left.
-    """
-    folder = Path(output_dir)
-    existing = [path for path in (folder / "model.safetensors", folder / "modules.json") if path.exists()]
-    existing += complete_checkpoints(folder) if restarted else all_checkpoints(folder)
-    if existing:
-        raise UsageError(
-            f"{folder} already contains {existing[0].name}",
-            option="output_dir",
-            fix=f"Resume that run (`{RESUME}`), or choose another folder.",
-        )
-
-
 def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
     """Raise UsageError if a run that resumes differs from the one that saved the checkpoint.
 
@@ -193,7 +439,7 @@ def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
         )
 
 
-def check_order(checkpoint: str | Path, args: Any, has_size: bool) -> None:
+def check_order(checkpoint: str | Path, args: InforMinTrainingArguments, has_size: bool) -> None:
     """Raise UsageError if the order of the sentences after a checkpoint cannot be reproduced.
 
     Args:
@@ -203,7 +449,7 @@ def check_order(checkpoint: str | Path, args: Any, has_size: bool) -> None:
     """
     loader = args.accelerator_config
     strategy = args.train_sampling_strategy
-    epoch = state_of(checkpoint)["epoch"] or 0
+    epoch = read_json(Path(checkpoint, TRAINER_STATE_NAME))["epoch"] or 0
     is_later = has_size and not args.ignore_data_skip and epoch > 1 and epoch % 1 > 0  # within the second or later
     in_any_order = not args.dataloader_in_order and args.dataloader_num_workers > 1
     # In later epochs, these draw from the global random state instead of the seed and the epoch.
@@ -216,251 +462,10 @@ def check_order(checkpoint: str | Path, args: Any, has_size: bool) -> None:
         )
 
 
-def delete_old_checkpoints(output_dir: Path, limit: int | None, best: str | None) -> None:
-    """Delete the oldest checkpoints, so that at most `limit` remain. The best and the latest one are kept.
-
-    Args:
-        output_dir: Folder of the checkpoints.
-        limit: Number of checkpoints; None or 0 keeps all.
-        best: The best checkpoint; None without a complete one.
-    """
-    if not limit or limit < 0:
-        return
-    found = all_checkpoints(output_dir)
-    kept = {found[-1].resolve()}
-    if best:
-        kept.add(Path(best).resolve())
-    others = [path for path in found if path.resolve() not in kept]
-    surplus = len(found) - max(limit, len(kept))
-    for path in others[: max(0, surplus)]:
-        logger.debug(f"Deleting {path.name}, because of `save_total_limit`")
-        shutil.rmtree(path, ignore_errors=True)
-
-
-LAUNCHED = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # set by torchrun and accelerate launch
-
-
-class EvaluationLeft(Exception):
-    """Ends the current evaluation, so that the run can save a checkpoint and stop."""
-
-
-class StopOnSignal(TrainerCallback):
-    """Stops training with a checkpoint after the current step if a signal arrives within its `with` block.
-
-    An evaluation ends after the current batch; the resumed run evaluates first. A second signal has its usual effect;
-    under a launcher, the third, because torchrun forwards the signal that the terminal has sent to every process, and
-    it may do so late. All processes stop at the same step, whichever received the signal. Signals that the process was
-    started to ignore, as by nohup, stay ignored.
-
-    Attributes:
-        received: Number of the signal, or None.
-    """
-
-    def __init__(self):
-        self.received: int | None = None
-        self._may_be_forwarded = is_launched()  # the next signal, if one was received
-
-    def __enter__(self):
-        handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        self._previous = {number: signal.signal(number, self._handle) for number in handled}
-        return self
-
-    def __exit__(self, *_):
-        self._restore()
-
-    def _restore(self):
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number, _frame):
-        if self.received and not self._may_be_forwarded:
-            self._restore()
-            signal.raise_signal(number)
-        elif self.received:
-            self._may_be_forwarded = False
-        else:
-            self.received = number
-            if number == getattr(signal, "SIGHUP", None):
-                _silence_terminals()
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if self._agree():
-            control.should_save = control.should_training_stop = True
-
-    on_evaluate = on_step_end
-
-    def on_save(self, args, state, control, **kwargs):
-        control.should_training_stop |= self._agree()
-
-    def on_prediction_step(self, args, state, control, **kwargs):
-        if self.received:
-            raise EvaluationLeft
-
-    def _agree(self) -> bool:
-        """Return whether any process received a signal."""
-        if any_process(bool(self.received)):
-            self.received = self.received or signal.SIGTERM
-        return bool(self.received)
-
-
-def _silence_terminals() -> None:
-    """Redirect stdout and stderr to /dev/null if they are terminals: writing to a closed one raises an error."""
-    for stream in (sys.__stdout__, sys.__stderr__):
-        if stream is not None and not stream.closed and stream.isatty():
-            with open(os.devnull, "w") as null:
-                os.dup2(null.fileno(), stream.fileno())
-
-
-def is_stopped(callbacks: Iterable[TrainerCallback]) -> bool:
-    """Return whether a signal stopped a run with these callbacks."""
-    return any(isinstance(one, StopOnSignal) and bool(one.received) for one in callbacks)
-
-
-def is_launched() -> bool:
-    """Return whether torchrun or accelerate launch started this process."""
-    return any(name in os.environ for name in LAUNCHED)
-
-
-def is_restarted() -> bool:
-    """Return whether torchrun restarted the processes after one of them died (`--max_restarts`)."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
-# Whether `on_save` of a callback reads the new checkpoint, for those that do not always do.
-READS: dict[Any, Callable[[Any], bool]] = {
-    TrainerCallback.on_save: lambda callback: False,
-    Throughput.on_save: lambda callback: False,
-    StopOnSignal.on_save: lambda callback: False,
-    TrackioCallback.on_save: lambda callback: False,
-    WandbCallback.on_save: lambda callback: callback._log_model == WandbLogModel.CHECKPOINT,
-    MLflowCallback.on_save: lambda callback: callback._log_artifacts,
-}
-
-
-class Background:
-    """Does work in a background thread, one piece at a time. Python does not exit before its end."""
-
-    def __init__(self) -> None:
-        self._thread: Thread | None = None
-        self._error: Exception | None = None
-
-    def start(self, work: Callable[[], object]) -> None:
-        """Start the work. First wait for the end of the work before it."""
-        self.wait()
-        self._thread = Thread(target=self._run, args=(work,), name="checkpoint", daemon=False)
-        self._thread.start()
-
-    def wait(self) -> None:
-        """Wait for the end of the work, and raise the error that ended it."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        error = self._error
-        self._error = None
-        if error:
-            raise error
-
-    def _run(self, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except Exception as error:
-            self._error = error
-
-
-@contextmanager
-def unfinished_checkpoint(trainer: Any, folder: Path) -> Iterator[None]:
-    """Return a context in which Trainer writes a checkpoint, which `finish_checkpoint` then completes.
-
-    Trainer's own push and its deletion of older checkpoints are off within: both must wait for the manifest.
-
-    Raises:
-        SaveError: The checkpoint could not be written; its incomplete files are deleted.
-    """
-    args = trainer.args
-    trainer.args = copy.copy(args)
-    trainer.args.push_to_hub = False
-    trainer.args.save_total_limit = None
-    if args.should_save:
-        shutil.rmtree(folder, ignore_errors=True)  # a damaged one that the run did not resume from
-    trainer.accelerator.wait_for_everyone()
-    try:
-        with _deleted_after(folder):
-            yield
-        trainer.accelerator.wait_for_everyone()  # each process writes its random state
-    finally:
-        trainer.args = args
-
-
-def finish_checkpoint(folder: Path, optimizer: dict[str, Any] | None, limit: int | None, best: str | None) -> None:
-    """Write the optimizer state and the manifest of a checkpoint, and then delete older checkpoints.
-
-    Args:
-        folder: Folder of the checkpoint.
-        optimizer: State of the optimizer; None if Trainer has written it, or if it is not saved.
-        limit: See `delete_old_checkpoints`.
-        best: See `delete_old_checkpoints`.
-
-    Raises:
-        SaveError: The checkpoint could not be written; its incomplete files are deleted, and older ones are kept.
-    """
-    with _deleted_after(folder):
-        if optimizer is not None:
-            torch.save(optimizer, folder / OPTIMIZER_NAME)
-        write_manifest(folder)
-    delete_old_checkpoints(folder.parent, limit, best)
-
-
-@contextmanager
-def _deleted_after(folder: Path) -> Iterator[None]:
-    """Delete an incomplete checkpoint if a file of it cannot be written, and raise SaveError."""
-    try:
-        yield
-    except Exception as error:
-        if not is_write_error(error) and not is_of_torch_save(error):
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
-        raise SaveError(
-            f"{folder.name} could not be saved: {error_line(error)}. Its incomplete files were deleted. Free some "
-            f"space, then resume from the checkpoint before it (`resume_from_checkpoint` {LAST})."
-        ) from error
-
-
-def is_of_torch_save(error: Exception) -> bool:
-    """Return whether torch.save raised an error, as it does if the disk is full. Its messages vary."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_globals["__name__"] == torch.serialization.__name__
-
-
-def copy_on_cpu(state: Any) -> Any:
-    """Return a copy of nested dictionaries and lists whose tensors are copied to the CPU."""
-    return recursively_apply(torch.Tensor.to, state, "cpu", copy=True)
-
-
-def reads_checkpoints(callbacks: Iterable[TrainerCallback]) -> bool:
-    """Return whether a callback may read a new checkpoint in `on_save`.
-
-    Those of W&B and MLflow do if WANDB_LOG_MODEL=checkpoint and HF_MLFLOW_LOG_ARTIFACTS=1 ask for it.
-    """
-    return any(READS.get(type(callback).on_save, lambda callback: True)(callback) for callback in callbacks)
-
-
-def find_checkpoint(trainer: Any, wanted: str | bool) -> Path:
-    """Return the checkpoint from which a trainer resumes, after checking that the run is still the same.
-
-    Args:
-        trainer: The trainer of the resumed run, before its first step.
-        wanted: See `checkpoint_to_resume`.
-
-    Raises:
-        UsageError: See `checkpoint_to_resume`, `check_same_run` and `check_order`.
-    """
-    checkpoint = checkpoint_to_resume(str(trainer.args.output_dir), wanted)
-    began = RunRecord.load(checkpoint)
-    if began and trainer.args.metric_for_best_model == FIRST:
-        trainer.args.metric_for_best_model = began.options.get("metric_for_best_model", "eval_spearman")
-    check_same_run(checkpoint, training_record(trainer))
-    check_order(checkpoint, trainer.args, has_size=has_length(trainer.train_dataset))
-    return checkpoint
+def callback_state(checkpoint: str | Path, name: str) -> dict[str, Any]:
+    """Return the arguments of a callback that a checkpoint saved; empty if it saved none."""
+    state = read_json(Path(checkpoint, TRAINER_STATE_NAME))
+    return (state.get("stateful_callbacks") or {}).get(name, {}).get("args", {})
 
 
 class ResumedRun(TrainerCallback):
@@ -471,7 +476,7 @@ class ResumedRun(TrainerCallback):
         checkpoint: Folder of the checkpoint.
     """
 
-    def __init__(self, trainer: Any, checkpoint: Path):
+    def __init__(self, trainer: Trainer, checkpoint: Path):
         self.trainer = trainer
         self.checkpoint = checkpoint
         # A signal may have ended the evaluation at the checkpoint's step. The resumed run then evaluates first.
@@ -480,14 +485,14 @@ class ResumedRun(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         trainer = self.trainer
         state.compute_steps(args, state.max_steps)  # between log lines, evaluations and checkpoints, as in `args`
+        finished = RunRecord.load(self.checkpoint.parent)
         for callback in trainer.callback_handler.callbacks + [trainer.control]:
             if isinstance(callback, ExportableState):  # Trainer cannot save one that the checkpoint lacks
                 state.stateful_callbacks.setdefault(type(callback).__name__, callback.state())
             if isinstance(callback, EpochStart):
                 vars(callback).update(callback_state(self.checkpoint, "EpochStart"))
-        finished = RunRecord.load(self.checkpoint.parent)
-        if finished and finished.steps == state.global_step:  # no further step will be measured
-            trainer.throughput.sentences_per_second = finished.sentences_per_second
+            if isinstance(callback, Throughput) and finished and finished.steps == state.global_step:
+                callback.sentences_per_second = finished.sentences_per_second  # no further step will be measured
         if args.load_best_model_at_end and state.best_global_step:
             find_best(state, self.checkpoint.parent)
         if self.evaluates_first and args.eval_strategy != "no":
@@ -496,13 +501,39 @@ class ResumedRun(TrainerCallback):
                 find_best(state, Path(args.output_dir))
 
 
-def find_best(state: Any, folder: Path) -> None:
+def find_best(state: TrainerState, folder: Path) -> None:
     """Set the best checkpoint to the one in a folder, which may have been renamed, if it is still there."""
     best = folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
     state.best_model_checkpoint = str(best) if best.is_dir() else None
 
 
-def position_in_stream(checkpoint: Path, args: Any) -> tuple[int, int]:
+class EpochStart(TrainerCallback, ExportableState):
+    """Saves in checkpoints where the current epoch began, because the length of a stream is unknown.
+
+    Attributes:
+        epoch: Index of the epoch.
+        step: Number of optimizer steps before it.
+    """
+
+    def __init__(self, epoch: int = 0, step: int = 0):
+        self.epoch = epoch
+        self.step = step
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step == 0:  # `train` may be called twice
+            self.epoch = 0
+            self.step = 0
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if not control.should_training_stop:  # otherwise a resumed run may continue this epoch
+            self.epoch += 1
+            self.step = state.global_step
+
+    def state(self) -> dict:
+        return {"args": {"epoch": self.epoch, "step": self.step}, "attributes": {}}
+
+
+def position_in_stream(checkpoint: Path, args: InforMinTrainingArguments) -> tuple[int, int]:
     """Return the number of finished passes over a stream, and of batches to skip in the current one.
 
     Passes may differ in their numbers of batches, because the order of the files decides which worker reads which.

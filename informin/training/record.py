@@ -1,4 +1,4 @@
-"""What a run prints at its start and at its end, and the measurement of drift."""
+"""What a run writes down: the facts and options in training.json, its first line, the drift and the final table."""
 
 import hashlib
 import logging
@@ -8,15 +8,19 @@ import resource
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import partial
 from typing import Any
 
 import torch
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.scheduler import AcceleratedScheduler
 from datasets import IterableDataset
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from transformers import TrainerState
 
+from informin.distributed import rank
 from informin.errors import InforMinError, capitalized, counted, error_line
+from informin.evaluation.development import Development
 from informin.evaluation.drift import (
     FEWEST,
     MEASURES,
@@ -26,17 +30,17 @@ from informin.evaluation.drift import (
     rows_to_read,
     stsb_dev,
 )
-from informin.evaluation.encode import embed_once
-from informin.evaluation.results import environment
+from informin.evaluation.encode import Encode, embed_once
 from informin.files import last_name
 from informin.hub import HUB_DATA, HUB_SENTENCES
-from informin.model.embedding import encode_in_shares
 from informin.model.records import RunRecord
+from informin.objectives.presets import Preset
 from informin.training.arguments import CardArguments, InforMinTrainingArguments
 from informin.training.callbacks import evaluations, logged_scores, logged_terms, loss_text
 from informin.training.data import Sentences
 from informin.training.inputs import DataArguments
-from informin.training.objective import as_json
+from informin.training.model import TrainedModel
+from informin.training.objective import ActiveObjective, as_json
 
 logger = logging.getLogger(__name__)
 
@@ -114,107 +118,105 @@ def run_facts(
     return facts
 
 
-def training_record(trainer: Any) -> RunRecord:
-    """Return the record of a trainer's run so far."""
-    args = trainer.args
-    state = trainer.state
-    development = trainer.eval_dataset
-    # Trainer loads the best checkpoint at the end of training; until then the weights are those of the last step.
-    best = state.best_model_checkpoint  # also None if a run is resumed without that folder
-    chosen = args.load_best_model_at_end and not trainer.is_in_train and best is not None
-    sets = development.sets if development else ()
-    return RunRecord(
-        seed=args.seed,
-        options=options_of(trainer) | trainer.trained.packing,
-        objective=trainer.objective.describe(),
-        steps=state.global_step,
-        kept_step=state.best_global_step if chosen else state.global_step,
-        chosen=chosen,
-        environment=environment(args.device),
-        development=development.name if development else None,
-        development_sha256=development.sha256 if development else None,
-        development_sets=[{"kind": one.kind, "name": one.name} for one in sets],
-        history=[_scores_of(entry) for entry in evaluations(state.log_history)],
-        sentences_per_second=trainer.throughput.sentences_per_second,
-        dimensions=None if trainer.trained.is_native else trainer.trained.config.hidden_size,
-        **trainer.facts,
-    )
+def scores_of(log_history: list[dict]) -> list[dict[str, Any]]:
+    """Return the entry `history` of the record: the scores of each evaluation with its step, None if undefined."""
+    return [
+        {name: value if math.isfinite(value) else None for name, value in logged_scores(entry).items()}
+        | {"step": entry["step"]}
+        for entry in evaluations(log_history)
+    ]
 
 
-def _scores_of(entry: dict) -> dict[str, Any]:
-    scores = {name: value if math.isfinite(value) else None for name, value in logged_scores(entry).items()}
-    return scores | {"step": entry["step"]}
+def options_of(
+    args: InforMinTrainingArguments,
+    objective: ActiveObjective,
+    model: TrainedModel,
+    given: dict[str, Any],
+    is_stream: bool,
+) -> dict[str, Any]:
+    """Return the options that affect the weights.
 
-
-def precision(args: InforMinTrainingArguments) -> str:
-    """Return the precision of the run: fp32, bf16 or fp16. The launcher can set it, too."""
-    return args.mixed_precision if args.mixed_precision != "no" else "fp32"
-
-
-def options_of(trainer: Any) -> dict[str, Any]:
-    """Return the options that affect the weights."""
-    args = trainer.args
-    options = dict(trainer.objective.options)
+    Args:
+        args: Training arguments.
+        objective: The objective of the run.
+        model: The model in training.
+        given: See `of_given_optimizer` and `of_given_scheduler`.
+        is_stream: Whether the training data is a stream.
+    """
+    options = dict(objective.options)
     options["sentences_per_step"] = args.per_device_train_batch_size * args.world_size
     options |= {name: as_json(getattr(args, name), name) for name in SHAPING}
-    options |= of_given_optimizer(trainer) | of_given_scheduler(trainer)
-    settings = trainer.trained.model.config.informin
+    options |= given
+    settings = model.model.config.informin
     options |= {name: settings[name] for name in ("projection_head", "max_seq_length")}
     files = {name: getattr(args, name) for name in ("guide_model", "replay_file")}
     options |= {name: last_name(value) for name, value in files.items() if value}
     del options["max_steps" if args.max_steps < 0 else "num_train_epochs"]
     rare = {name: getattr(args, name) for name in RARE_OPTIONS}
-    rare |= {"pooler": settings["pooling"], "prompt": trainer.trained.prompt}
+    rare |= {"pooler": settings["pooling"], "prompt": model.prompt}
     if args.eval_strategy != "no":
         rare["load_best_model_at_end"] = args.load_best_model_at_end
     options |= {name: value for name, value in rare.items() if value != DEFAULTS[name]}
     loader = {name: getattr(args.accelerator_config, name) for name in LOADER}
     options |= {name: value for name, value in loader.items() if value != DEFAULTS[name]}
-    if isinstance(trainer.train_dataset, IterableDataset):  # its order depends on the number of workers
+    if is_stream:  # its order depends on the number of workers
         options |= {"streaming": True, "dataloader_num_workers": args.dataloader_num_workers}
         options["max_train_samples"] = args.max_train_samples
     options = {name: value for name, value in options.items() if value not in (None, {})}
-    return options | {"precision": precision(args), "processes": args.world_size}
+    precision = args.mixed_precision if args.mixed_precision != "no" else "fp32"  # the launcher can set it, too
+    return options | {"precision": precision, "processes": args.world_size} | model.packing
 
 
-def of_given_optimizer(trainer: Any) -> dict[str, Any]:
+def of_given_optimizer(
+    optimizer: Optimizer | None, cls_and_kwargs: tuple[type[Optimizer], dict[str, Any]] | None
+) -> dict[str, Any]:
     """Return the options that an optimizer or a class of the user replaces, None for those without effect."""
-    if trainer.optimizer_cls_and_kwargs:
-        kind, how = trainer.optimizer_cls_and_kwargs
-        others = {name: as_json(value, "optim_args") for name, value in how.items() if name != "lr"}
-        own = {"optim": kind.__name__, "learning_rate": as_json(how.get("lr"), "learning_rate"), "optim_args": others}
-        return dict.fromkeys(OF_OPTIMIZER) | own
-    if trainer.optimizer is None or trainer.created_optimizer:
+    if cls_and_kwargs:
+        kind, values = cls_and_kwargs
+        others = {name: as_json(value, "optim_args") for name, value in values.items() if name != "lr"}
+        own = {"optim": kind.__name__, "learning_rate": as_json(values.get("lr"), "learning_rate")}
+        return dict.fromkeys(OF_OPTIMIZER) | own | {"optim_args": others}
+    if optimizer is None:
         return {}
-    is_wrapped = isinstance(trainer.optimizer, AcceleratedOptimizer)
-    optimizer = trainer.optimizer.optimizer if is_wrapped else trainer.optimizer
+    optimizer = optimizer.optimizer if isinstance(optimizer, AcceleratedOptimizer) else optimizer
     own = {"optim": type(optimizer).__name__, "weight_decay": optimizer.defaults.get("weight_decay")}
     return dict.fromkeys(OF_OPTIMIZER) | own | {"learning_rate": as_json(optimizer.defaults.get("lr"), "learning_rate")}
 
 
-def of_given_scheduler(trainer: Any) -> dict[str, Any]:
+def of_given_scheduler(scheduler: LRScheduler | AcceleratedScheduler | None) -> dict[str, Any]:
     """Return the options that a scheduler of the user replaces, None for those without effect."""
-    if trainer.lr_scheduler is None or trainer._created_lr_scheduler:
+    if scheduler is None:
         return {}
-    is_wrapped = isinstance(trainer.lr_scheduler, AcceleratedScheduler)
-    scheduler = trainer.lr_scheduler.scheduler if is_wrapped else trainer.lr_scheduler
+    scheduler = scheduler.scheduler if isinstance(scheduler, AcceleratedScheduler) else scheduler
     return dict.fromkeys(OF_SCHEDULER) | {"lr_scheduler_type": type(scheduler).__name__}
 
 
-def headline(trainer: Any) -> str:
-    """Return a line that describes the run."""
-    args = trainer.args
-    data = trainer.train_dataset
-    step = trainer.state.global_step
-    preset = trainer.objective.preset
-    of = counted(len(data), "sentence") if hasattr(data, "__len__") else "a stream of sentences"
+def headline(
+    args: InforMinTrainingArguments,
+    preset: Preset,
+    model_name: str,
+    options: dict[str, Any],
+    sentences: int | None,
+    step: int,
+) -> str:
+    """Return a line that describes a run.
+
+    Args:
+        args: Training arguments.
+        preset: The objective.
+        model_name: Name or folder of the encoder.
+        options: See `options_of`.
+        sentences: Number of sentences; None for a stream.
+        step: The step from which the run continues; 0 for a new one.
+    """
+    of = "a stream of sentences" if sentences is None else counted(sentences, "sentence")
     processes = f"{args.world_size} x " if args.world_size > 1 else ""
     parts = [
-        f"{capitalized(preset.title)} on {trainer.trained.name}: {of}",
+        f"{capitalized(preset.title)} on {model_name}: {of}",
         f"batch size {processes}{args.per_device_train_batch_size}",
-        f"max length {trainer.max_seq_length}",
-        f"learning rate {options_of(trainer).get('learning_rate', 'of the optimizer')}",
-        f"{precision(args)} on {args.device}",
+        f"max length {options['max_seq_length']}",
+        f"learning rate {options.get('learning_rate', 'of the optimizer')}",
+        f"{options['precision']} on {args.device}",
         f"output in {args.output_dir}",
     ]
     parts += ["without evaluation"] if args.eval_strategy == "no" else []
@@ -222,19 +224,60 @@ def headline(trainer: Any) -> str:
     return ", ".join(parts) + ("; other options as in the paper" if preset.papers else "")
 
 
-def summary(trainer: Any, folder: str) -> str:
+def drift_of_run(
+    sentences: Sentences | None, encode: Encode, encode_before: Encode, senteval_dir: str | None
+) -> tuple[dict[str, Any], list[dict]] | None:
+    """Measure how much training changed the embeddings. Call it in every process.
+
+    The sample of sentences does not depend on the run's seed, so that runs can be compared.
+
+    Args:
+        sentences: The training sentences; None for tokenized rows.
+        encode: Encodes with the model after training.
+        encode_before: Encodes with the model before training, in the same precision.
+        senteval_dir: Folder with STS-B dev; see `stsb_dev`.
+
+    Returns:
+        In the first process the entry `drift` of the record, and examples for the report; None in the others, and if it
+        was not measured.
+    """
+    if sentences is None or isinstance(sentences, IterableDataset):
+        logger.info("Drift was not measured: it requires sentences that are not a stream.")
+        return None
+    texts = distinct(sentences["text"][rows_to_read(len(sentences))])  # together: alone, a row takes 0.2 milliseconds
+    if len(texts) < FEWEST:
+        logger.info(f"Drift was not measured: it requires {FEWEST} distinct sentences, and there are {len(texts)}.")
+        return None
+    try:
+        pairs = stsb_dev(senteval_dir)
+        wanted = texts + (pairs.texts() if pairs else [])
+        new = embed_once(encode, wanted)
+        old = embed_once(encode_before, wanted)
+        if rank() > 0:
+            return None
+        return measure_drift(old, new, texts, pairs).record(), neighbor_examples(texts, old, new)
+    except (InforMinError, OSError, torch.OutOfMemoryError) as error:  # must not make a finished run fail
+        logger.warning(f"Drift could not be measured: {error_line(error)}")
+        return None
+
+
+def summary(
+    folder: str,
+    args: InforMinTrainingArguments,
+    state: TrainerState,
+    record: RunRecord,
+    development: Development | None,
+) -> str:
     """Return a short table of what a run did, for its exported folder, and the lines that load the model."""
-    args = trainer.args
-    state = trainer.state
-    rows = _score_rows(trainer) + _drift_rows(trainer.facts.get("drift"))
+    rows = _score_rows(state, development) + _drift_rows(record.drift)
     logged = [entry for entry in state.log_history if "loss" in entry]
     if logged:
         terms = [f"{name} {loss_text(value)}" for name, value in logged_terms(logged[-1]).items()]
         rows.append(("last terms, unweighted", f"{', '.join(terms)}; loss {loss_text(logged[-1]['loss'])}"))
-    rate = trainer.throughput.sentences_per_second
+    rate = record.sentences_per_second
     if rate:
         processes = "1 process" if args.world_size == 1 else f"{args.world_size} processes"
-        rows.append(("training speed", f"{rate:.1f} sentences/s ({processes}, {precision(args)})"))
+        rows.append(("training speed", f"{rate:.1f} sentences/s ({processes}, {record.options['precision']})"))
     rows += [("peak memory", peak_memory(args.device)), ("model", folder)]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
@@ -246,17 +289,14 @@ def summary(trainer: Any, folder: str) -> str:
             "\nNote: the best score is the one before the first step. Training made this encoder worse, and the saved "
             "model is the best checkpoint after the start. Try a stronger encoder or a lower learning_rate."
         )
-    drift = trainer.facts.get("drift") or {"warnings": []}
-    lines += [f"\nNote: training {warning}" for warning in drift["warnings"]]
+    lines += [f"\nNote: training {warning}" for warning in (record.drift or {}).get("warnings", [])]
     lines += ["\nLoad the model:", "    from sentence_transformers import SentenceTransformer"]
     lines += [f'    model = SentenceTransformer("{folder}")']
     return "\n".join(lines)
 
 
-def _score_rows(trainer: Any) -> list[tuple[str, str]]:
+def _score_rows(state: TrainerState, development: Development | None) -> list[tuple[str, str]]:
     """Return each score before the first step, if it was evaluated, and at the step whose weights were kept."""
-    development = trainer.eval_dataset
-    state = trainer.state
     scored = evaluations(state.log_history)
     if not scored or development is None:
         return []
@@ -295,40 +335,3 @@ def peak_memory(device: torch.device) -> str:
         return f"{torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB of GPU memory"
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return f"{peak / 2**30:.2f} GiB"
-
-
-def drift_of_run(trainer: Any, senteval_dir: str | None) -> tuple[dict[str, Any], list[dict]] | None:
-    """Measure how much training changed the embeddings. Call it in every process.
-
-    Both encoders compute in the precision of training. The sample of sentences does not depend on the run's seed, so
-    that runs can be compared.
-
-    Args:
-        trainer: Trainer after training.
-        senteval_dir: Folder with STS-B dev; see `stsb_dev`.
-
-    Returns:
-        In the first process the entry `drift` of the record, and examples for the report; None in the others, and if it
-        was not measured.
-    """
-    sentences = trainer.sentences
-    if sentences is None or isinstance(sentences, IterableDataset):
-        logger.info("Drift was not measured: it requires sentences that are not a stream.")
-        return None
-    texts = distinct(sentences["text"][rows_to_read(len(sentences))])  # together: alone, a row takes 0.2 milliseconds
-    if len(texts) < FEWEST:
-        logger.info(f"Drift was not measured: it requires {FEWEST} distinct sentences, and there are {len(texts)}.")
-        return None
-    try:
-        pairs = stsb_dev(senteval_dir)
-        wanted = texts + (pairs.texts() if pairs else [])
-        new = embed_once(trainer.encode, wanted)
-        how = {"prompt": trainer.trained.prompt, "batch_size": trainer.args.per_device_eval_batch_size, "title": None}
-        with trainer.trained.before(trainer.args) as before, trainer.accelerator.autocast():
-            old = embed_once(partial(encode_in_shares, before, **how), wanted)
-        if not trainer.is_world_process_zero():
-            return None
-        return measure_drift(old, new, texts, pairs).record(), neighbor_examples(texts, old, new)
-    except (InforMinError, OSError, torch.OutOfMemoryError) as error:  # must not make a finished run fail
-        logger.warning(f"Drift could not be measured: {error_line(error)}")
-        return None

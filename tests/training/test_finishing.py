@@ -17,7 +17,7 @@ import trainer_informin
 from informin.errors import SaveError
 from informin.evaluation import pairs
 from informin.files import damage
-from informin.training import checkpoints as finishing
+from informin.training import checkpoints
 from informin.training.callbacks import Throughput
 from informin.training.checkpoints import Background, EvaluationLeft, complete_checkpoints, reads_checkpoints, step_of
 from tests.training.helpers import assert_same, weights_of
@@ -104,13 +104,13 @@ def test_a_checkpoint_has_the_state_of_its_step_although_training_continues(buil
 
 def test_older_checkpoints_are_deleted_after_the_manifest_is_written(build, slow, monkeypatch):
     present = {}
-    write = finishing.write_manifest
+    write = checkpoints.write_manifest
 
     def write_manifest(folder):
         present[step_of(folder)] = steps_of(trainer)
         write(folder)
 
-    monkeypatch.setattr(finishing, "write_manifest", write_manifest)
+    monkeypatch.setattr(checkpoints, "write_manifest", write_manifest)
     trainer = build(**STEPS | dict(save_total_limit=1))
     trainer.train()
     assert present == {1: [], 2: [1], 3: [2], 4: [3]}

@@ -174,7 +174,7 @@ def test_a_damaged_best_checkpoint_is_not_loaded(build, monkeypatch, caplog):
 
     def save_and_break(*args):
         save(*args)
-        trainer.finishing.wait()
+        trainer.background.wait()
         best = Path(trainer.args.output_dir, "checkpoint-2", "model.safetensors")
         best.write_bytes(best.read_bytes()[:-1])
 

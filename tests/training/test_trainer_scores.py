@@ -18,6 +18,10 @@ from tests.training.helpers import WeightsAtEvaluation
 from trainer_informin import InforMinTrainer
 
 
+def table_of(trainer, folder: str) -> str:
+    return summary(folder, trainer.args, trainer.state, trainer.record(), trainer.eval_dataset)
+
+
 def test_evaluation_before_the_first_step_and_every_eval_steps(build):
     trainer = build()
     trainer.train()
@@ -75,7 +79,7 @@ def test_training_continues_with_an_undefined_score(build, monkeypatch, caplog):
     found = {entry["step"]: entry["eval_spearman"] for entry in trainer.state.log_history if "eval_spearman" in entry}
     assert math.isnan(found.pop(2)) and found == {0: 10.0, 4: 14.0, 6: 16.0}
     assert trainer.state.best_global_step == 6
-    table = summary(trainer, "folder")
+    table = table_of(trainer, "folder")
     assert "10.00 before, 16.00 after (step 6)" in table and "nan" not in table
 
 
@@ -113,7 +117,7 @@ def test_all_evaluation_sets_are_scored_logged_and_recorded(bert, arguments, pai
     assert record.development == "pairs.tsv, titles.tsv, faq.tsv"
     names = {"pairs": "pairs.tsv", "labels": "titles.tsv", "retrieval": "faq.tsv"}
     assert record.development_sets == [{"kind": kind, "name": name} for kind, name in names.items()]
-    table = " ".join(summary(trainer, "folder").split())
+    table = " ".join(table_of(trainer, "folder").split())
     assert f"titles.tsv, V-measure {before['eval_v_measure']:.2f} before, " in table
     assert "faq.tsv, recall@10" in table and "titles.tsv V-measure" in capsys.readouterr().out
 
@@ -140,9 +144,9 @@ def test_the_summary_of_a_resumed_run_has_the_same_order(build):
     """Trainer sorts the entries of the log by name when it saves them."""
     trainer = build()
     trainer.train()
-    table = summary(trainer, "run")
+    table = table_of(trainer, "run")
     trainer.state.log_history = [dict(sorted(entry.items())) for entry in trainer.state.log_history]
-    assert summary(trainer, "run") == table and table.index("Spearman") < table.index("alignment")
+    assert table_of(trainer, "run") == table and table.index("Spearman") < table.index("alignment")
     assert list(trainer.record().history[0])[:3] == list(PAIRS)
 
 
@@ -152,4 +156,4 @@ def test_the_summary_says_that_training_lowered_the_score(build, monkeypatch):
     monkeypatch.setattr(pairs_module, "score_pairs", lambda encode, pairs: flat | {"spearman": next(scores)})
     trainer = build()
     trainer.train()
-    assert "made this encoder worse" in summary(trainer, "run")
+    assert "made this encoder worse" in table_of(trainer, "run")

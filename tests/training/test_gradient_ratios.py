@@ -1,4 +1,4 @@
-"""The share of each term in the first step: closed forms, and weights that do not depend on the measurement."""
+"""The gradient ratio of each term in the first step: closed forms, and weights that do not depend on it."""
 
 import math
 
@@ -8,7 +8,7 @@ import torch
 from informin.objectives.contrast import contrast
 from informin.objectives.decorrelation import self_contrast
 from informin.objectives.reconstruction import reconstruction
-from informin.training.callbacks import shares
+from informin.training.callbacks import gradient_ratios
 from tests.fast.test_cpu_threads import cores
 from tests.training.helpers import assert_same, weights_of
 
@@ -33,7 +33,7 @@ def test_pull_on_the_positive_pairs_in_closed_form(projection, form, slope):
     }
     probability = math.exp(COSINE / TEMPERATURE) / (math.exp(COSINE / TEMPERATURE) + PAIRS - 1)
     pull = (1 - probability) / TEMPERATURE
-    found = shares(losses, projection, PAIRS, [])
+    found = gradient_ratios(losses, projection, PAIRS, [])
     assert found["reconstruction"] == (pytest.approx(slope / pull, rel=1e-4), True)
     assert found["self_contrast"] == (pytest.approx(-0.3 / pull, rel=1e-4), True), "it pushes the views apart"
     assert sum(losses.values()).backward() is None and projection.grad is not None, "the graph is still there"
@@ -44,9 +44,9 @@ def test_a_term_that_does_not_read_the_projections_is_compared_by_the_weights(pr
     z = projection * weights
     losses = {"contrast": contrast(z[:PAIRS], z[PAIRS : 2 * PAIRS]), "mlm": 3 * weights.square().sum() + bias.sum()}
     (gradient,) = torch.autograd.grad(losses["contrast"], weights, retain_graph=True)
-    found = shares(losses, z, PAIRS, [weights, bias])
+    found = gradient_ratios(losses, z, PAIRS, [weights, bias])
     assert found == {"mlm": (pytest.approx((6 * weights).norm().item() / gradient.norm().item(), rel=1e-5), False)}
-    assert shares(losses, z, PAIRS, []) == {}
+    assert gradient_ratios(losses, z, PAIRS, []) == {}
 
 
 @pytest.mark.parametrize("options", [{}, dict(attention_mi_weight=0.1)], ids=["packed", "with maps"])
@@ -58,7 +58,7 @@ def test_the_measurement_changes_no_bit_and_is_printed(build, options, capsys):
     trained = []
     for measured in (True, False):
         trainer = build(**options)
-        trainer.measures_shares = measured
+        trainer.measures_gradient_ratios = measured
         with cores(2):  # whose packed layers keep their own graphs
             trainer.train()
         trained.append(weights_of(trainer))
