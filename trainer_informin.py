@@ -258,10 +258,11 @@ class InforMinTrainer(Trainer):
             )
         trained.model.config.informin["max_seq_length"] = self.max_seq_length  # may depend on the sentences
         check_sentences(rows, args, self.terms)
-        data = add_guide(trained, args, self.terms, rows, self.sentences, self.max_seq_length, trained.prompt)
-        self._add_general = data.general
-        self._needs_row = "row" in (getattr(data.rows, "column_names", None) or [])
-        return data.rows
+        rows, self._add_general = add_guide(
+            trained, args, self.terms, rows, self.sentences, self.max_seq_length, trained.prompt
+        )
+        self._needs_row = "row" in (getattr(rows, "column_names", None) or [])
+        return rows
 
     def _watch_training(self) -> None:
         """Add what measures and shows a run: its losses, gradient ratios, speed and progress."""

@@ -1,4 +1,4 @@
-"""Add a guide's embeddings and general sentences to the training data."""
+"""The frozen guide of a run: its embeddings, their neighbors, and the general sentences of the replay."""
 
 import copy
 import hashlib
@@ -31,6 +31,7 @@ from informin.objectives.term import Term, needed
 from informin.program import hidden
 from informin.texts import read_texts
 from informin.training.arguments import InforMinTrainingArguments
+from informin.training.batch import IGNORED
 from informin.training.data import TRUNCATED, Sentences, tokenize
 from informin.training.model import TrainedModel
 from informin.views.view import join_rows
@@ -38,73 +39,185 @@ from modeling_informin import with_default_prompt
 
 logger = logging.getLogger(__name__)
 
+FOLDER = "guide"  # in the output folder, unless `guide_cache` names another one
+PACKAGED = Path(__file__).parents[1] / "general_sentences.txt"
 
-AVERAGED_AT_ONCE = 8_192  # rows averaged at once
-SELF_WEIGHT = 1 / 2  # weight of the sentence's own embedding in its mean
 
-
-def nearest_neighbors(embeddings: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k nearest other sentences of each sentence by cosine, nearest first.
+def add_guide(
+    model: TrainedModel,
+    args: InforMinTrainingArguments,
+    terms: Sequence[Term],
+    rows: Any,
+    sentences: Sentences | None,
+    length: int,
+    prompt: str,
+) -> tuple[Any, "GeneralSentences | None"]:
+    """Prepare the terms with what they need from a guide, and return what a step needs.
 
     Args:
-        embeddings: (N, d) float32 unit vectors.
+        model: The model in training, which is its own guide unless `args.guide_model` names another one.
+        args: Arguments of the run.
+        terms: Terms of the objective.
+        rows: `input_ids` and `attention_mask` of the training sentences.
+        sentences: Column `text`; None if the trainer was given tokens.
+        length: Maximum number of tokens in a row.
+        prompt: Prompt prepended to each sentence.
 
     Returns:
-        Indices (N, k) int64 and cosines (N, k) float32, both on the CPU.
+        The rows, with their index as the column `row` if the guide embedded them; and what appends general sentences to
+        the rows of a step, or None.
 
     Raises:
-        UsageError: There are fewer than k other sentences.
+        UsageError: An option has no effect, the dimension of the guide does not fit, or there are no sentences to
+            embed, or too few for the number of neighbors. Also as `load_model`.
     """
-    check_neighbors(k, len(embeddings))
-    indices: list[Tensor] = []
-    cosines: list[Tensor] = []
-    for start in tqdm(range(0, len(embeddings), ROWS_AT_ONCE), desc="neighbors", leave=False, disable=hidden()):
-        nearest, values = nearest_rows(embeddings[start : start + ROWS_AT_ONCE], embeddings, k, first=start)
-        indices.append(nearest)
-        cosines.append(values)
-    return torch.cat(indices), torch.cat(cosines)
+    replay = next((term for term in terms if isinstance(term, Replay)), None)
+    if args.replay_file and not replay:
+        raise UsageError("has no effect without `replay_weight`", option="replay_file")
+    guided = [term for term in terms if term.guide_needs]
+    if args.guide_model and not guided:
+        raise UsageError("has no effect: no term uses a guide", option="guide_model", fix="Set `guided_weight`.")
+    texts = datasets.Dataset.from_dict({"text": list(read_texts(args.replay_file or PACKAGED))}) if replay else None
+    if texts is not None and len(texts) == 0:
+        raise UsageError(f"{args.replay_file} has no sentence", option="replay_file")
+    guides = _load_guides(model, args, guided, sentences, texts, length) if guided else {}
+    if guided:
+        with first_of_machine_first(args):  # neighborhood means are cached, too
+            for term in guided:
+                term.prepare(guides[needed(term.guide_needs).sentences])
+    if "training" in guides:
+        rows = rows.add_column("row", range(len(rows)))
+    general = None
+    if replay:
+        tokens = tokenize(texts, model.tokenizer, length, prompt).remove_columns(TRUNCATED)
+        general = GeneralSentences(tokens, replay.size, model.tokenizer)
+    return rows, general
 
 
-def check_neighbors(k: int, sentences: int, option: str | None = None) -> None:
-    """Raise UsageError if no sentence has k others; `option` is the option that sets k."""
-    if k >= sentences:
-        needed = f"more sentences, or at most {sentences - 1} neighbors"
-        raise UsageError(f"needs {k} neighbors for each of {sentences:,} sentences", option=option, needed=needed)
+def _load_guides(
+    model: TrainedModel,
+    args: InforMinTrainingArguments,
+    terms: Sequence[Term],
+    sentences: Sentences | None,
+    general: datasets.Dataset | None,
+    length: int,
+) -> dict[str, "CachedGuide"]:
+    """Return the guides of the `training` and of the `general` sentences that the terms need."""
+    needs = [needed(term.guide_needs) for term in terms]
+    kinds = dict.fromkeys(need.sentences for need in needs)
+    texts = {"general": list(general["text"]) if general is not None else []}
+    if "training" in kinds:
+        if not isinstance(sentences, datasets.Dataset):
+            raise UsageError(
+                "is tokenized or a stream, and the guide embeds every sentence before the first step",
+                option="train_dataset",
+                needed="a list or a data set of sentences",
+            )
+        texts["training"] = list(sentences["text"])
+        for need in needs:
+            check_neighbors(need.neighbors, len(set(texts["training"])), need.neighbors_option)
+    folder = Path(args.guide_cache or Path(str(args.output_dir), FOLDER))
+    with _guide(model, args, length) as guide:
+        width = guide.get_embedding_dimension()
+        wanted = model.config.hidden_size
+        for term, need in zip(terms, needs):
+            if need.same_dimension and width != wanted:
+                raise UsageError(
+                    f"compares embeddings of {wanted} dimensions with the guide's {width}",
+                    option=term.option_name("weight"),
+                    fix=f"Use a `guide_model` with {wanted} dimensions.",
+                )
+        with first_of_machine_first(args):
+            return {kind: load_guide(folder, guide, texts[kind]) for kind in kinds}
 
 
-def smooth(embeddings: np.ndarray, indices: Tensor, cosines: Tensor) -> Iterator[np.ndarray]:
-    """Average each embedding with those of its neighbors, twice, and yield the unit vectors in blocks of rows.
+@contextmanager
+def _guide(model: TrainedModel, args: InforMinTrainingArguments, length: int) -> Iterator[SentenceTransformer]:
+    """Yield the guide on the device and in the precision of the training.
 
-    The sentence itself keeps half of the weight. Its neighbors share the other half in proportion to their cosines
-    cubed. Half is fixed because the cosines of a narrow domain are all high: neighbors would otherwise outweigh the
-    sentence. The second pass averages the first means over the same neighbors.
-
-    Args:
-        embeddings: (N, d) unit vectors.
-        indices, cosines: (N, k), the neighbors of each sentence.
-
-    Source:
-        Two steps of Zhou et al. (2003), "Learning with local and global consistency", with the weights of alpha query
-        expansion (Radenović, Tolias & Chum, 2019), alpha = 3.
+    The model before training can be its own guide, with at most `length` tokens of a text.
     """
-    first = np.empty_like(embeddings)
-    done = 0
-    for block in _averages(embeddings, indices, cosines):
-        first[done : done + len(block)] = block
-        done += len(block)
-    yield from _averages(first, indices, cosines)
+    bf16 = args.mixed_precision == "bf16"
+    if args.guide_model is not None:
+        trusts = args.trust_remote_code
+        how = {"trust_remote_code": trusts, "device": str(args.device), "bf16": bf16}
+        yield load_finished(args.guide_model, "guide_model", "a SentenceTransformer", **how)
+        return
+    guide = copy.copy(model.finished.to(args.device))
+    prompts = with_default_prompt(guide.prompts, guide.default_prompt_name, model.default_prompt)
+    guide.prompts, guide.default_prompt_name = prompts
+    guide.informin_source = Source(model.name, bf16=bf16)
+    guide._inference = PackedInference(guide, bf16)
+    before = guide.max_seq_length
+    limit_length(guide, min(before or length, length))
+    try:
+        yield guide
+    finally:
+        limit_length(guide, before)
 
 
-def _averages(x: np.ndarray, indices: Tensor, cosines: Tensor) -> Iterator[np.ndarray]:
-    for start in range(0, len(x), AVERAGED_AT_ONCE):
-        rows = slice(start, start + AVERAGED_AT_ONCE)
-        itself = torch.from_numpy(np.array(x[rows])).float()
-        means = neighbor_means(x, indices[rows], cosines[rows])
-        yield normalize(SELF_WEIGHT * itself + (1 - SELF_WEIGHT) * means, dim=-1).numpy()
+@dataclass
+class GeneralSentences:
+    """Appends a random sample of general sentences to the rows of a step.
 
+    Attributes:
+        rows: `input_ids` and `attention_mask` of all general sentences.
+        size: Number of sentences per step.
+        tokenizer: The tokenizer that pads them.
+    """
+
+    rows: datasets.Dataset
+    size: int
+    tokenizer: PreTrainedTokenizerBase
+
+    def __call__(self, stacked: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Append K sentences to the rows (N, L) of `StackedViews`, and their indices as `general_row` (K,), an array.
+
+        The same seed draws the same sentences.
+        """
+        drawn = np.random.default_rng(seed).choice(len(self.rows), min(self.size, len(self.rows)), replace=False)
+        batch = self.tokenizer.pad(self.rows[drawn], return_tensors="pt")
+        fill = {"input_ids": self.tokenizer.pad_token_id, "attention_mask": 0, "lm_labels": IGNORED}
+        batch["lm_labels"] = torch.full_like(batch["input_ids"], IGNORED)
+        joined = dict(stacked)
+        for name in fill.keys() & stacked.keys():
+            joined[name] = join_rows(stacked[name], batch[name], fill[name], self.tokenizer.padding_side)
+        joined["general_row"] = drawn
+        return joined
+
+
+# The embeddings of the guide, in a file
 
 EMBEDDED_AT_ONCE = 8_192  # sentences embedded and written at once
 RANDOM_PAIRS = 1_000_000  # random pairs that `quantile` is estimated from
+
+
+def load_guide(folder: str | Path, model: SentenceTransformer, sentences: Sequence[str]) -> "CachedGuide":
+    """Load a model's embeddings of N sentences from the cache, or compute and cache them, in this process.
+
+    A checksum of the sentences and of everything that determines their embeddings names the file. A damaged file is
+    computed again, with a warning.
+
+    Raises:
+        UsageError: An embedding is not finite.
+    """
+    rows: dict[str, int] = {}
+    first = torch.tensor([rows.setdefault(text, row) for row, text in enumerate(sentences)])
+    digest = hashlib.sha256(model_sha256(model).encode())
+    for sentence in sentences:
+        text = sentence.encode()
+        digest.update(len(text).to_bytes(8, "little") + text)  # any separator could occur in a sentence
+    path = Path(folder, f"{digest.hexdigest()[:16]}.npy")
+
+    def blocks() -> Iterator[np.ndarray]:
+        logger.info(f"Embedding {counted(len(sentences), 'sentence')} with the guide {name_of(model)} into {path}")
+        with bar_of_texts(model, len(sentences), "guide") as watched:
+            for start in range(0, len(sentences), EMBEDDED_AT_ONCE):
+                vectors = encode(watched, list(sentences[start : start + EMBEDDED_AT_ONCE]))
+                yield normalize(torch.from_numpy(vectors), dim=-1).numpy()
+
+    cache_array(path, (len(sentences), width_of(model)), blocks)
+    return CachedGuide(path, model.device, first)
 
 
 class CachedGuide:
@@ -168,34 +281,6 @@ class CachedGuide:
         return CachedGuide(path, self.device, self.first)
 
 
-def load_guide(folder: str | Path, model: SentenceTransformer, sentences: Sequence[str]) -> CachedGuide:
-    """Load a model's embeddings of N sentences from the cache, or compute and cache them, in this process.
-
-    A checksum of the sentences and of everything that determines their embeddings names the file. A damaged file is
-    computed again, with a warning.
-
-    Raises:
-        UsageError: An embedding is not finite.
-    """
-    rows: dict[str, int] = {}
-    first = torch.tensor([rows.setdefault(text, row) for row, text in enumerate(sentences)])
-    digest = hashlib.sha256(model_sha256(model).encode())
-    for sentence in sentences:
-        text = sentence.encode()
-        digest.update(len(text).to_bytes(8, "little") + text)  # any separator could occur in a sentence
-    path = Path(folder, f"{digest.hexdigest()[:16]}.npy")
-
-    def blocks() -> Iterator[np.ndarray]:
-        logger.info(f"Embedding {counted(len(sentences), 'sentence')} with the guide {name_of(model)} into {path}")
-        with bar_of_texts(model, len(sentences), "guide") as watched:
-            for start in range(0, len(sentences), EMBEDDED_AT_ONCE):
-                vectors = encode(watched, list(sentences[start : start + EMBEDDED_AT_ONCE]))
-                yield normalize(torch.from_numpy(vectors), dim=-1).numpy()
-
-    cache_array(path, (len(sentences), width_of(model)), blocks)
-    return CachedGuide(path, model.device, first)
-
-
 def cache_array(path: Path, shape: tuple[int, ...], blocks: Callable[[], Iterator[np.ndarray]]) -> None:
     """Ensure that a file holds an array in float16, next to a header `NAME.json` with its checksum.
 
@@ -229,170 +314,67 @@ def _description(path: Path, shape: tuple[int, ...]) -> dict:
     return {"shape": list(shape), "dtype": "float16", "sha256": sha256(path)}
 
 
-PACKAGED = Path(__file__).parents[1] / "general_sentences.txt"
-IGNORED = -100  # transformers' label for positions that are not predicted
+# Neighbors, and the means over them
+
+AVERAGED_AT_ONCE = 8_192  # rows averaged at once
+SELF_WEIGHT = 1 / 2  # weight of the sentence's own embedding in its mean
 
 
-def load_general_sentences(file: str | None) -> datasets.Dataset:
-    """Load general sentences as the column `text`: from a file, or the English ones of this package.
-
-    Raises:
-        UsageError: The file cannot be read, or has no sentence.
-    """
-    sentences = list(read_texts(file or PACKAGED))
-    if not sentences:
-        raise UsageError(f"{file} has no sentence", option="replay_file")
-    return datasets.Dataset.from_dict({"text": sentences})
-
-
-@dataclass
-class GeneralSentences:
-    """Appends a random sample of general sentences to the rows of a step.
-
-    Attributes:
-        rows: `input_ids` and `attention_mask` of all general sentences.
-        size: Number of sentences per step.
-        tokenizer: The tokenizer that pads them.
-    """
-
-    rows: datasets.Dataset
-    size: int
-    tokenizer: PreTrainedTokenizerBase
-
-    def __call__(self, stacked: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Append K sentences to the rows (N, L) of `StackedViews`, and their indices as `general_row` (K,), an array.
-
-        The same seed draws the same sentences.
-        """
-        drawn = np.random.default_rng(seed).choice(len(self.rows), min(self.size, len(self.rows)), replace=False)
-        batch = self.tokenizer.pad(self.rows[drawn], return_tensors="pt")
-        fill = {"input_ids": self.tokenizer.pad_token_id, "attention_mask": 0, "lm_labels": IGNORED}
-        batch["lm_labels"] = torch.full_like(batch["input_ids"], IGNORED)
-        joined = dict(stacked)
-        for name in fill.keys() & stacked.keys():
-            joined[name] = join_rows(stacked[name], batch[name], fill[name], self.tokenizer.padding_side)
-        joined["general_row"] = drawn
-        return joined
-
-
-FOLDER = "guide"  # in the output folder, unless `guide_cache` names another one
-
-
-@dataclass(frozen=True)
-class GuidedData:
-    """Training data, and the general sentences that are replayed.
-
-    Attributes:
-        rows: The training rows, with their index as the column `row` if the guide embedded them.
-        general: Appends general sentences to each batch, or None.
-    """
-
-    rows: Any
-    general: GeneralSentences | None
-
-
-def add_guide(
-    model: TrainedModel,
-    args: InforMinTrainingArguments,
-    terms: Sequence[Term],
-    rows: Any,
-    sentences: Sentences | None,
-    length: int,
-    prompt: str,
-) -> GuidedData:
-    """Add what the terms need from a guide, and prepare the terms.
+def nearest_neighbors(embeddings: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k nearest other sentences of each sentence by cosine, nearest first.
 
     Args:
-        model: The model in training, which is its own guide unless `args.guide_model` names another one.
-        args: Arguments of the run.
-        terms: Terms of the objective.
-        rows: `input_ids` and `attention_mask` of the training sentences.
-        sentences: Column `text`; None if the trainer was given tokens.
-        length: Maximum number of tokens in a row.
-        prompt: Prompt prepended to each sentence.
+        embeddings: (N, d) float32 unit vectors.
+
+    Returns:
+        Indices (N, k) int64 and cosines (N, k) float32, both on the CPU.
 
     Raises:
-        UsageError: An option has no effect, the dimension of the guide does not fit, or there are no sentences to
-            embed, or too few for the number of neighbors. Also as `load_model`.
+        UsageError: There are fewer than k other sentences.
     """
-    replay = next((term for term in terms if isinstance(term, Replay)), None)
-    if args.replay_file and not replay:
-        raise UsageError("has no effect without `replay_weight`", option="replay_file")
-    guided = [term for term in terms if term.guide_needs]
-    if args.guide_model and not guided:
-        raise UsageError("has no effect: no term uses a guide", option="guide_model", fix="Set `guided_weight`.")
-    texts = load_general_sentences(args.replay_file) if replay else None
-    guides = _load_guides(model, args, guided, sentences, texts, length) if guided else {}
-    if guided:
-        with first_of_machine_first(args):  # neighborhood means are cached, too
-            for term in guided:
-                term.prepare(guides[needed(term.guide_needs).sentences])
-    if "training" in guides:
-        rows = rows.add_column("row", range(len(rows)))
-    general = None
-    if replay:
-        tokens = tokenize(texts, model.tokenizer, length, prompt).remove_columns(TRUNCATED)
-        general = GeneralSentences(tokens, replay.size, model.tokenizer)
-    return GuidedData(rows=rows, general=general)
+    check_neighbors(k, len(embeddings))
+    indices: list[Tensor] = []
+    cosines: list[Tensor] = []
+    for start in tqdm(range(0, len(embeddings), ROWS_AT_ONCE), desc="neighbors", leave=False, disable=hidden()):
+        nearest, values = nearest_rows(embeddings[start : start + ROWS_AT_ONCE], embeddings, k, first=start)
+        indices.append(nearest)
+        cosines.append(values)
+    return torch.cat(indices), torch.cat(cosines)
 
 
-def _load_guides(
-    model: TrainedModel,
-    args: InforMinTrainingArguments,
-    terms: Sequence[Term],
-    sentences: Sentences | None,
-    general: datasets.Dataset | None,
-    length: int,
-) -> dict[str, CachedGuide]:
-    """Return the guides of the `training` and of the `general` sentences that the terms need."""
-    needs = [needed(term.guide_needs) for term in terms]
-    kinds = dict.fromkeys(need.sentences for need in needs)
-    texts = {"general": list(general["text"]) if general is not None else []}
-    if "training" in kinds:
-        if not isinstance(sentences, datasets.Dataset):
-            raise UsageError(
-                "is tokenized or a stream, and the guide embeds every sentence before the first step",
-                option="train_dataset",
-                needed="a list or a data set of sentences",
-            )
-        texts["training"] = list(sentences["text"])
-        for need in needs:
-            check_neighbors(need.neighbors, len(set(texts["training"])), need.neighbors_option)
-    folder = Path(args.guide_cache or Path(str(args.output_dir), FOLDER))
-    with _guide(model, args, length) as guide:
-        width = guide.get_embedding_dimension()
-        wanted = model.config.hidden_size
-        for term, need in zip(terms, needs):
-            if need.same_dimension and width != wanted:
-                raise UsageError(
-                    f"compares embeddings of {wanted} dimensions with the guide's {width}",
-                    option=term.option_name("weight"),
-                    fix=f"Use a `guide_model` with {wanted} dimensions.",
-                )
-        with first_of_machine_first(args):
-            return {kind: load_guide(folder, guide, texts[kind]) for kind in kinds}
+def check_neighbors(k: int, sentences: int, option: str | None = None) -> None:
+    """Raise UsageError if no sentence has k others; `option` is the option that sets k."""
+    if k >= sentences:
+        needed = f"more sentences, or at most {sentences - 1} neighbors"
+        raise UsageError(f"needs {k} neighbors for each of {sentences:,} sentences", option=option, needed=needed)
 
 
-@contextmanager
-def _guide(model: TrainedModel, args: InforMinTrainingArguments, length: int) -> Iterator[SentenceTransformer]:
-    """Yield the guide on the device and in the precision of the training.
+def smooth(embeddings: np.ndarray, indices: Tensor, cosines: Tensor) -> Iterator[np.ndarray]:
+    """Average each embedding with those of its neighbors, twice, and yield the unit vectors in blocks of rows.
 
-    The model before training can be its own guide, with at most `length` tokens of a text.
+    The sentence itself keeps half of the weight. Its neighbors share the other half in proportion to their cosines
+    cubed. Half is fixed because the cosines of a narrow domain are all high: neighbors would otherwise outweigh the
+    sentence. The second pass averages the first means over the same neighbors.
+
+    Args:
+        embeddings: (N, d) unit vectors.
+        indices, cosines: (N, k), the neighbors of each sentence.
+
+    Source:
+        Two steps of Zhou et al. (2003), "Learning with local and global consistency", with the weights of alpha query
+        expansion (Radenović, Tolias & Chum, 2019), alpha = 3.
     """
-    bf16 = args.mixed_precision == "bf16"
-    if args.guide_model is not None:
-        trusts = args.trust_remote_code
-        how = {"trust_remote_code": trusts, "device": str(args.device), "bf16": bf16}
-        yield load_finished(args.guide_model, "guide_model", "a SentenceTransformer", **how)
-        return
-    guide = copy.copy(model.finished.to(args.device))
-    prompts = with_default_prompt(guide.prompts, guide.default_prompt_name, model.default_prompt)
-    guide.prompts, guide.default_prompt_name = prompts
-    guide.informin_source = Source(model.name, bf16=bf16)
-    guide._inference = PackedInference(guide, bf16)
-    before = guide.max_seq_length
-    limit_length(guide, min(before or length, length))
-    try:
-        yield guide
-    finally:
-        limit_length(guide, before)
+    first = np.empty_like(embeddings)
+    done = 0
+    for block in _averages(embeddings, indices, cosines):
+        first[done : done + len(block)] = block
+        done += len(block)
+    yield from _averages(first, indices, cosines)
+
+
+def _averages(x: np.ndarray, indices: Tensor, cosines: Tensor) -> Iterator[np.ndarray]:
+    for start in range(0, len(x), AVERAGED_AT_ONCE):
+        rows = slice(start, start + AVERAGED_AT_ONCE)
+        itself = torch.from_numpy(np.array(x[rows])).float()
+        means = neighbor_means(x, indices[rows], cosines[rows])
+        yield normalize(SELF_WEIGHT * itself + (1 - SELF_WEIGHT) * means, dim=-1).numpy()
