@@ -5,6 +5,7 @@ transformers.
 """
 
 import logging
+import os
 import threading
 from contextlib import suppress
 from functools import cache
@@ -65,6 +66,15 @@ def answers(address: str) -> bool:
 def names_of_model(name: str) -> list[str]:
     """Return the names that a model may have on the Hub. Models of sentence-transformers need no owner, as there."""
     return [name] if "/" in name or Path(name).is_dir() else [name, f"{MODEL_OWNER}/{name}"]
+
+
+def is_hub_id(value: str | None) -> bool:
+    """Return whether a value is a valid name of a repository, and no folder here."""
+    try:
+        validate_repo_id(value)
+    except HFValidationError:
+        return False
+    return value is not None and not os.path.exists(value)
 
 
 def is_cached(repo: str, files: tuple[str, ...], kind: str = "model", revision: str | None = None) -> bool:

@@ -13,9 +13,10 @@ from torch import nn
 from informin import __version__
 from informin.files import last_name, new_folder
 from informin.frozen.adapter import LinearAdapter
+from informin.hub import is_hub_id
 from informin.model.open import source_of
 from informin.model.records import FITTED, FitRecord
-from informin.publishing.card import is_hub_id, license_of, write_card
+from informin.publishing.card import license_of, write_card
 from informin.publishing.export import save_model
 
 

@@ -1,4 +1,8 @@
-"""The facts about a run, its checkpoints, and the export of its model."""
+"""Write finished models to folders for their users and the Hub, and say which files of such a folder are published.
+
+An exported folder holds the encoder with its usual names, the settings of sentence-transformers, the record of the run
+or the fit, and the model card. A projection head lies beside the encoder, in its own file.
+"""
 
 import copy
 import json
@@ -7,7 +11,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
@@ -27,150 +31,25 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 import modeling_informin
 from informin.errors import UsageError
 from informin.files import named_in_errors, new_files, new_folder, read_json, set_usual_modes, sha256, write_json
+from informin.hub import is_hub_id
 from informin.model.checksums import forget_truncation
 from informin.model.open import ADAPTER_CONFIG, MODULES, load_finished, modules_of, own_dropouts
 from informin.model.pooling import NAME_OF_MODE
 from informin.model.records import FITTED, TRAINING, FitRecord, RunRecord
-from informin.publishing.card import CARD, TOKENIZER_CONFIG, raise_if_local_path, remove_origins, write_card
-from informin.publishing.onnx import ONNX_FILE, remove_model_args
+from informin.publishing.card import CARD, write_card
 from modeling_informin import CLASSES, HEAD_FILE, has_pooler, sentence_transformers_files
 
+WEIGHT_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+FOR_AUTO_MODEL = ("bert", "roberta")  # with trust_remote_code; values of `model_type`
 ADAPTER_WEIGHTS = (ADAPTER_CONFIG, "adapter_model.safetensors")
+WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, *ADAPTER_WEIGHTS)  # in the root of a folder
+TOKENIZER_CONFIG = "tokenizer_config.json"
+ONNX_FILE = "onnx/model.onnx"
+QUANTIZED = "onnx/model_quantized.onnx"  # the 8-bit file that transformers.js loads by default in browsers
+RESULTS = ("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json")
 # Files that belong to one version of the weights.
 MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx")
-RESULTS = ("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json")
-ROOT = (
-    *(CARD, TRAINING, FITTED, "modules.json", "config_sentence_transformers.json", HEAD_FILE),
-    *("modeling_informin.py", "onnx/model.onnx", "onnx/model_quantized.onnx"),
-)
-# What the modules of sentence-transformers write: weights, settings and tokenizers.
-MODULE = (
-    *("config.json", "generation_config.json", "router_config.json", SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME),
-    *(*ADAPTER_WEIGHTS, TOKENIZER_CONFIG, "tokenizer.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.txt", "vocab.json", "merges.txt", "bpe.codes", "chat_template.jinja"),
-    *("spiece.model", "spm.model", "tokenizer.model", "sentencepiece.model", "sentencepiece.bpe.model"),
-    *("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"),
-    *("cnn_config.json", "lstm_config.json", "wordembedding_config.json"),
-    *("whitespacetokenizer_config.json", "phrasetokenizer_config.json", "sentence_bert_config.json"),
-)
-SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
-# What an upload deletes from the repository if the folder does not have it.
-REPLACED = (*ROOT, *MODULE, "model-?????-of-?????.safetensors", *(f"[0-9]*_*/{name}" for name in MODULE), *RESULTS)
-# `model` in results that `informin.publishing.push` added.
-ADDED = re.compile(r"this model|before training|seed [0-9]+")
-EXPORTED = "a folder that `informin train`, `fit` or `export` wrote"
 
-
-def published_files(folder: str | Path) -> list[Path]:
-    """Return the files of a folder that are published, relative to it.
-
-    Raises:
-        UsageError: One of them is a link; see `raise_if_linked`.
-    """
-    folder = Path(folder)
-    raise_if_linked(folder)
-    names: set[PurePath] = {PurePath(name) for name in ROOT} | set(result_files(folder))
-    for path in module_folders(folder):
-        names |= {PurePath(path, name) for name in MODULE}
-        inside = (folder / path).glob("*.safetensors")
-        names |= {PurePath(path, file.name) for file in inside if SHARD.fullmatch(file.name)}
-        names |= set(_code(folder, path))
-    inner = (name for name in names if not name.is_absolute() and ".." not in name.parts)
-    return sorted(Path(name) for name in inner if (folder / name).is_file())
-
-
-def result_files(folder: str | Path) -> list[PurePath]:
-    """Return the results that `add_results` put into a folder. Those of `informin eval` contain a path."""
-    files = [path for pattern in RESULTS for path in Path(folder).glob(pattern)]
-    added = [path for path in files if ADDED.fullmatch(str(read_json(path).get("model")))]
-    return [path.relative_to(folder) for path in added]
-
-
-def module_folders(folder: Path) -> list[str]:
-    """Return the folders of all modules, relative to the model's folder, with those in a Router."""
-    return list(dict.fromkeys(path for path, _ in modules_of(str(folder))))
-
-
-@contextmanager
-def preview(folder: str | Path) -> Iterator[Path]:
-    """Yield a copy of the published files of a folder, to try changes on. Weights are as large, but empty."""
-    with tempfile.TemporaryDirectory() as copy:
-        for name in published_files(folder):
-            path = Path(copy, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if path.suffix in (".safetensors", ".onnx"):
-                path.touch()
-                os.truncate(path, Path(folder, name).stat().st_size)
-            else:
-                shutil.copyfile(Path(folder, name), path)
-        yield Path(copy)
-
-
-def check_export(folder: str | Path) -> None:
-    """Check that a folder can be published.
-
-    Raises:
-        UsageError: It is not an exported model or is a checkpoint, contains links, names a path of this machine, or has
-            weights that are NaN or infinite.
-    """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise UsageError(f"is {folder}, which is not a folder", option="model_name", needed=EXPORTED)
-    raise_if_linked(folder)
-    if (folder / TRAINER_STATE_NAME).is_file():
-        fix = f"Export it first: informin export --model_name {shlex.quote(str(folder))} --output_dir NEW_FOLDER"
-        raise UsageError(f"{folder} is a checkpoint of a run", option="model_name", needed=EXPORTED, fix=fix)
-    if not any((folder / name).is_file() for name in (TRAINING, FITTED)) or not (folder / "modules.json").is_file():
-        raise UsageError(f"{folder} is not an exported model", option="model_name", needed=EXPORTED)
-    files = published_files(folder)
-    for path in (path for path in files if path.suffix == ".safetensors"):
-        raise_if_weights_not_finite(load_file(folder / path), str(folder / path))
-    raise_if_local_path(folder, files)
-
-
-def raise_if_weights_not_finite(weights: Mapping[str, Tensor], where: str) -> None:
-    """Raise UsageError if a weight is NaN or infinite."""
-    for name, weight in weights.items():
-        if weight.is_floating_point() and not weight.isfinite().all():
-            raise UsageError(f"{where}: the weight {name} is NaN or infinite")
-
-
-def raise_if_linked(folder: str | Path) -> None:
-    """Raise UsageError if a folder contains a link: it may lead to a private file, or to one that must stay as it is.
-
-    The folder itself may be a link, and checkpoints and logs in it are ignored.
-    """
-    folder = Path(folder)
-    links = sorted(path for path in folder.rglob("*") if path.is_symlink())
-    ignored = ("checkpoint-", "runs")
-    links = [path for path in links if not path.relative_to(folder).parts[0].startswith(ignored)]
-    if links:
-        fix = f"Copy the folder with the targets of its links: cp -rL {shlex.quote(str(folder))} NEW_FOLDER"
-        raise UsageError(f"{links[0]} is a link", needed="regular files", fix=fix)
-
-
-def _code(folder: Path, path: str) -> Iterator[PurePath]:
-    """Yield the files with a module's own code: those of its classes, and what they import from the same folder."""
-    classes = [kind for where, kind in modules_of(str(folder)) if where == path]
-    for name in ("config.json", TOKENIZER_CONFIG):
-        named = _json(folder / path / name, {}).get("auto_map", {})
-        for value in named.values() if isinstance(named, dict) else [named]:
-            classes += value if isinstance(value, list) else [value]
-    for name in (str(name) for name in classes if "--" not in str(name)):  # REPOSITORY--FILE.CLASS is on the Hub
-        for file in (folder / where / f"{name.rpartition('.')[0].replace('.', '/')}.py" for where in (path, "")):
-            if file.is_file():
-                yield from (
-                    PurePath(os.path.relpath(str(one), folder)) for one in (file, *get_relative_import_files(file))
-                )
-
-
-def _json(path: Path, missing: Any) -> Any:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else missing
-
-
-WEIGHT_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, *ADAPTER_WEIGHTS)  # in the root of a folder
-FOR_AUTO_MODEL = ("bert", "roberta")  # with trust_remote_code; values of `model_type`
 PLAIN_MODULES = ["Transformer", "Pooling"]
 EXPORTED_MODULES = (
     PLAIN_MODULES,
@@ -178,8 +57,52 @@ EXPORTED_MODULES = (
     PLAIN_MODULES + ["Normalize", "Dense"],
     PLAIN_MODULES + ["Normalize", "Dense", "Normalize"],
 )
-# Settings of a Transformer module that the older format does not need.
-USUAL = ("transformer_task", "modality_config", "module_output_name", "max_seq_length", "do_lower_case")
+
+
+def export_model(
+    model: SentenceTransformer,
+    folder: str | Path,
+    record: RunRecord | FitRecord | None = None,
+    dtype: str = "float32",
+    head: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write a finished model with its record and card. Files in the folder are replaced once all of them are written.
+
+    Args:
+        model: The model.
+        folder: Folder to write.
+        record: Record of the run or of the fit.
+        dtype: Data type of the weights in the file, one of `WEIGHT_DTYPES`.
+        head: Weights of the projection head.
+
+    Raises:
+        UsageError: A weight is NaN or infinite in this data type, or a file in the folder is a link.
+        SaveError: The folder could not be written. Earlier files in it are unchanged.
+    """
+    folder = Path(folder)
+    raise_if_linked(folder)
+    if dtype != "float32":
+        model = copy.deepcopy(model).to(WEIGHT_DTYPES[dtype])
+    raise_if_weights_not_finite(model.state_dict(), f"The model in {dtype}")
+    with named_in_errors(folder):  # the disk may be full
+        with new_files(folder) as new:
+            save_model(model, new, head, ((record and record.base_model) or {}).get("hub_id"))
+            if record:
+                record.save(new)
+            stale = [folder / name for name in WHOLE_OR_LORA if not (new / name).exists()]
+            if _weights_sha256(folder) != _weights_sha256(new):
+                stale += [path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)]
+        for path in stale:  # results of other weights; whole weights next to low-rank ones, or the reverse
+            path.unlink(missing_ok=True)
+        if (folder / ONNX_FILE).is_file():
+            remove_model_args(folder)
+        if record:
+            write_card(folder)
+
+
+def _weights_sha256(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of the weights of the encoder, whole or low-rank."""
+    return {name: sha256(folder / name) for name in WHOLE_OR_LORA if (folder / name).is_file()}
 
 
 def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "float32") -> None:
@@ -237,74 +160,17 @@ def save_model(
     if isinstance(model.tokenizer, PreTrainedTokenizerBase) and model.tokenizer.is_fast:
         forget_truncation(model.tokenizer)
     model.save_pretrained(str(folder), create_model_card=False)
-    _write_older_names(folder)
+    _name_modules_as_before(folder)
     path = folder / "config.json"
-    if _is_plain(model, folder):
+    if _fits_older_files(model, folder):
         _write_older_files(model, folder, head)
     elif path.is_file() and "informin" in (config := read_json(path)):  # of a source that AutoModel could load
         write_json(path, {name: value for name, value in config.items() if name not in ("informin", "auto_map")}, 2)
-    remove_origins(folder, hub_id)
+    _remove_origins(folder, hub_id)
     set_usual_modes(folder)  # safetensors writes files that only their owner can read
 
 
-def export_model(
-    model: SentenceTransformer,
-    folder: str | Path,
-    record: RunRecord | FitRecord | None = None,
-    dtype: str = "float32",
-    head: Mapping[str, Tensor] | None = None,
-) -> None:
-    """Write a finished model with its record and card. Files in the folder are replaced once all of them are written.
-
-    Args:
-        model: The model.
-        folder: Folder to write.
-        record: Record of the run or of the fit.
-        dtype: Data type of the weights in the file, one of `WEIGHT_DTYPES`.
-        head: Weights of the projection head.
-
-    Raises:
-        UsageError: A weight is NaN or infinite in this data type, or a file in the folder is a link.
-        SaveError: The folder could not be written. Earlier files in it are unchanged.
-    """
-    folder = Path(folder)
-    raise_if_linked(folder)
-    if dtype != "float32":
-        model = copy.deepcopy(model).to(WEIGHT_DTYPES[dtype])
-    raise_if_weights_not_finite(model.state_dict(), f"The model in {dtype}")
-    with named_in_errors(folder):  # the disk may be full
-        with new_files(folder) as new:
-            save_model(model, new, head, ((record and record.base_model) or {}).get("hub_id"))
-            if record:
-                record.save(new)
-            stale = [folder / name for name in WHOLE_OR_LORA if not (new / name).exists()]
-            if _weights(folder) != _weights(new):
-                stale += [path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)]
-        for path in stale:  # results of other weights; whole weights next to low-rank ones, or the reverse
-            path.unlink(missing_ok=True)
-        if (folder / ONNX_FILE).is_file():
-            remove_model_args(folder)
-        if record:
-            write_card(folder)
-
-
-def _weights(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of the weights of the encoder, whole or low-rank."""
-    return {name: sha256(folder / name) for name in WHOLE_OR_LORA if (folder / name).is_file()}
-
-
-def _is_plain(model: Any, folder: Path) -> bool:
-    """Return whether the older files can describe a model that was saved in a folder."""
-    if [type(module).__name__ for module in model] not in EXPORTED_MODULES or not (folder / "config.json").is_file():
-        return False
-    settings = read_json(folder / "sentence_bert_config.json")
-    pooling = model[1]
-    maps = [module for module in model if type(module).__name__ == "Dense"]
-    linear = all(type(one.activation_function) is nn.Identity and one.bias and not one.use_residual for one in maps)
-    return linear and set(settings) <= set(USUAL) and pooling.pooling_mode in NAME_OF_MODE and pooling.include_prompt
-
-
-def _write_older_names(folder: Path) -> None:
+def _name_modules_as_before(folder: Path) -> None:
     """Name the modules of a model as sentence-transformers did until version 5, which version 6 reads, too.
 
     Version 6 also saves the usual names of a module's input and output, which older versions do not know.
@@ -321,10 +187,28 @@ def _write_older_names(folder: Path) -> None:
             if not values:  # older versions have no settings there
                 path.unlink()
                 path.parent.rmdir()
-    (folder / MODULES).write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / MODULES, modules, indent=2)
+
+
+def _fits_older_files(model: Any, folder: Path) -> bool:
+    """Return whether the older files can describe a model that was saved in a folder."""
+    older_settings = ("transformer_task", "modality_config", "module_output_name", "max_seq_length", "do_lower_case")
+    if [type(module).__name__ for module in model] not in EXPORTED_MODULES or not (folder / "config.json").is_file():
+        return False
+    settings = read_json(folder / "sentence_bert_config.json")
+    pooling = model[1]
+    maps = [module for module in model if type(module).__name__ == "Dense"]
+    linear = all(type(one.activation_function) is nn.Identity and one.bias and not one.use_residual for one in maps)
+    return (
+        linear
+        and set(settings) <= set(older_settings)
+        and pooling.pooling_mode in NAME_OF_MODE
+        and pooling.include_prompt
+    )
 
 
 def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | None) -> None:
+    """Replace the settings by those that older versions read, and add the projection head and the modeling file."""
     transformer, pooling, *others = model
     config = read_json(folder / "config.json")
     settings: dict[str, Any] = {
@@ -350,7 +234,7 @@ def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | No
     without = has_pooler(type(transformer.auto_model)) and transformer.auto_model.pooler is None
     files = sentence_transformers_files(settings | {"sentence_transformers": source}, width, longest, without)
     for name, values in files.items():
-        (folder / name).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(folder / name, values, indent=2)
     if config["model_type"] in CLASSES:
         config |= own_dropouts(config.get("informin"))  # the encoder's own, not those of training
         config["informin"] = settings
@@ -361,3 +245,187 @@ def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | No
     if head:
         (folder / HEAD_FILE).parent.mkdir()
         save_file(dict(head), folder / HEAD_FILE, {"format": "pt"})
+
+
+def remove_model_args(folder: str | Path) -> None:
+    """Remove the arguments of the torch model, which sentence-transformers passes to other backends, too: they fail."""
+    path = Path(folder, "sentence_bert_config.json")
+    settings = read_json(path) if path.is_file() else {}
+    if settings.pop("model_args", None):
+        write_json(path, settings, indent=2)
+
+
+BASE = "base_model_name_or_path"  # the model that low-rank matrices belong to
+# What libraries write about the place that a model was loaded from.
+ORIGIN_FIELDS = (
+    *("_name_or_path", "name_or_path", "is_local", "local_files_only"),
+    *("tokenizer_file", "vocab_file", "merges_file", "special_tokens_map_file"),
+)
+CALLS = ("max_length", "stride", "pad_to_multiple_of", "truncation_strategy")  # of earlier calls of a tokenizer
+LARGE = ("tokenizer.json", "vocab.json", "model.safetensors.index.json")  # files without settings
+
+
+def _remove_origins(folder: Path, hub_id: str | None = None) -> None:
+    """Remove the paths that a model was loaded from.
+
+    Args:
+        folder: Folder of the model.
+        hub_id: Hub id of the source model, for low-rank matrices that are not merged.
+    """
+    for path, values in _settings(folder, (path.relative_to(folder) for path in folder.rglob("*.json"))):
+        if not isinstance(values, dict):
+            continue
+        traces = ORIGIN_FIELDS + CALLS if path.name == TOKENIZER_CONFIG else ORIGIN_FIELDS
+        kept = {name: value for name, value in values.items() if name not in traces}
+        if path.name == ADAPTER_CONFIG and hub_id:
+            kept[BASE] = hub_id
+        if kept != values:
+            path.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _settings(folder: Path, names: Iterable[Path]) -> Iterator[tuple[Path, Any]]:
+    """Yield the path and the content of each JSON file with settings."""
+    for name in names:
+        if name.suffix == ".json" and name.name not in LARGE:
+            yield folder / name, json.loads((folder / name).read_text(encoding="utf-8"))
+
+
+ROOT = (
+    *(CARD, TRAINING, FITTED, MODULES, "config_sentence_transformers.json", HEAD_FILE),
+    *("modeling_informin.py", ONNX_FILE, QUANTIZED),
+)
+# What the modules of sentence-transformers write: weights, settings and tokenizers.
+MODULE = (
+    *("config.json", "generation_config.json", "router_config.json", SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME),
+    *(*ADAPTER_WEIGHTS, TOKENIZER_CONFIG, "tokenizer.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "bpe.codes", "chat_template.jinja"),
+    *("spiece.model", "spm.model", "tokenizer.model", "sentencepiece.model", "sentencepiece.bpe.model"),
+    *("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"),
+    *("cnn_config.json", "lstm_config.json", "wordembedding_config.json"),
+    *("whitespacetokenizer_config.json", "phrasetokenizer_config.json", "sentence_bert_config.json"),
+)
+SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+ADDED = re.compile(r"this model|before training|seed [0-9]+")  # `model` in results that `add_results` added
+# What an upload deletes from the repository if the folder does not have it.
+REPLACED = (*ROOT, *MODULE, "model-?????-of-?????.safetensors", *(f"[0-9]*_*/{name}" for name in MODULE), *RESULTS)
+
+
+def published_files(folder: str | Path) -> list[Path]:
+    """Return the files of a folder that are published, relative to it.
+
+    Raises:
+        UsageError: One of them is a link; see `raise_if_linked`.
+    """
+    folder = Path(folder)
+    raise_if_linked(folder)
+    names: set[PurePath] = {PurePath(name) for name in ROOT}
+    for results in (path for pattern in RESULTS for path in folder.glob(pattern)):
+        if ADDED.fullmatch(str(read_json(results).get("model"))):  # those of `informin eval` contain a path
+            names.add(results.relative_to(folder))
+    classes: dict[str, list[str]] = {}  # by the folder of the module
+    for path, kind in modules_of(str(folder)):
+        classes.setdefault(path, []).append(kind)
+    for path, kinds in classes.items():
+        names |= {PurePath(path, name) for name in MODULE}
+        inside = (folder / path).glob("*.safetensors")
+        names |= {PurePath(path, file.name) for file in inside if SHARD.fullmatch(file.name)}
+        names |= _code(folder, path, kinds)
+    inner = (name for name in names if not name.is_absolute() and ".." not in name.parts)
+    return sorted(Path(name) for name in inner if (folder / name).is_file())
+
+
+def _code(folder: Path, path: str, kinds: list[str]) -> set[PurePath]:
+    """Return the files with a module's own code: those of its classes, and what they import from the same folder."""
+    classes = list(kinds)
+    for settings in (folder / path / name for name in ("config.json", TOKENIZER_CONFIG)):
+        named = read_json(settings).get("auto_map", {}) if settings.is_file() else {}
+        for value in named.values() if isinstance(named, dict) else [named]:
+            classes += value if isinstance(value, list) else [value]
+    found = set()
+    for name in (str(name) for name in classes if "--" not in str(name)):  # REPOSITORY--FILE.CLASS is on the Hub
+        for file in (folder / where / f"{name.rpartition('.')[0].replace('.', '/')}.py" for where in (path, "")):
+            if file.is_file():
+                found |= {os.path.relpath(str(one), folder) for one in (file, *get_relative_import_files(file))}
+    return set(map(PurePath, found))
+
+
+@contextmanager
+def preview(folder: str | Path) -> Iterator[Path]:
+    """Yield a copy of the published files of a folder, to try changes on. Weights are as large, but empty."""
+    with tempfile.TemporaryDirectory() as copy:
+        for name in published_files(folder):
+            path = Path(copy, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix in (".safetensors", ".onnx"):
+                path.touch()
+                os.truncate(path, Path(folder, name).stat().st_size)
+            else:
+                shutil.copyfile(Path(folder, name), path)
+        yield Path(copy)
+
+
+EXPORTED = "a folder that `informin train`, `fit` or `export` wrote"
+
+
+def check_export(folder: str | Path) -> None:
+    """Check that a folder can be published.
+
+    Raises:
+        UsageError: It is not an exported model or is a checkpoint, contains links, names a path of this machine, or has
+            weights that are NaN or infinite.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UsageError(f"is {folder}, which is not a folder", option="model_name", needed=EXPORTED)
+    raise_if_linked(folder)
+    if (folder / TRAINER_STATE_NAME).is_file():
+        fix = f"Export it first: informin export --model_name {shlex.quote(str(folder))} --output_dir NEW_FOLDER"
+        raise UsageError(f"{folder} is a checkpoint of a run", option="model_name", needed=EXPORTED, fix=fix)
+    if not any((folder / name).is_file() for name in (TRAINING, FITTED)) or not (folder / "modules.json").is_file():
+        raise UsageError(f"{folder} is not an exported model", option="model_name", needed=EXPORTED)
+    files = published_files(folder)
+    for path in (path for path in files if path.suffix == ".safetensors"):
+        raise_if_weights_not_finite(load_file(folder / path), str(folder / path))
+    _raise_if_local_path(folder, files)
+
+
+def raise_if_weights_not_finite(weights: Mapping[str, Tensor], where: str) -> None:
+    """Raise UsageError if a weight is NaN or infinite."""
+    for name, weight in weights.items():
+        if weight.is_floating_point() and not weight.isfinite().all():
+            raise UsageError(f"{where}: the weight {name} is NaN or infinite")
+
+
+def raise_if_linked(folder: str | Path) -> None:
+    """Raise UsageError if a folder contains a link: it may lead to a private file, or to one that must stay as it is.
+
+    The folder itself may be a link, and checkpoints and logs in it are ignored.
+    """
+    folder = Path(folder)
+    links = sorted(path for path in folder.rglob("*") if path.is_symlink())
+    ignored = ("checkpoint-", "runs")
+    links = [path for path in links if not path.relative_to(folder).parts[0].startswith(ignored)]
+    if links:
+        fix = f"Copy the folder with the targets of its links: cp -rL {shlex.quote(str(folder))} NEW_FOLDER"
+        raise UsageError(f"{links[0]} is a link", needed="regular files", fix=fix)
+
+
+QUOTED = re.compile(r'"/(?:[^"\\]|\\.)+"')  # an absolute path in JSON
+
+
+def _raise_if_local_path(folder: Path, names: Iterable[Path]) -> None:
+    """Raise UsageError if a file with settings, by its name in the folder, contains a path of this machine."""
+    for path, values in _settings(folder, names):
+        base = values.get(BASE) if path.name == ADAPTER_CONFIG else None
+        local = [f"{BASE} is {base!r}"] if base and not is_hub_id(base) else []
+        for text in map(json.loads, QUOTED.findall(path.read_text(encoding="utf-8"))):
+            is_path = "\0" not in text and os.path.isabs(text) and len(Path(text).parts) > 2  # a token may be /
+            if is_path and (Path(text).is_relative_to(Path.home()) or os.path.lexists(text)):
+                local.append(text)
+        if local:
+            raise UsageError(
+                f"{path} names a path of this machine: {local[0]:.200}",
+                needed="a Hub id",
+                fix="After training, merge low-rank matrices (`lora_merge`), or set `base_model` to the Hub id of the "
+                f"source model. After a fit, write that id as {BASE} into {ADAPTER_CONFIG}.",
+            )

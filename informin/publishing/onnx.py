@@ -21,15 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Pooling
 from torch import Tensor, nn
 
 from informin.errors import SaveError, raise_if_missing
-from informin.files import new_file, read_json, write_json
-from informin.model.open import load_model, modules_of
+from informin.files import new_file
+from informin.model.open import load_model
+from informin.publishing.card import settings_for_clients
+from informin.publishing.export import ONNX_FILE, QUANTIZED, remove_model_args
 
-ONNX_FILE = "onnx/model.onnx"
-QUANTIZED = "onnx/model_quantized.onnx"  # the 8-bit file that transformers.js loads by default in browsers
 TOKENS = "last_hidden_state"
 EMBEDDING = "sentence_embedding"
 REPEATED = "repeated_sentence_embedding"
@@ -56,23 +55,6 @@ class _AllModules(nn.Module):
         repeated = embedding[:, None].expand(-1, tokens.shape[1], -1)
         found = {TOKENS: tokens, EMBEDDING: embedding, REPEATED: repeated}
         return tuple(found[name] for name in self.outputs)
-
-
-def settings_for_clients(folder: str | Path) -> str | None:
-    """Return with which settings clients that pool the hidden states get the embedding; None if none gives it.
-
-    Args:
-        folder: Folder of a model.
-
-    Returns:
-        `mean pooling` or `cls pooling`, with ` and normalization` if the model normalizes.
-    """
-    (_, first), *others = modules_of(str(folder))
-    kinds = [kind.rpartition(".")[2] for _, kind in others]
-    if first.rpartition(".")[2] != "Transformer" or kinds not in (["Pooling"], ["Pooling", "Normalize"]):
-        return None
-    mode = Pooling.load(str(folder), subfolder=others[0][0]).pooling_mode
-    return f"{mode} pooling{' and normalization' if len(kinds) > 1 else ''}" if mode in ("cls", "mean") else None
 
 
 def advice_for_clients(folder: str | Path) -> str:
@@ -133,14 +115,6 @@ def export_onnx(folder: str | Path) -> Path:
         Path(folder, QUANTIZED).unlink(missing_ok=True)  # of other weights, maybe
     remove_model_args(folder)
     return path
-
-
-def remove_model_args(folder: str | Path) -> None:
-    """Remove the arguments of the torch model, which sentence-transformers passes to other backends, too: they fail."""
-    path = Path(folder, "sentence_bert_config.json")
-    settings = read_json(path) if path.is_file() else {}
-    if settings.pop("model_args", None):
-        write_json(path, settings, indent=2)
 
 
 def quantize_onnx(folder: str | Path) -> Path:

@@ -1,15 +1,13 @@
-"""Push the model of a run to the Hub: checks before training, and pushes of checkpoints."""
+"""Push exported folders and pages to the Hub, after checks that the push can succeed and destroys nothing of others."""
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from typing import Any
 
-from huggingface_hub import CommitInfo, HfApi, get_token
+from huggingface_hub import CommitInfo, HfApi, ModelInfo, SpaceInfo, get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
@@ -19,7 +17,6 @@ from informin.publishing.card import CARD, is_edited, write_card
 from informin.publishing.export import REPLACED, check_export, published_files
 
 logger = logging.getLogger(__name__)
-
 
 CREATION = "initial commit"  # title of the commit that the Hub makes for whoever creates a repository
 MODEL_REPOSITORY = "model"  # a kind of repository
@@ -102,56 +99,9 @@ def prepare(
     return Destination(api, repo, branch, kind, overwrite)
 
 
-def push_folder(folder: str | Path, to: Destination, message: str = "Upload model") -> str:
-    """Upload an exported folder and return the URL of the model page.
-
-    Raises:
-        UsageError: The folder is not an export, or its weights are NaN or infinite.
-        PushError: The upload failed. The error says how to finish it.
-    """
-    check_export(folder)
-    if not write_card(folder, to.repo):
-        logger.info(f"{folder}/{CARD} was edited by hand and is uploaded unchanged.")
-    with _as_push_errors(folder, to):
-        names = [path.as_posix() for path in published_files(folder)]
-        commit = _upload(to, folder, message, names, delete_patterns=REPLACED)
-        if write_card(folder, to.repo, commit.oid):
-            _upload(to, folder, "Model card: pin the commit that holds the weights", [CARD])
-    return to.url
-
-
-def push_space(folder: str | Path, repo: str, private: bool | None = None, overwrite: bool = False) -> str:
-    """Create a Space if needed, upload its folder in one commit, and return its URL.
-
-    Args:
-        folder: A folder that holds nothing but the Space.
-        repo: USER/NAME, or NAME for a Space of the token's owner.
-        private: As in `prepare`.
-        overwrite: As in `prepare`.
-
-    Raises:
-        UsageError: As in `prepare`.
-        OSError: The upload failed.
-    """
-    to = prepare(repo, private, overwrite=overwrite, kind=SPACE)
-    names = [path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()]
-    _upload(to, folder, "Upload search page", names, delete_patterns=["informin/*"])  # modules that are gone
-    return to.url
-
-
-def _upload(to: Destination, folder: str | Path, message: str, names: list[str], **options: Any) -> CommitInfo:
-    return to.api.upload_folder(
-        repo_id=to.repo,
-        repo_type=to.kind,
-        revision=to.branch,
-        folder_path=folder,
-        commit_message=message,
-        allow_patterns=[escape(name) for name in names],
-        **options,
-    )
-
-
-def _raise_if_foreign(api: HfApi, info: Any, user: str, branch: str | None, folder, kind: str) -> None:
+def _raise_if_foreign(
+    api: HfApi, info: ModelInfo | SpaceInfo, user: str, branch: str | None, folder: str | Path | None, kind: str
+) -> None:
     """Raise UsageError if a repository contains anything that this user did not push with InforMin-CL."""
     commits = api.list_repo_commits(info.id, repo_type=kind, revision=branch)
     if all(commit.title == CREATION for commit in commits):
@@ -171,18 +121,27 @@ def _raise_if_foreign(api: HfApi, info: Any, user: str, branch: str | None, fold
     raise UsageError(f"{info.id} {problem}", option="overwrite", fix="Choose another repository, or set `overwrite`.")
 
 
-@contextmanager
-def _as_push_errors(folder: str | Path, to: Destination) -> Iterator[None]:
-    """Raise any error of an upload as PushError, which says that the model is saved and how to finish the push."""
+def push_folder(folder: str | Path, to: Destination, message: str = "Upload model") -> str:
+    """Upload an exported folder and return the URL of the model page.
+
+    Raises:
+        UsageError: The folder is not an export, or its weights are NaN or infinite.
+        PushError: The upload failed. The error says that the model is saved, and how to finish the push.
+    """
+    check_export(folder)
+    if not write_card(folder, to.repo):
+        logger.info(f"{folder}/{CARD} was edited by hand and is uploaded unchanged.")
     try:
-        yield
+        names = [path.as_posix() for path in published_files(folder)]
+        commit = _upload(to, folder, message, names, REPLACED)
+        if write_card(folder, to.repo, commit.oid):
+            _upload(to, folder, "Model card: pin the commit that holds the weights", [CARD])
     except Exception as error:  # the client raises OSError, ValueError, RuntimeError and errors of its HTTP library
         finish: dict[str, str | bool] = {"model_name": str(folder), "hub_model_id": to.repo}
         finish |= {name: value for name in ("branch", "overwrite") if (value := getattr(to, name))}
-        raise PushError(
-            f"The push to {to.repo} failed: {error_line(error)}. The model is saved in {folder}.",
-            finish,
-        ) from error
+        found = f"The push to {to.repo} failed: {error_line(error)}. The model is saved in {folder}."
+        raise PushError(found, finish) from error
+    return to.url
 
 
 def push_checkpoint(export: Callable[[str], None], to: Destination | None, step: int) -> None:
@@ -201,3 +160,37 @@ def push_checkpoint(export: Callable[[str], None], to: Destination | None, step:
             push_folder(folder, to, f"Training in progress, step {step}")
         except PushError as error:
             logger.warning(f"checkpoint-{step} was not pushed: {error_line(error)}")
+
+
+def push_space(folder: str | Path, repo: str, private: bool | None = None, overwrite: bool = False) -> str:
+    """Create a Space if needed, upload its folder in one commit, and return its URL.
+
+    Args:
+        folder: A folder that holds nothing but the Space.
+        repo: USER/NAME, or NAME for a Space of the token's owner.
+        private: As in `prepare`.
+        overwrite: As in `prepare`.
+
+    Raises:
+        UsageError: As in `prepare`.
+        OSError: The upload failed.
+    """
+    to = prepare(repo, private, overwrite=overwrite, kind=SPACE)
+    names = [path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()]
+    _upload(to, folder, "Upload search page", names, ["informin/*"])  # modules that are gone
+    return to.url
+
+
+def _upload(
+    to: Destination, folder: str | Path, message: str, names: Sequence[str], deleted: Sequence[str] | None = None
+) -> CommitInfo:
+    """Upload files of a folder in one commit, which deletes what the repository has by these patterns besides them."""
+    return to.api.upload_folder(
+        repo_id=to.repo,
+        repo_type=to.kind,
+        revision=to.branch,
+        folder_path=folder,
+        commit_message=message,
+        allow_patterns=[escape(name) for name in names],
+        delete_patterns=list(deleted) if deleted else None,
+    )

@@ -203,7 +203,7 @@ def test_json_files_are_valid(exported):
         json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda name: pytest.fail(name))
 
 
-def test_a_copy_that_sentence_transformers_saved_opens_as_the_docs_say(exported, tmp_path):
+def test_a_copy_that_sentence_transformers_saved_opens_as_docs_and_card_say(exported, tmp_path):
     """It has no modeling file: with the file, or exported again, remote code gives the embedding."""
     model = SentenceTransformer(str(exported), device="cpu")
     model.save_pretrained(str(tmp_path / "copy"))
@@ -213,3 +213,4 @@ def test_a_copy_that_sentence_transformers_saved_opens_as_the_docs_say(exported,
     for name in ("copy", "again"):
         opened = AutoModel.from_pretrained(tmp_path / name, trust_remote_code=True).eval()
         assert largest_difference(opened(**batch).pooler_output.detach(), model.encode(TEXTS)) < 1e-6
+    assert "lacks `modeling_informin.py`" in (exported / "README.md").read_text(encoding="utf-8")

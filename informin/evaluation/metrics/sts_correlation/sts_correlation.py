@@ -24,7 +24,7 @@ Raises:
         not finite, so that the correlation is undefined.
 Examples:
     >>> metric = evaluate.load("informin/evaluation/metrics/sts_correlation")
-    >>> metric.compute(predictions=[0.1, 0.2, 0.9], references=[0.0, 2.5, 5.0])["spearman"]
+    >>> round(metric.compute(predictions=[0.1, 0.2, 0.9], references=[0.0, 2.5, 5.0])["spearman"], 2)
     100.0
 """
 
