@@ -6,13 +6,15 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from torch import nn
+
 from informin.errors import UsageError
 from informin.objectives.attention_mi import AttentionMI
 from informin.objectives.contrast import Contrast
 from informin.objectives.decorrelation import Decorrelation, SelfContrast
 from informin.objectives.guided_similarity import GuidedSimilarity
 from informin.objectives.reconstruction import Reconstruction
-from informin.objectives.term import Term, as_term
+from informin.objectives.term import Term
 from informin.options import check_value
 
 
@@ -30,39 +32,6 @@ class Encoder:
 
 
 BERT_BASE = Encoder()
-
-
-def informin(encoder: Encoder) -> list[Term]:
-    """InforMin-CL: contrast and reconstruction (Chen et al., 2022, table 3)."""
-    weight = 4.0 if encoder.model_type == "roberta" else 0.4
-    return [Contrast(), Reconstruction(weight=weight)]
-
-
-def simcse(encoder: Encoder) -> list[Term]:
-    """Unsupervised SimCSE: contrast (Gao et al., 2021)."""
-    return [Contrast()]
-
-
-def scd(encoder: Encoder) -> list[Term]:
-    """SCD: self-contrast and decorrelation, without negatives (Klein and Nabi, 2022, section 3.1)."""
-    if encoder.model_type == "roberta":
-        return [SelfContrast(), Decorrelation(weight=0.0033, off_diagonal_weight=0.028)]
-    return [SelfContrast(), Decorrelation(weight=0.005, off_diagonal_weight=0.013)]
-
-
-def micse(encoder: Encoder) -> list[Term]:
-    """Contrast with a queue, and attention mutual information: miCSE (Klein and Nabi, 2023, section 3.1)."""
-    return [Contrast(queue_size=384), AttentionMI(weight=2.5e-3)]
-
-
-def guided(encoder: Encoder) -> list[Term]:
-    """Guided similarity: the similarities within a batch follow those of a guide."""
-    return [GuidedSimilarity()]
-
-
-def noncontrastive(encoder: Encoder) -> list[Term]:
-    """No terms. On the command line, add some by their weights."""
-    return []
 
 
 @dataclass(frozen=True)
@@ -113,42 +82,72 @@ class Preset:
         return next((self.papers[key] for key in keys if key in self.papers), Paper())
 
 
-INFORMIN_PAPERS = {  # Chen et al. (2022), table 3
-    ("bert", 768): Paper(source="InforMin-CL, table 3, bert-base", batch_size=128, learning_rate=3e-5),
-    ("roberta", 768): Paper(source="InforMin-CL, table 3, roberta-base", batch_size=128, learning_rate=1e-5),
-    ("roberta", 1024): Paper(source="InforMin-CL, table 3, roberta-large", batch_size=128, learning_rate=3e-5),
-}
-SIMCSE_PAPERS = {  # Gao et al. (2021), appendix A
-    ("bert", 768): Paper(source="SimCSE, appendix A, bert-base", batch_size=64, learning_rate=3e-5),
-    ("bert", 1024): Paper(source="SimCSE, appendix A, bert-large", batch_size=64, learning_rate=1e-5),
-    ("roberta", 768): Paper(source="SimCSE, appendix A, roberta-base", batch_size=512, learning_rate=1e-5),
-    ("roberta", 1024): Paper(source="SimCSE, appendix A, roberta-large", batch_size=512, learning_rate=3e-5),
-}
-SCD_PAPERS = {  # Klein and Nabi (2022), section 3.1
-    ("bert", 768): Paper(
-        source="SCD, section 3.1, bert-base", batch_size=192, learning_rate=3e-5, view_dropout=(0.05, 0.15)
-    ),
-    ("roberta", 768): Paper(
-        source="SCD, section 3.1, roberta-base", batch_size=192, learning_rate=3e-5, view_dropout=(0.065, 0.24)
-    ),
-}
-MICSE_PAPERS = {  # Klein and Nabi (2023), section 3.1
-    ("bert", 768): Paper(source="miCSE, section 3.1, bert-base", batch_size=50, learning_rate=3e-5, warmup_steps=250),
-}
-
 # Values of the option `objective`.
 PRESETS = {
-    "informin": Preset(name="informin", title="InforMin-CL", terms=informin, papers=INFORMIN_PAPERS),
-    "simcse": Preset(name="simcse", title="unsupervised SimCSE", terms=simcse, papers=SIMCSE_PAPERS),
-    "scd": Preset(name="scd", title="SCD", terms=scd, papers=SCD_PAPERS, projection_head="none"),
-    "micse": Preset(name="micse", title="miCSE", terms=micse, papers=MICSE_PAPERS),
-    "noncontrastive": Preset(name="noncontrastive", title="training without negatives", terms=noncontrastive),
-    "guided": Preset(name="guided", title="guided training", terms=guided, projection_head="none", max_seq_length=None),
+    "informin": Preset(  # Chen et al. (2022), table 3: contrast and reconstruction
+        name="informin",
+        title="InforMin-CL",
+        terms=lambda encoder: [Contrast(), Reconstruction(weight=4.0 if encoder.model_type == "roberta" else 0.4)],
+        papers={
+            ("bert", 768): Paper(source="InforMin-CL, table 3, bert-base", batch_size=128, learning_rate=3e-5),
+            ("roberta", 768): Paper(source="InforMin-CL, table 3, roberta-base", batch_size=128, learning_rate=1e-5),
+            ("roberta", 1024): Paper(source="InforMin-CL, table 3, roberta-large", batch_size=128, learning_rate=3e-5),
+        },
+    ),
+    "simcse": Preset(  # Gao et al. (2021), appendix A: contrast
+        name="simcse",
+        title="unsupervised SimCSE",
+        terms=lambda encoder: [Contrast()],
+        papers={
+            ("bert", 768): Paper(source="SimCSE, appendix A, bert-base", batch_size=64, learning_rate=3e-5),
+            ("bert", 1024): Paper(source="SimCSE, appendix A, bert-large", batch_size=64, learning_rate=1e-5),
+            ("roberta", 768): Paper(source="SimCSE, appendix A, roberta-base", batch_size=512, learning_rate=1e-5),
+            ("roberta", 1024): Paper(source="SimCSE, appendix A, roberta-large", batch_size=512, learning_rate=3e-5),
+        },
+    ),
+    "scd": Preset(  # Klein and Nabi (2022), section 3.1: self-contrast and decorrelation, without negatives
+        name="scd",
+        title="SCD",
+        terms=lambda encoder: [
+            SelfContrast(),
+            Decorrelation(weight=0.0033, off_diagonal_weight=0.028)
+            if encoder.model_type == "roberta"
+            else Decorrelation(weight=0.005, off_diagonal_weight=0.013),
+        ],
+        papers={
+            ("bert", 768): Paper(
+                source="SCD, section 3.1, bert-base", batch_size=192, learning_rate=3e-5, view_dropout=(0.05, 0.15)
+            ),
+            ("roberta", 768): Paper(
+                source="SCD, section 3.1, roberta-base", batch_size=192, learning_rate=3e-5, view_dropout=(0.065, 0.24)
+            ),
+        },
+        projection_head="none",
+    ),
+    "micse": Preset(  # Klein and Nabi (2023), section 3.1: contrast with a queue, and attention mutual information
+        name="micse",
+        title="miCSE",
+        terms=lambda encoder: [Contrast(queue_size=384), AttentionMI(weight=2.5e-3)],
+        papers={
+            ("bert", 768): Paper(
+                source="miCSE, section 3.1, bert-base", batch_size=50, learning_rate=3e-5, warmup_steps=250
+            ),
+        },
+    ),
+    "noncontrastive": Preset(  # no terms: on the command line, add some by their weights
+        name="noncontrastive", title="training without negatives", terms=lambda encoder: []
+    ),
+    "guided": Preset(  # the similarities within a batch follow those of a guide
+        name="guided",
+        title="guided training",
+        terms=lambda encoder: [GuidedSimilarity()],
+        projection_head="none",
+        max_seq_length=None,
+    ),
 }
 
 
 Objective: TypeAlias = str | Preset | Term | Sequence[Any] | Any  # what `InforMinTrainer` takes; see `as_preset`
-CUSTOM = "custom"  # name of an objective that is not a preset
 
 
 def as_preset(objective: Objective) -> Preset:
@@ -162,10 +161,18 @@ def as_preset(objective: Objective) -> Preset:
     if isinstance(objective, str):
         check_value(objective in PRESETS, "objective", objective, f"one of: {', '.join(PRESETS)}")
         return PRESETS[objective]
-    given = objective if isinstance(objective, list | tuple) else [objective]
-    terms = [as_term(one) for one in given]
+    terms: list[Term] = list(objective) if isinstance(objective, list | tuple) else [objective]
+    for term in terms:
+        if not isinstance(term, Term):
+            is_module = isinstance(term, nn.Module) or (isinstance(term, type) and issubclass(term, nn.Module))
+            raise UsageError(
+                f"contains {term!r:.80}",
+                option="objective",
+                needed="terms, such as Contrast(), or objects of a dataclass that derives from informin.Term",
+                fix="A module with weights to train is returned by `head` of its term." if is_module else None,
+            )
     title = f"a custom objective ({', '.join(term.title for term in terms)})"
-    return Preset(name=CUSTOM, title=title, terms=lambda encoder: terms)
+    return Preset(name="custom", title=title, terms=lambda encoder: terms)
 
 
 def active_terms(preset: Preset, encoder: Encoder) -> list[Term]:

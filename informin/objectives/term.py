@@ -246,58 +246,33 @@ class Term(ABC):
         """
 
 
-def as_term(given: Any) -> Term:
-    """Return an object if it is a term. Raise UsageError otherwise."""
-    if not isinstance(given, Term):
-        raise UsageError(
-            f"contains {given!r:.80}",
-            option="objective",
-            needed="terms, such as Contrast(), or objects of a dataclass that derives from informin.Term",
-            fix="A module with weights to train is returned by `head` of its term." if is_module(given) else None,
-        )
-    return given
-
-
-def is_module(given: Any) -> bool:
-    """Return whether an object or a class is a module of torch."""
-    return isinstance(given, nn.Module) or (isinstance(given, type) and issubclass(given, nn.Module))
-
-
 def losses_of(term: Term, views: Views) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the unweighted loss of a term, and its further values to log: scalars on the device of the loss.
 
     Raises:
         UsageError: The loss is not a tensor with one number, or a further value is not one number.
     """
+
+    def check(fits: bool, value: Any, needed: str, place: str = "") -> None:
+        if not fits:
+            shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor | np.ndarray) else ""
+            found = f"has the term {term.name}, whose `loss` returned a {type(value).__name__}{shape}{place}"
+            raise UsageError(found, option="objective", needed=needed)
+
     found = term.loss(views)
     losses = found if isinstance(found, Mapping) else {term.name: found}
     name = term.name if term.name in losses else next(iter(losses), None)
     loss = losses.get(name)
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
-        raise UsageError(
-            f"has the term {term.name}, whose `loss` returned {described(loss)}",
-            option="objective",
-            needed="a tensor with one number, or a dictionary whose first entry is one",
-        )
+    fits = isinstance(loss, Tensor) and loss.numel() == 1
+    check(fits, loss, "a tensor with one number, or a dictionary whose first entry is one")
     others = {}
     for key, value in losses.items():
         if key != name:
             is_number = isinstance(value, Tensor | np.ndarray | np.generic | Real)
-            number = torch.as_tensor(value) if is_number else None
-            if number is None or number.numel() != 1:
-                raise UsageError(
-                    f"has the term {term.name}, whose `loss` returned {described(value)} to log as {key}",
-                    option="objective",
-                    needed="one number, such as its mean",
-                )
+            number = torch.as_tensor(value) if is_number else torch.empty(0)
+            check(number.numel() == 1, value, "one number, such as its mean", f" to log as {key}")
             others[key] = number.detach().reshape(()).to(loss.device, torch.float32, non_blocking=True)
     return loss.reshape(()), others
-
-
-def described(value: Any) -> str:
-    """Return what a loss returned, for a message."""
-    shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor | np.ndarray) else ""
-    return f"a {type(value).__name__}{shape}"
 
 
 def fill_heads(model: Any, terms: Sequence[Term]) -> None:
