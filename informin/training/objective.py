@@ -1,4 +1,4 @@
-"""What a run trains with: its terms, its views, and what they need from the model."""
+"""The objective of a run: its terms, its views, what they need from the model, and their options in the record."""
 
 import copy
 import hashlib
@@ -24,98 +24,6 @@ from informin.objectives.presets import Encoder, Preset, active_terms
 from informin.objectives.term import Masking, Term
 from informin.training.arguments import InforMinTrainingArguments, check_view_dropout
 from informin.views import VIEWS, View
-
-LONGEST = 500  # characters of a value as JSON; a longer one is recorded as a checksum
-# A path from the root, the home folder, a drive, or here; or one with folders and a suffix, which no Hub id has.
-PATH = re.compile(r"(file:|~|/|\\\\|[A-Za-z]:[\\/]|\.{1,2}[\\/])|(?!\w+://)\S*[\\/]\S*\.[A-Za-z]\w{0,7}$")
-# The folders of a path within a text.
-FOLDERS = re.compile(r"(?<![\w./\\~-])(~\w*/|/(?!/)|[A-Za-z]:[\\/])([^\s/\\:,;]+[/\\])+")
-
-
-def as_json(value: Any, name: str) -> Any:
-    """Return the value of an option as JSON. Of a path, only the last part is kept.
-
-    Args:
-        value: The value.
-        name: Name of the option.
-
-    Raises:
-        UsageError: The value has no checksum, such as an open file.
-    """
-    try:
-        found = _plain(value)
-    except Exception as error:  # of pickle, or of the user's class
-        raise UsageError(
-            f"is a {type(value).__name__}, which cannot be recorded ({error_line(error)})",
-            option=name,
-            needed="a value that can be pickled, such as an array, so that a resumed run can be compared",
-        ) from error
-    text = json.dumps(found, sort_keys=True)
-    return found if isinstance(found, str) or len(text) <= LONGEST else _with_checksum(value, text)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON, of any length."""
-    if isinstance(value, Enum):
-        return _plain(value.value)
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, str):
-        kept = last_part(value) if is_path(value) else FOLDERS.sub("", value)
-        return kept.encode(errors="backslashreplace").decode()  # the name of a file may not be UTF-8
-    if isinstance(value, os.PathLike):
-        return last_part(os.fsdecode(value))
-    if isinstance(value, Mapping):
-        return _plain_mapping(value)
-    if isinstance(value, Set):
-        return sorted((_plain(item) for item in value), key=json.dumps)
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        return [_plain(item) for item in value]
-    if is_dataclass(value) and not isinstance(value, type | nn.Module):
-        return {declared.name: _plain(getattr(value, declared.name)) for declared in fields(value)}
-    if isinstance(value, type | BuiltinFunctionType):
-        return f"{value.__module__}.{value.__qualname__}"
-    return _with_checksum(value, _hash(value))
-
-
-def _plain_mapping(value: Mapping) -> Any:
-    """Return a mapping as JSON: an object if all keys are text, else pairs, sorted."""
-    pairs = [[_plain(key), _plain(item)] for key, item in value.items()]
-    names = {key for key, _ in pairs if isinstance(key, str)}
-    return dict(pairs) if len(names) == len(pairs) else sorted(pairs, key=json.dumps)
-
-
-def _hash(value: Any) -> str:
-    """Return a checksum of an object. Weights to train do not count: a checkpoint has those of a head."""
-    from datasets.fingerprint import Hasher  # this import takes a second
-
-    if isinstance(value, nn.Module):
-        trained = {name for name, weight in value.named_parameters() if weight.requires_grad}
-        value = {name: weight for name, weight in value.state_dict().items() if name not in trained}
-    return Hasher.hash(value)
-
-
-def _with_checksum(value: Any, content: str) -> str:
-    """Return the name of a value's class or function with a checksum of its content."""
-    name = value.__qualname__ if isinstance(value, FunctionType) else type(value).__name__
-    return f"{name} (checksum {hashlib.sha256(content.encode()).hexdigest()[:16]})"
-
-
-def is_path(text: str) -> bool:
-    """Return whether a text is the path of a file or folder, which need not exist, and not only its name."""
-    has_folder = "/" in text or os.sep in text
-    return bool(PATH.match(text)) or (has_folder and len(text) < 1024 and "\0" not in text and os.path.lexists(text))
-
-
-def last_part(path: str) -> str:
-    """Return the name of a file or folder from its path, also from one of Windows."""
-    is_windows = "\\" in path or re.match("[A-Za-z]:", path)
-    return PureWindowsPath(path).name if is_windows else last_name(path)
-
 
 # Names in a record and in `config.informin` that are not those of terms of the user: options of the run and of the
 # terms of this package, and settings.
@@ -192,7 +100,7 @@ class ActiveObjective:
             rates.append(None)
         return rates
 
-    def needs(self, args: Any) -> dict[str, str]:
+    def needs(self, args: InforMinTrainingArguments) -> dict[str, str]:
         """Return what only some models have and this run needs, each with the option that asks for it.
 
         `head`, the projection head; `lm_head`, a pretrained language-model head; `maps`, attention maps; `momentum`, a
@@ -212,7 +120,7 @@ class ActiveObjective:
             needs["dropout" if self.view_rates is None else "rates"] = "view_dropout"
         return needs
 
-    def with_unused_parameters(self, args: Any) -> Any:
+    def with_unused_parameters(self, args: InforMinTrainingArguments) -> InforMinTrainingArguments:
         """Return the arguments, for several processes a copy that says whether a step may leave weights unused.
 
         If no term reads the projections of both views, the projection head gets no gradient, nor, with attention maps
@@ -242,7 +150,7 @@ class ActiveObjective:
             taken = options if type(term) in TERMS else TAKEN | options.keys()
             for name, value in term.options().items():
                 options[f"{term.name}_{name}" if name in taken else name] = value
-        return {name: as_json(value, name) for name, value in options.items() if value is not None}
+        return {name: recorded_value(value, name) for name, value in options.items() if value is not None}
 
     def describe(self) -> dict[str, Any]:
         """Return the entry `objective` of the record."""
@@ -277,11 +185,96 @@ def activate(preset: Preset, encoder: Encoder, view: str | View, view_dropout: l
         view=VIEWS[view]() if isinstance(view, str) else view,
         view_dropout=rates,
     )
-    if active.view_rates and any(needs_general(term) for term in active.terms):
+    replays = any(term.guide_needs is not None and term.guide_needs.sentences == "general" for term in active.terms)
+    if active.view_rates and replays:
         raise UsageError("sets rates for two views, and replayed sentences are not a view", option="view_dropout")
     return active
 
 
-def needs_general(term: Term) -> bool:
-    """Return whether a term compares general sentences with a guide."""
-    return term.guide_needs is not None and term.guide_needs.sentences == "general"
+# The values of options in the record: JSON, without folders
+
+LONGEST = 500  # characters of a value as JSON; a longer one is recorded as a checksum
+# A path from the root, the home folder, a drive, or here; or one with folders and a suffix, which no Hub id has.
+PATH = re.compile(r"(file:|~|/|\\\\|[A-Za-z]:[\\/]|\.{1,2}[\\/])|(?!\w+://)\S*[\\/]\S*\.[A-Za-z]\w{0,7}$")
+# The folders of a path within a text.
+FOLDERS = re.compile(r"(?<![\w./\\~-])(~\w*/|/(?!/)|[A-Za-z]:[\\/])([^\s/\\:,;]+[/\\])+")
+
+
+def recorded_value(value: Any, name: str) -> Any:
+    """Return the value of an option as JSON. Of a path, only the last part is kept.
+
+    Args:
+        value: The value.
+        name: Name of the option.
+
+    Raises:
+        UsageError: The value has no checksum, such as an open file.
+    """
+    try:
+        found = _as_json(value)
+    except Exception as error:  # of pickle, or of the user's class
+        raise UsageError(
+            f"is a {type(value).__name__}, which cannot be recorded ({error_line(error)})",
+            option=name,
+            needed="a value that can be pickled, such as an array, so that a resumed run can be compared",
+        ) from error
+    text = json.dumps(found, sort_keys=True)
+    return found if isinstance(found, str) or len(text) <= LONGEST else _with_checksum(value, text)
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value as JSON, of any length."""
+    if isinstance(value, Enum):
+        return _as_json(value.value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        kept = last_part(value) if is_path(value) else FOLDERS.sub("", value)
+        return kept.encode(errors="backslashreplace").decode()  # the name of a file may not be UTF-8
+    if isinstance(value, os.PathLike):
+        return last_part(os.fsdecode(value))
+    if isinstance(value, Mapping):  # an object if all keys are text, else pairs
+        pairs = [[_as_json(key), _as_json(item)] for key, item in value.items()]
+        names = {key for key, _ in pairs if isinstance(key, str)}
+        return dict(pairs) if len(names) == len(pairs) else sorted(pairs, key=json.dumps)
+    if isinstance(value, Set):
+        return sorted((_as_json(item) for item in value), key=json.dumps)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return [_as_json(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type | nn.Module):
+        return {declared.name: _as_json(getattr(value, declared.name)) for declared in fields(value)}
+    if isinstance(value, type | BuiltinFunctionType):
+        return f"{value.__module__}.{value.__qualname__}"
+    return _with_checksum(value, _hash(value))
+
+
+def _hash(value: Any) -> str:
+    """Return a checksum of an object. Weights to train do not count: a checkpoint has those of a head."""
+    from datasets.fingerprint import Hasher  # this import takes a second
+
+    if isinstance(value, nn.Module):
+        trained = {name for name, weight in value.named_parameters() if weight.requires_grad}
+        value = {name: weight for name, weight in value.state_dict().items() if name not in trained}
+    return Hasher.hash(value)
+
+
+def _with_checksum(value: Any, content: str) -> str:
+    """Return the name of a value's class or function with a checksum of its content."""
+    name = value.__qualname__ if isinstance(value, FunctionType) else type(value).__name__
+    return f"{name} (checksum {hashlib.sha256(content.encode()).hexdigest()[:16]})"
+
+
+def is_path(text: str) -> bool:
+    """Return whether a text is the path of a file or folder, which need not exist, and not only its name."""
+    has_folder = "/" in text or os.sep in text
+    return bool(PATH.match(text)) or (has_folder and len(text) < 1024 and "\0" not in text and os.path.lexists(text))
+
+
+def last_part(path: str) -> str:
+    """Return the name of a file or folder from its path, also from one of Windows."""
+    is_windows = "\\" in path or re.match("[A-Za-z]:", path)
+    return PureWindowsPath(path).name if is_windows else last_name(path)

@@ -40,7 +40,7 @@ from informin.training.callbacks import evaluations, logged_scores, logged_terms
 from informin.training.data import Sentences
 from informin.training.inputs import DataArguments
 from informin.training.model import TrainedModel
-from informin.training.objective import ActiveObjective, as_json
+from informin.training.objective import ActiveObjective, recorded_value
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ def options_of(
     """
     options = dict(objective.options)
     options["sentences_per_step"] = args.per_device_train_batch_size * args.world_size
-    options |= {name: as_json(getattr(args, name), name) for name in SHAPING}
+    options |= {name: recorded_value(getattr(args, name), name) for name in SHAPING}
     options |= given
     settings = model.model.config.informin
     options |= {name: settings[name] for name in ("projection_head", "max_seq_length")}
@@ -173,14 +173,18 @@ def of_given_optimizer(
     """Return the options that an optimizer or a class of the user replaces, None for those without effect."""
     if cls_and_kwargs:
         kind, values = cls_and_kwargs
-        others = {name: as_json(value, "optim_args") for name, value in values.items() if name != "lr"}
-        own = {"optim": kind.__name__, "learning_rate": as_json(values.get("lr"), "learning_rate")}
+        others = {name: recorded_value(value, "optim_args") for name, value in values.items() if name != "lr"}
+        own = {"optim": kind.__name__, "learning_rate": recorded_value(values.get("lr"), "learning_rate")}
         return dict.fromkeys(OF_OPTIMIZER) | own | {"optim_args": others}
     if optimizer is None:
         return {}
     optimizer = optimizer.optimizer if isinstance(optimizer, AcceleratedOptimizer) else optimizer
     own = {"optim": type(optimizer).__name__, "weight_decay": optimizer.defaults.get("weight_decay")}
-    return dict.fromkeys(OF_OPTIMIZER) | own | {"learning_rate": as_json(optimizer.defaults.get("lr"), "learning_rate")}
+    return (
+        dict.fromkeys(OF_OPTIMIZER)
+        | own
+        | {"learning_rate": recorded_value(optimizer.defaults.get("lr"), "learning_rate")}
+    )
 
 
 def of_given_scheduler(scheduler: LRScheduler | AcceleratedScheduler | None) -> dict[str, Any]:

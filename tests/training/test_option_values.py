@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from informin.training.objective import as_json
+from informin.training.objective import recorded_value
 from tests.conftest import raises_usage
 
 
@@ -46,9 +46,9 @@ def test_json_values_stay_as_they_are():
         [1],
         {"a": [1]},
     ):
-        assert as_json(value, "field") == value
+        assert recorded_value(value, "field") == value
     for value, expected in ((np.float32(0.5), 0.5), ((1, 2), [1, 2]), ({2, 1}, [1, 2]), (Kind.NOUN, "noun")):
-        assert as_json(value, "field") == expected
+        assert recorded_value(value, "field") == expected
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_json_values_stay_as_they_are():
     ids=range(17),
 )
 def test_no_folder_of_a_path_is_recorded(value):
-    text = json.dumps(as_json(value, "field"), ensure_ascii=False)
+    text = json.dumps(recorded_value(value, "field"), ensure_ascii=False)
     assert text.encode() and "alice" not in text and "home" not in text and len(text) > 2
 
 
 def test_a_folder_that_exists_is_a_path(tmp_path, monkeypatch):
     (tmp_path / "alice/words").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert as_json("alice/words", "field") == "words" and as_json("alice/other", "field") == "alice/other"
+    assert recorded_value("alice/words", "field") == "words" and recorded_value("alice/other", "field") == "alice/other"
 
 
 VALUES = {
@@ -108,12 +108,12 @@ VALUES = {
 @pytest.mark.parametrize("make", VALUES.values(), ids=VALUES)
 def test_equal_values_have_equal_json_and_others_another(make):
     torch.manual_seed(0)
-    one = as_json(make(1.0), "field")
+    one = recorded_value(make(1.0), "field")
     torch.manual_seed(0)
-    assert json.loads(json.dumps(one, allow_nan=False)) == as_json(make(1.0), "field")
-    assert one != as_json(make(0.0), "field") and len(json.dumps(one)) < 600
+    assert json.loads(json.dumps(one, allow_nan=False)) == recorded_value(make(1.0), "field")
+    assert one != recorded_value(make(0.0), "field") and len(json.dumps(one)) < 600
 
 
 def test_a_value_without_a_checksum_is_refused():
     with raises_usage(option="field"):
-        as_json((number for number in range(3)), "field")
+        recorded_value((number for number in range(3)), "field")
