@@ -20,6 +20,7 @@ LAYERS = [  # a layer may import itself and those above it
         "informin.texts",
         "informin.hub",
         "informin.distributed",
+        "informin.launcher",
         "informin.program",
     ),
     ("modeling_informin",),
