@@ -1,4 +1,4 @@
-"""nDCG@10 of a second look by token vectors, beside other ways to reorder the first hits of the index.
+"""nDCG@10 of reranking by token vectors, beside other ways to reorder the first hits of the index.
 
     python -m experiments.reranking --model_name MODEL ... --retrieval FOLDER ... --output second-look.md
 
@@ -25,7 +25,8 @@ from informin.evaluation.retrieval import Collection, load_collection
 from informin.files import last_name
 from informin.frozen.bm25 import BM25, WORD_WEIGHT, z_scores
 from informin.frozen.index import Index
-from informin.frozen.index_state import IndexRecord, derive, new_entries
+from informin.frozen.index_entries import IndexRecord, new_entries
+from informin.frozen.index_model import derive
 from informin.frozen.late_interaction import (
     CANDIDATES,
     DIRECTIONS,
@@ -239,7 +240,7 @@ def rows_of(cell: Cell) -> dict[str, np.ndarray]:
     rows: dict[str, np.ndarray] = {
         "vectors": best(cell.vectors),
         "the index": cell.first,
-        "+ second look": cosines.ranking(Look()),
+        "+ reranking": cosines.ranking(Look()),
         "IDF, not squared": cosines.ranking(Look(power=1)),
         "no IDF": cosines.ranking(Look(power=0)),
         "the trend with the length kept": cosines.ranking(Look(without_trend=False)),
@@ -248,7 +249,7 @@ def rows_of(cell: Cell) -> dict[str, np.ndarray]:
         "order by maxsim alone": by_maxsim(cell, tokens, asked),
         "float32, all dimensions": exact_ranking(cell),
         "the query's tokens without context": table.ranking(Look()),
-        "0.5 x words, no second look": best(cell.vectors + 0.5 * cell.words),
+        "0.5 x words, no reranking": best(cell.vectors + 0.5 * cell.words),
         "rank fusion of vectors, words and tokens": cosines.fused(),
         "words alone": best(cell.words),
     }
@@ -261,7 +262,7 @@ def exact_ranking(cell: Cell) -> np.ndarray:
 
 
 def settings_of(cell: Cell) -> dict[str, np.ndarray]:
-    """Return nDCG@10 for several settings of the second look."""
+    """Return nDCG@10 for several settings of reranking."""
     rows = {"vectors": cell.ndcg(best(cell.vectors)), "the index": cell.ndcg(cell.first)}
     cosines = {}
     for number in (DIRECTIONS // 2, DIRECTIONS, 2 * DIRECTIONS):
@@ -285,14 +286,14 @@ def settings_of(cell: Cell) -> dict[str, np.ndarray]:
 
 def by_table_of(cell: Cell) -> dict[str, np.ndarray]:
     """Return nDCG@10 of an index with a table for queries."""
-    record = IndexRecord(cell.model, "", language=cell.language, smooth=True, queries="table", second_look=True)
+    record = IndexRecord(cell.model, "", language=cell.language, smooth=True, queries="static", rerank=True)
     entries = new_entries(cell.collection.documents)
     vectors = unit(cell.documents.vectors[entries.rows]).astype(np.float16)
     words = BM25.build(entries.texts, cell.language)
     tokens = cell.stored().take(entries.rows)
     state = derive(record, entries, vectors, words, lambda: load_model(cell.model), tokens=tokens)
     plain = replace(state, tokens=None)
-    states = {"vectors": plain.with_record(word_weight=0.0), "the index": plain, "+ second look": state}
+    states = {"vectors": plain.with_record(word_weight=0.0), "the index": plain, "+ reranking": state}
     return {name: cell.ndcg(found_by(Index(None, each), cell.collection)) for name, each in states.items()}
 
 
@@ -326,7 +327,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--retrieval", nargs="+", required=True, help="Folders of test collections.")
     parser.add_argument("--language", default="english", help="Language of the collections.")
     parser.add_argument("--settings", action="store_true", help="Print a table of settings.")
-    parser.add_argument("--queries", choices=["model", "table"], default="model", help="What embeds queries.")
+    parser.add_argument("--queries", choices=["model", "static"], default="model", help="What embeds queries.")
     parser.add_argument("--cache", help="Folder that keeps embeddings and token vectors.")
     parser.add_argument("--output", required=True, help="Markdown file of the table.")
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""Seconds, bytes and memory of a second look by token vectors. Embedding is not included.
+"""Seconds, bytes and memory of reranking by token vectors. Embedding is not included.
 
     python -m experiments.reranking_cost --texts 100000 --tokens 25 --dimensions 384
 

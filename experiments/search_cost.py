@@ -4,7 +4,7 @@
     python -m experiments.search_cost --train_file TEXTS.txt.gz --texts 100000 --model_name STATIC_MODEL
 
 The vectors are random, and the queries are the first words of texts. Each step runs in its own process, so that its
-peak of memory is its own. The second command measures an index of a model without and with a second look. Its build
+peak of memory is its own. The second command measures an index of a model without and with reranking. Its build
 embeds the texts, in both rows, so that it should be a fast model, such as a static one.
 """
 
@@ -22,7 +22,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from experiments.tables import markdown
-from informin.frozen import index_state as derived
+from informin.frozen import index_model as derived
 from informin.frozen.index import Index
 from informin.model.open import load_model
 from informin.texts import read_texts
@@ -68,24 +68,24 @@ def search(texts: list[str], folder: Path) -> dict[str, float]:
 
 
 def plain(texts: list[str], folder: Path, model: str) -> dict[str, float]:
-    return of_model(texts, folder, model, second_look=False)
+    return of_model(texts, folder, model, rerank=False)
 
 
 def looking(texts: list[str], folder: Path, model: str) -> dict[str, float]:
-    return of_model(texts, folder, model, second_look=True)
+    return of_model(texts, folder, model, rerank=True)
 
 
-def of_model(texts: list[str], folder: Path, model: str, second_look: bool) -> dict[str, float]:
+def of_model(texts: list[str], folder: Path, model: str, rerank: bool) -> dict[str, float]:
     """Return times of an index of a model, and the bytes of its files."""
     st = load_model(model)
-    times = {"build": seconds(lambda: Index.build(st, texts, second_look=second_look).save(folder / str(second_look)))}
-    times["load"] = seconds(lambda: Index.load(folder / str(second_look), st))
-    index = Index.load(folder / str(second_look), st)
+    times = {"build": seconds(lambda: Index.build(st, texts, rerank=rerank).save(folder / str(rerank)))}
+    times["load"] = seconds(lambda: Index.load(folder / str(rerank), st))
+    index = Index.load(folder / str(rerank), st)
     queries = queries_of(texts)
     index.search(queries[0])
     times["query"] = float(np.median([seconds(lambda query=query: index.search(query)) for query in queries]))
     times["query of a batch"] = seconds(lambda: index.search(queries)) / len(queries)
-    files = (path for path in (folder / str(second_look)).rglob("*") if path.is_file())
+    files = (path for path in (folder / str(rerank)).rglob("*") if path.is_file())
     return times | {"files": sum(path.stat().st_size for path in files) / 1e6}
 
 
@@ -130,14 +130,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--train_file", required=True, help="Texts.")
     parser.add_argument("--texts", type=int, default=100_000, help="Number of texts.")
     parser.add_argument("--dimensions", type=int, default=384, help="Dimensions of the vectors.")
-    parser.add_argument("--model_name", help="Measure an index of this model without and with a second look.")
+    parser.add_argument("--model_name", help="Measure an index of this model without and with reranking.")
     args = parser.parse_args(argv)
     texts = list(islice(read_texts(args.train_file), args.texts))
     spawn = multiprocessing.get_context("spawn")
     rows = []
     steps = {"informin index": build, "informin search": search, "bm25s alone": bm25, "FAISS flat": faiss_flat}
     if args.model_name:
-        steps = {"without a second look": plain, "with a second look": looking}
+        steps = {"without reranking": plain, "with reranking": looking}
     with tempfile.TemporaryDirectory() as folder:
         for name, work in steps.items():
             results = spawn.Queue()

@@ -41,10 +41,10 @@ def rows_of(model: str, collection: Collection, language: str) -> dict[str, np.n
     queries = index.embed_queries(collection.queries)
     vectors = queries @ index.documents.astype(np.float32).T
     smoothed = queries @ smooth_rows(index.documents.astype(np.float32)).T
-    words = index.words.scores(collection.queries)
+    words = index.bm25.scores(collection.queries)
     hits = np.array([[hit.row for hit in found] for found in index.search(collection.queries, 10)])
     ranked = np.argsort(-vectors, axis=1, kind="stable")[:, :FUSION_DEPTH]
-    plain, ranks = bm25_search(collection, index.words, FUSION_DEPTH)
+    plain, ranks = bm25_search(collection, index.bm25, FUSION_DEPTH)
     fused = fused_ranking(ranked, plain, len(collection.documents), ranks)
     rows = {"vectors": ndcg(collection, vectors), "informin.Index": collection.scores(hits)["ndcg_10"]}
     for weight in WEIGHTS:

@@ -121,7 +121,7 @@ def test_types(kind, right, wrong):
 
 @pytest.fixture(scope="module")
 def index(st_mean) -> Index:
-    return Index.build(st_mean, make_sentences(20), second_look=True)
+    return Index.build(st_mean, make_sentences(20), rerank=True)
 
 
 def test_texts_are_a_list_of_texts(index):
@@ -141,7 +141,7 @@ def test_texts_may_come_from_an_iterator(index):
 
 def test_rows_are_whole_numbers(index):
     for rows in (None, 1, ["1"], [1.5], [True], [[1]], np.array([1.0])):
-        for method in (index.second_look, index.matched_spans):
+        for method in (index.rerank, index.matched_spans):
             with raises_usage(option="rows"):
                 method("a dog", rows)
 

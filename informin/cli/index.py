@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from informin.frozen.index import Index
 
 OPTION_OF = {"ids": "id_column", "fields": "keep", "texts": "train_file"}  # by the argument of `Index.build`
-BUILD_OPTIONS = ("language", "word_weight", "smooth", "query_prompt", "queries", "second_look")
+BUILD_OPTIONS = ("language", "word_weight", "smooth", "query_prompt", "queries", "rerank")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -43,21 +43,28 @@ def main(argv: list[str] | None = None) -> int:
         type=float,
         default=0.25,
         metavar="W",
-        help="Weight of the words relative to the vectors. Default: %(default)s.",
+        help="Weight of BM25 relative to the vectors. Default: %(default)s.",
     )
     add("--smooth", action="store_true", help="Average each document vector with its nearest neighbors.")
     add(
         "--queries",
-        choices=["model", "table"],
+        type=lambda name: {"table": "static"}.get(name, name),  # an older name
+        choices=["model", "static"],
         default="model",
-        help="What embeds queries. table: token vectors fitted to the texts, so that search starts without the model "
+        help="What embeds queries. static: token vectors fitted to the texts, so that search starts without the model "
         "and torch. Default: %(default)s.",
+    )
+    add(
+        "--document_prompt",
+        metavar="TEXT",
+        help="Prompt prepended to every text. Default: --prompt, or the model's document prompt.",
     )
     add("--query_prompt", metavar="TEXT", help="Prompt prepended to every query. Default: the model's query prompt.")
     add(
+        "--rerank",
         "--second_look",
         action="store_true",
-        help="Keep the token vectors of the texts, to reorder the first 50 hits of a search.",
+        help="Keep the token vectors of the texts, to rerank the first 50 hits of a search by late interaction.",
     )
     add_pooler(parser)
     add_model_options(parser)
@@ -78,16 +85,17 @@ def work(args: argparse.Namespace) -> None:
     with only_writer(args.output_dir, "output_dir"):
         raise_if_not_index(args.output_dir, args.overwrite_output_dir)
         loading = model_options(args)
-        how = {name: loading.pop(name) for name in ("prompt", "batch_size")}
-        how |= {name: getattr(args, name) for name in BUILD_OPTIONS}
+        prompt = loading.pop("prompt")
+        options = {name: getattr(args, name) for name in BUILD_OPTIONS} | loading
+        options["document_prompt"] = prompt if args.document_prompt is None else args.document_prompt
         with named_as_options():
-            index = Index.build(args.model_name, loading=loading, **how, **read(args))
+            index = Index.build(args.model_name, **options, **read(args))
         index.save(args.output_dir)
     print(f"{args.output_dir}: {counted(len(index), 'text')}, {index.vectors.shape[1]} dimensions")
     if index.threshold is not None:
         print(f"Above a cosine of {index.threshold:.3f}, expect at most about one unrelated text per query.")
-    if not args.second_look:
-        print(second_look_cost(index))
+    if not args.rerank:
+        print(reranking_cost(index))
     code = " --trust_remote_code" if args.trust_remote_code else ""
     print(f'Search it: informin search --index {quote(args.output_dir)}{code} "your words"')
 
@@ -104,15 +112,15 @@ def named_as_options() -> Iterator[None]:
         raise UsageError(error.found, option=option, needed=error.needed, fix=error.fix) from None
 
 
-def second_look_cost(index: "Index") -> str:
-    """Return a sentence with the bytes that a second look would add."""
-    from informin.frozen.index_state import second_look_bytes
+def reranking_cost(index: "Index") -> str:
+    """Return a sentence with the bytes that reranking would add."""
+    from informin.frozen.index_model import token_vector_bytes
 
-    size = second_look_bytes(index.model, index.texts)
+    size = token_vector_bytes(index.model, index.texts)
     if size is None:
-        return "The model has no token vectors for a second look."
+        return "The model has no token vectors to rerank hits."
     megabytes = f"{size / 1e6:,.1f}" if size >= 1e5 else "less than 0.1"
-    return f"A second look at the first 50 hits (--second_look) would add {megabytes} MB to the index."
+    return f"Reranking the first 50 hits (--rerank) would add {megabytes} MB to the index."
 
 
 def read(args: argparse.Namespace) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from informin import program
 
 if TYPE_CHECKING:
-    from informin.frozen.index_state import Hit
+    from informin.frozen.index_search import Hit
 
 EXCERPT = 600  # characters of a text that are printed
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -52,7 +52,7 @@ def work(args: argparse.Namespace) -> None:
         raise UsageError("The query is blank", fix="Give the words to search for.")
     index = Index.load(args.index, args.model_name, trust_remote_code=args.trust_remote_code)
     if not args.query:
-        from informin.frozen.page import serve
+        from informin.frozen.search_page import serve
 
         serve(index, args.host, args.port)
         return

@@ -1,4 +1,4 @@
-"""A search index: vectors of a model, words, and what a similarity means.
+"""A search index: vectors of a model, BM25, and what a similarity means.
 
 index = Index.build("sentence-transformers/all-MiniLM-L6-v2", texts)
 index.save("index")
@@ -22,110 +22,31 @@ from tokenizers import Tokenizer
 from informin.errors import UsageError, counted
 from informin.files import last_name
 from informin.frozen.bm25 import BM25, WORD_WEIGHT, language_name, versions
+from informin.frozen.index_entries import OLD_QUERIES, Entries, IndexRecord, new_entries
 from informin.frozen.index_files import read_state, write_state
-from informin.frozen.index_model import (
-    check_model,
-    embed_entries,
-    fits_projection_again,
-    open_model,
-    projected_texts,
-    similarity_of,
-)
-from informin.frozen.index_state import Entries, Hit, IndexRecord, Queries, State, new_entries
+from informin.frozen.index_search import Hit, Queries, State
 from informin.frozen.late_interaction import Tokens, TokenVectors
-from informin.frozen.static_queries import QueryTable
+from informin.frozen.static_queries import StaticQueries
 from informin.options import checks_options
 from informin.texts import as_texts, is_blank
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-    from tokenizers import Tokenizer
+    from typing_extensions import Unpack
 
+    from informin.model.open import Loading
 
+# Functions that need the model import `index_model`, and torch with it: an index with static embeddings of queries
+# starts without them.
+
+QUERIES = 32  # scored at a time
+KEPT_LOADING = ("max_seq_length", "revision", "bf16")  # options of loading that the index keeps
 NEEDED_ROWS = "row numbers, or a mask with one boolean for each text"
-
-
-def places_to_remove(chosen: int | Iterable[int], rows: np.ndarray) -> np.ndarray:
-    """Return whether each text is removed (N,).
-
-    Args:
-        chosen: A row number, any iterable of row numbers, or a mask of N booleans.
-        rows: (N,) row numbers of the texts.
-
-    Raises:
-        UsageError: It is neither, or a row does not exist.
-    """
-    items = list(chosen) if isinstance(chosen, Iterable) else [chosen]
-    are_booleans = [np.asarray(item).dtype == bool for item in items]
-    if items and all(are_booleans):
-        if len(items) != len(rows):
-            raise UsageError(f"has {counted(len(items), 'boolean')} for {counted(len(rows), 'text')}", option="rows")
-        return np.array(items, bool)
-    for item, is_boolean in zip(items, are_booleans):
-        if is_boolean or np.ndim(item) or not np.issubdtype(np.asarray(item).dtype, np.integer):
-            raise UsageError(f"contains {item!r:.60}", option="rows", needed=NEEDED_ROWS)
-    numbers = [int(item) for item in items]
-    removed = np.zeros(len(rows), bool)
-    removed[places_of(numbers, rows)] = True
-    return removed
-
-
-def places_of(numbers: Sequence[int], rows: np.ndarray) -> np.ndarray:
-    """Return the places (n,) of row numbers among the rows of an index (N,), which ascend.
-
-    Raises:
-        UsageError: A row does not exist.
-    """
-    wanted = np.asarray(numbers, int)
-    missing = np.setdiff1d(wanted, rows)
-    if len(missing):
-        raise UsageError(f"contains {missing[0]}, which is not in the index", option="rows")
-    return np.searchsorted(rows, wanted)
-
-
 Span = tuple[int, int]
 
 
-def matched_spans(stored: TokenVectors, query: Tokens, place: int, text: str, tokenizer: Tokenizer) -> list[Span]:
-    """Return the spans (start, end) of tokens of a text that make up most of its token score.
-
-    They are the nearest tokens of those of the query that add at least their average to the score, without punctuation.
-    Empty if the tokens of the text alone differ from those behind the prompt for documents.
-
-    Args:
-        stored: Token vectors of the index.
-        query: Ids and projected vectors of the tokens of the query.
-        place: Position of the text.
-        text: The text.
-        tokenizer: Tokenizer of the model.
-    """
-    ids = stored.ids[stored.starts[place] : stored.starts[place + 1]]
-    encoding = tokenizer.encode(text, add_special_tokens=False)
-    places = np.flatnonzero(np.isin(encoding.ids, ids))[: len(ids)]  # special tokens are not stored, nor is a cut end
-    is_same = np.array_equal(np.array(encoding.ids, int)[places], ids)
-    if not is_same or not len(ids) or not len(query[0]):
-        return []
-    nearest, cosines = stored.matches(query, place)
-    added = stored.weights(query[0]) * cosines
-    found = np.unique(nearest[(added > 0) & (added >= added.mean())])
-    spans = (_without_spaces(text, *encoding.offsets[token]) for token in places[found])
-    return [(start, end) for start, end in spans if any(map(str.isalnum, text[start:end]))]
-
-
-def _without_spaces(text: str, start: int, end: int) -> Span:
-    """Return the span without the space before a word, which is part of its first token in some vocabularies."""
-    word = text[start:end]
-    return end - len(word.lstrip()), end
-
-
-# Functions that need the model import torch, so that an index with a table for queries starts without it.
-
-QUERIES = 32  # scored at a time
-KEPT_LOADING = ("pooler", "max_seq_length", "revision", "bf16")  # options of loading that the index keeps
-
-
 class Index:
-    """Texts to search, with the vectors of a model and words; see `build` and `load`.
+    """Texts to search, with the vectors of a model and BM25 weights; see `build` and `load`.
 
     Threads may search while another one adds or removes texts: a search sees all of a change or nothing of it.
 
@@ -135,9 +56,9 @@ class Index:
         ids, fields: Their ids, None for texts without one, and further values by name.
         vectors: (N, d) float16: unit vectors, or those of the model as they are if it is compared by dot product.
         documents: (N, d) float16, the vectors that are searched: `vectors`, adapted or smoothed if the index is.
-        words: BM25 weights.
+        bm25: BM25 weights of the words.
         threshold: Cosine that at most about one unrelated text per query exceeds; None without `record.scores`.
-        table: Table that embeds queries; None if the model does.
+        static_queries: Static embeddings of queries; None if the model embeds them.
     """
 
     def __init__(self, model: "SentenceTransformer | None", state: State, trust_remote_code: bool = False):
@@ -190,21 +111,23 @@ class Index:
         return self._state.documents
 
     @property
-    def words(self) -> BM25:
-        return self._state.words
+    def bm25(self) -> BM25:
+        return self._state.bm25
 
     @property
     def threshold(self) -> float | None:
         return self._state.record.threshold
 
     @property
-    def table(self) -> QueryTable | None:
-        return self._state.table
+    def static_queries(self) -> StaticQueries | None:
+        return self._state.static_queries
 
     @property
     def model(self) -> "SentenceTransformer":
-        """The model. With a table for queries, it is opened when texts are added."""
+        """The model. With static embeddings of queries, it is opened when texts are added."""
         if self._model is None:
+            from informin.frozen.index_model import open_model
+
             self._model = open_model(self.record, None, self._trust_remote_code)
         return self._model
 
@@ -227,71 +150,72 @@ class Index:
         language: str = "english",
         smooth: bool = False,
         word_weight: float = WORD_WEIGHT,
-        prompt: str | None = None,
+        document_prompt: str | None = None,
         query_prompt: str | None = None,
         queries: str = "model",
-        second_look: bool = False,
+        rerank: bool = False,
         batch_size: int = 64,
-        loading: dict[str, Any] | None = None,
+        pooler: str = "auto",
+        **loading: "Unpack[Loading]",
     ) -> "Index":
         """Embed texts and weight their words.
 
         Args:
             model: Hub id, folder or SentenceTransformer.
-            texts: N texts. Blank ones are left out, and the others keep their places as row numbers.
+            texts: N texts. Blank ones are left out, and the others keep their row numbers.
             ids: N ids, such as keys in a database: texts, numbers, or dates, which become text.
             fields: N mappings of further values that hits show, such as the title and the address.
             language: Language of stop words and stems, such as german or de; `other` for none.
             smooth: Average each document vector with its nearest neighbors.
-            word_weight: Weight of the words. 0 searches by vectors alone.
-            prompt, query_prompt: Prompt prepended to each document and query, instead of the model's prompts.
-            queries: `model`, or `table`: queries are embedded by token vectors, without the model and torch, and
+            word_weight: Weight of BM25. 0 searches by vectors alone.
+            document_prompt, query_prompt: Prompt prepended to each document and query, instead of the model's prompts.
+            queries: `model`, or `static`: queries are embedded by token vectors, without the model and torch, and
                 documents are adapted by the map of `fit --task search` and smoothed. See `informin.distill`. A model
-                with a prompt for queries embeds every text twice, the second time as a query, for the table.
-            second_look: Keep token vectors, 68 bytes a token, to reorder the first 50 hits of a search. With a table
-                for queries, a token of a query has its mean vector in the texts.
+                with a prompt for queries embeds every text twice, the second time as a query, to fit the token vectors.
+            rerank: Keep token vectors, 68 bytes a token, to rerank the first 50 hits of a search by late interaction.
+                With static embeddings of queries, a token of a query has its mean vector in the texts.
             batch_size: Texts per forward pass.
-            loading: Options of `load_model`.
+            pooler, loading: Options of `informin.load_model`.
 
         Raises:
             UsageError: The model cannot be loaded, all texts are blank, there are fewer or more ids or fields than
                 texts, the language is unknown, `word_weight` is not finite, the numbers of the vectors are too large or
                 too small for float16, `smooth` or `queries` is set for a model that is compared by dot product, or
-                `second_look` for a model without token vectors.
+                `rerank` for a model without token vectors.
         """
-        from informin.frozen.index_state import derive
+        from informin.frozen.index_model import check_model, derive, embed_entries, projected_texts, similarity_of
         from informin.model.checksums import model_sha256
         from informin.model.open import load_model, name_of
 
+        queries = OLD_QUERIES.get(queries, queries)
         check_options(queries, word_weight)
         language = language_name(language)
         texts = as_texts(texts)
         entries = new_entries(texts, ids, fields)
         if not len(entries):
             raise UsageError("contains no text that is not blank", option="texts")
-        loading = loading or {}
-        st = load_model(model, **loading)
-        by_table = queries == "table"
-        check_model(st, smooth, by_table, second_look)
+        st = load_model(model, pooler=pooler, **loading)
+        is_static = queries == "static"
+        check_model(st, smooth, is_static, rerank)
         record = IndexRecord(
             model=str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st),
             model_sha256=model_sha256(st),
-            loading={option: loading[option] for option in KEPT_LOADING if option in loading},
+            loading={"pooler": pooler} | {name: value for name, value in loading.items() if name in KEPT_LOADING},
             similarity=similarity_of(st),
             language=language,
-            smooth=smooth or by_table,
+            smooth=smooth or is_static,
             word_weight=word_weight,
-            prompt=prompt,
+            document_prompt=document_prompt,
             query_prompt=query_prompt,
             queries=queries,
-            second_look=second_look,
-            projected=projected_texts(second_look, len(entries)),
+            rerank=rerank,
+            projected=projected_texts(rerank, len(entries)),
             next_row=len(texts),
             words=versions(),
         )
-        words = BM25.build(entries.texts, language)
+        bm25 = BM25.build(entries.texts, language)
         vectors, tokens = embed_entries(st, record, entries, batch_size)
-        return cls(st, derive(record, entries, vectors, words, lambda: st, tokens=tokens))
+        return cls(st, derive(record, entries, vectors, bm25, lambda: st, tokens=tokens))
 
     @classmethod
     @checks_options
@@ -302,7 +226,9 @@ class Index:
         *,
         trust_remote_code: bool = False,
     ) -> "Index":
-        """Open an index, with its vectors and words memory-mapped. With a table for queries, the model stays closed.
+        """Open an index, with its vectors and BM25 weights memory-mapped.
+
+        With static embeddings of queries, the model stays closed.
 
         Args:
             folder: What `save` wrote.
@@ -314,8 +240,11 @@ class Index:
             UsageError: The folder holds no index, the index is damaged, or the model is another one.
         """
         state = read_state(folder)
-        needs_model = model is not None or not state.record.by_table
-        opened = open_model(state.record, model, trust_remote_code) if needs_model else None
+        opened = None
+        if model is not None or not state.static_queries:
+            from informin.frozen.index_model import open_model
+
+            opened = open_model(state.record, model, trust_remote_code)
         index = cls(opened, state, trust_remote_code)
         index._data[os.path.realpath(folder)] = state.record.data
         return index
@@ -330,9 +259,9 @@ class Index:
             UsageError: The folder holds something else, another process writes it, or it has changed since this index
                 was loaded from it.
         """
-        place = os.path.realpath(folder)
+        path = os.path.realpath(folder)
         with self._changes:
-            self._data[place] = write_state(self._state, folder, self._data.get(place))
+            self._data[path] = write_state(self._state, folder, self._data.get(path))
 
     @checks_options
     def add(
@@ -342,7 +271,7 @@ class Index:
         fields: Sequence[Mapping[str, Any]] | None = None,
         batch_size: int = 64,
     ) -> np.ndarray:
-        """Add texts, and return their row numbers. Words, smoothed vectors and the table are computed again.
+        """Add texts, and return their row numbers. All that depends on other texts is computed again.
 
         Args:
             texts, ids, fields: See `build`. Blank texts are left out, but counted.
@@ -351,6 +280,8 @@ class Index:
         Raises:
             UsageError: There are fewer or more ids or fields than texts.
         """
+        from informin.frozen.index_model import embed_entries, fits_projection_again, projected_texts
+
         with self._changes:
             state = self._state
             record = state.record
@@ -363,7 +294,7 @@ class Index:
             entries = state.entries + added
             if fits_projection_again(record, len(entries)):
                 vectors, tokens = embed_entries(self.model, record, entries, batch_size)
-                grown = grown.with_record(projected=projected_texts(record.second_look, len(entries)))
+                grown = grown.with_record(projected=projected_texts(record.rerank, len(entries)))
             else:
                 new, tokens = embed_entries(self.model, record, added, batch_size, state.tokens)
                 vectors = np.concatenate([state.vectors, new])
@@ -382,7 +313,7 @@ class Index:
         """
         with self._changes:
             state = self._state
-            removed = places_to_remove(rows, state.entries.rows)
+            removed = rows_to_remove(rows, state.entries.rows)
             if removed.any():
                 kept = np.flatnonzero(~removed)
                 tokens = state.tokens.take(kept) if state.tokens else None
@@ -419,7 +350,7 @@ class Index:
 
     def sparse_vectors(self) -> csr_array:
         """Return the BM25 weights (N, V) of the words in each text, for a store with sparse vectors."""
-        return self.words.weights()
+        return self.bm25.weights()
 
     @checks_options
     def sparse_queries(self, queries: Iterable[str]) -> csr_array:
@@ -432,8 +363,8 @@ class Index:
         return state.sparse_queries(queries, self._embedded(state, queries).vectors)
 
     @checks_options
-    def second_look(self, query: str, rows: Sequence[int]) -> np.ndarray:
-        """Return what a second look adds (P,) to the scores of texts that a store with sparse vectors found.
+    def rerank(self, query: str, rows: Sequence[int]) -> np.ndarray:
+        """Return what late interaction adds (P,) to the scores of texts that a store with sparse vectors found.
 
         A score is the sum of the two dot products of `sparse_queries`.
 
@@ -445,10 +376,10 @@ class Index:
             UsageError: The index has no token vectors, or a row does not exist.
         """
         state = self._state
-        tokens = _tokens_of(state)
+        tokens = tokens_of(state)
         embedded = self._embedded(state, as_texts([query], "queries"))
         _, deviation = state.compared.moments(embedded.vectors)
-        _, added = tokens.rerank(embedded.tokens[0], places_of(rows, state.entries.rows))
+        _, added = tokens.rerank(embedded.tokens[0], indices_of(rows, state.entries.rows))
         return deviation[0] * added
 
     @checks_options
@@ -465,48 +396,115 @@ class Index:
             UsageError: The index has no token vectors, or a row does not exist.
         """
         state = self._state
-        tokens = _tokens_of(state)
+        tokens = tokens_of(state)
         asked = self._embedded(state, as_texts([query], "queries")).tokens[0]
-        tokenizer = state.table.model_tokenizer if state.table else self._tokenizer
-        places = places_of(rows, state.entries.rows)
+        tokenizer = state.static_queries.model_tokenizer if state.static_queries else self._tokenizer
+        indices = indices_of(rows, state.entries.rows)
         if tokenizer is None:
-            return [[] for _ in places]
-        return [matched_spans(tokens, asked, place, state.entries.texts[place], tokenizer) for place in places]
+            return [[] for _ in indices]
+        return [matched_spans(tokens, asked, index, state.entries.texts[index], tokenizer) for index in indices]
 
     def _embedded(self, state: State, queries: list[str]) -> Queries:
         if not queries:
             return Queries(np.empty((0, state.documents.shape[1]), np.float32))
-        if state.table:
-            return Queries(state.table.encode(queries), state.table.tokens(queries))
-        from informin.frozen.index_state import embed_queries_with_tokens, embed_unit
+        if state.static_queries:
+            return Queries(state.static_queries.encode(queries), state.static_queries.tokens(queries))
+        from informin.frozen.index_model import embed_asked
 
-        prompt = state.record.query_prompt
-        if state.tokens:
-            return embed_queries_with_tokens(self.model, queries, prompt, state.tokens)
-        return Queries(embed_unit(self.model, queries, "query", prompt, title=None))
+        return embed_asked(self.model, state.record, queries, state.tokens)
 
     def _replace(self, state: State, entries: Entries, vectors: np.ndarray, tokens: TokenVectors | None) -> None:
         """Replace the texts, and all that is computed from them, at once."""
-        from informin.frozen.index_state import derive
+        from informin.frozen.index_model import derive
 
-        words = BM25.build(entries.texts, state.record.language)
-        self._state = derive(state.record, entries, vectors, words, lambda: self.model, state, tokens)
+        bm25 = BM25.build(entries.texts, state.record.language)
+        self._state = derive(state.record, entries, vectors, bm25, lambda: self.model, state, tokens)
 
 
 def check_options(queries: str, word_weight: float) -> None:
     """Raise UsageError if an option of `Index.build` is invalid for every model."""
-    if queries not in ("model", "table"):
-        raise UsageError(f"is {queries}", option="queries", needed="model or table")
+    if queries not in ("model", "static"):
+        raise UsageError(f"is {queries}", option="queries", needed="model or static")
     if not np.isfinite(word_weight):
         raise UsageError(f"is {word_weight}", option="word_weight", needed="a finite number")
 
 
-def _tokens_of(state: State) -> TokenVectors:
+def tokens_of(state: State) -> TokenVectors:
     """Return the token vectors of an index.
 
     Raises:
         UsageError: It has none.
     """
     if not state.tokens:
-        raise UsageError("is not set in this index", option="second_look", fix="Build the index again with it.")
+        raise UsageError("is not set in this index", option="rerank", fix="Build the index again with it.")
     return state.tokens
+
+
+def rows_to_remove(chosen: int | Iterable[int], rows: np.ndarray) -> np.ndarray:
+    """Return whether each text is removed (N,).
+
+    Args:
+        chosen: A row number, any iterable of row numbers, or a mask of N booleans.
+        rows: (N,) row numbers of the texts.
+
+    Raises:
+        UsageError: It is neither, or a row does not exist.
+    """
+    items = list(chosen) if isinstance(chosen, Iterable) else [chosen]
+    are_booleans = [np.asarray(item).dtype == bool for item in items]
+    if items and all(are_booleans):
+        if len(items) != len(rows):
+            raise UsageError(f"has {counted(len(items), 'boolean')} for {counted(len(rows), 'text')}", option="rows")
+        return np.array(items, bool)
+    for item, is_boolean in zip(items, are_booleans):
+        if is_boolean or np.ndim(item) or not np.issubdtype(np.asarray(item).dtype, np.integer):
+            raise UsageError(f"contains {item!r:.60}", option="rows", needed=NEEDED_ROWS)
+    numbers = [int(item) for item in items]
+    removed = np.zeros(len(rows), bool)
+    removed[indices_of(numbers, rows)] = True
+    return removed
+
+
+def indices_of(numbers: Sequence[int], rows: np.ndarray) -> np.ndarray:
+    """Return the indices (n,) of row numbers among the rows of an index (N,), which ascend.
+
+    Raises:
+        UsageError: A row does not exist.
+    """
+    wanted = np.asarray(numbers, int)
+    missing = np.setdiff1d(wanted, rows)
+    if len(missing):
+        raise UsageError(f"contains {missing[0]}, which is not in the index", option="rows")
+    return np.searchsorted(rows, wanted)
+
+
+def matched_spans(stored: TokenVectors, query: Tokens, index: int, text: str, tokenizer: Tokenizer) -> list[Span]:
+    """Return the spans (start, end) of tokens of a text that make up most of its token score.
+
+    They are the nearest tokens of those of the query that add at least their average to the score, without punctuation.
+    Empty if the tokens of the text alone differ from those behind the prompt for documents.
+
+    Args:
+        stored: Token vectors of the index.
+        query: Ids and projected vectors of the tokens of the query.
+        index: Index of the text.
+        text: The text.
+        tokenizer: Tokenizer of the model.
+    """
+    ids = stored.ids[stored.starts[index] : stored.starts[index + 1]]
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    own = np.flatnonzero(np.isin(encoding.ids, ids))[: len(ids)]  # special tokens are not stored, nor is a cut end
+    is_same = np.array_equal(np.array(encoding.ids, int)[own], ids)
+    if not is_same or not len(ids) or not len(query[0]):
+        return []
+    nearest, cosines = stored.matches(query, index)
+    added = stored.weights(query[0]) * cosines
+    found = np.unique(nearest[(added > 0) & (added >= added.mean())])
+    spans = (_without_spaces(text, *encoding.offsets[token]) for token in own[found])
+    return [(start, end) for start, end in spans if any(map(str.isalnum, text[start:end]))]
+
+
+def _without_spaces(text: str, start: int, end: int) -> Span:
+    """Return the span without the space before a word, which is part of its first token in some vocabularies."""
+    word = text[start:end]
+    return end - len(word.lstrip()), end

@@ -1,8 +1,8 @@
 """The files of an index.
 
 index.json    the record, with the name of the folder of the data; replaced last, so that an index is old or new
-index-data-*/ texts, row numbers, vectors, words, the table for queries, and token vectors; until all of them are
-              written, the name starts with .informin-
+index-data-*/ texts, row numbers, vectors, BM25 weights, static embeddings of queries, and token vectors; until all of
+              them are written, the name starts with .informin-
 """
 
 import hashlib
@@ -17,9 +17,10 @@ import numpy as np
 from informin.errors import UsageError, counted
 from informin.files import PREFIX, contents, named_in_errors, only_writer, read_json, write_json
 from informin.frozen.bm25 import BM25, versions
-from informin.frozen.index_state import RECORD, IndexRecord, State, parse_entries, parse_record
+from informin.frozen.index_entries import RECORD, IndexRecord, parse_entries, parse_record
+from informin.frozen.index_search import State
 from informin.frozen.late_interaction import TokenVectors
-from informin.frozen.static_queries import QueryTable
+from informin.frozen.static_queries import StaticQueries
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ def _remove_unused(folder: Path) -> None:
 
 
 def read_state(folder: str | Path) -> State:
-    """Open an index, with its vectors and words memory-mapped.
+    """Open an index, with its vectors and BM25 weights memory-mapped.
 
     If another process replaces the index meanwhile, the new one is opened.
 
@@ -136,11 +137,11 @@ def _write_data(state: State, data: Path) -> IndexRecord:
     np.save(data / "vectors.npy", state.vectors)
     if state.record.smooth:
         np.save(data / "smoothed.npy", state.documents)
-    if state.table:
-        state.table.save(data)
+    if state.static_queries:
+        state.static_queries.save(data)
     if state.tokens:
         state.tokens.save(data / "tokens")
-    state.words.save(data / "words")
+    state.bm25.save(data / "words")
     files = {path.relative_to(data).as_posix(): path for path in sorted(data.rglob("*")) if path.is_file()}
     return replace(
         state.record,
@@ -165,15 +166,15 @@ def _read_data(record: IndexRecord, data: Path) -> State:
     entries = parse_entries(lines.decode(), np.load(data / "rows.npy"))
     vectors = np.load(data / "vectors.npy", mmap_mode="r")
     documents = np.load(data / "smoothed.npy", mmap_mode="r") if record.smooth else vectors
-    table = QueryTable.load(data) if record.by_table else None
-    tokens = TokenVectors.load(data / "tokens") if record.second_look else None
-    words = _read_words(record, data / "words", entries.texts)
-    rows = {len(entries), len(vectors), len(documents), len(words)}
+    static = StaticQueries.load(data) if record.queries == "static" else None
+    tokens = TokenVectors.load(data / "tokens") if record.rerank else None
+    bm25 = _read_bm25(record, data / "words", entries.texts)
+    rows = {len(entries), len(vectors), len(documents), len(bm25)}
     rows |= {len(tokens)} if tokens else set()
     if len(rows) > 1:
         raise ValueError(f"its files have {' and '.join(map(str, sorted(rows)))} rows")
     check_sizes(record, data)  # again, because another process may have removed files meanwhile
-    return State(replace(record, words=versions()), entries, vectors, documents, words, table, tokens)
+    return State(replace(record, words=versions()), entries, vectors, documents, bm25, static, tokens)
 
 
 def check_sizes(record: IndexRecord, data: Path) -> None:
@@ -202,7 +203,7 @@ def sample_checksum(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _read_words(record: IndexRecord, folder: Path, texts: list[str]) -> BM25:
+def _read_bm25(record: IndexRecord, folder: Path, texts: list[str]) -> BM25:
     """Open the words of the texts, or build them again if this environment splits texts in another way."""
     if record.has_current_words:
         return BM25.load(folder, record.language)

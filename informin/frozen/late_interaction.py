@@ -127,12 +127,12 @@ class TokenVectors:
             largest[filled] = np.maximum.reduceat(cosines, first, axis=0)
         return largest
 
-    def matches(self, query: Tokens, place: int) -> tuple[np.ndarray, np.ndarray]:
+    def matches(self, query: Tokens, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return for each of the n tokens of a query the nearest token of a text, counted from 0, and their cosine.
 
         Both are (n,). The text has at least one token.
         """
-        cosines, _ = self._cosines(query[1], np.array([place]))
+        cosines, _ = self._cosines(query[1], np.array([index]))
         return cosines.argmax(0), cosines.max(0)
 
     def lengths(self, indices: np.ndarray) -> np.ndarray:
@@ -152,7 +152,7 @@ class TokenVectors:
 
         Args:
             parts: The parts. The list is emptied on the way, so that no vector is in memory three times.
-            indices: (N,) the new place of each text; None to keep the order.
+            indices: (N,) the new index of each text; None to keep the order.
         """
         projection = parts[0].projection
         lengths = np.concatenate([np.diff(part.starts) for part in parts])
@@ -197,7 +197,7 @@ class TokenVectors:
 
     def _cosines(self, vectors: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return cosines (T, n) of all tokens of some texts and those of a query, and where each text starts (P,)."""
-        blocks = [self.rows[self.starts[place] : self.starts[place + 1]] for place in indices]
+        blocks = [self.rows[self.starts[index] : self.starts[index + 1]] for index in indices]
         rows = np.concatenate(blocks).astype(np.float32)
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         cosines = rows @ vectors.T / np.maximum(norms, 1)[:, None]

@@ -9,7 +9,7 @@ WORDS = {
     "fit": ["--task=search", "--output_dir=out"],
     "distill": ["--task=search", "--output_dir=out"],
     "index": ["--output_dir=out"],
-    "index with tokens": ["--output_dir=out", "--second_look"],
+    "index with tokens": ["--output_dir=out", "--rerank"],
     "eval": ["--labels=titles.tsv"],
 }
 

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 import pytest
 
 from informin.frozen.index import Index
-from informin.frozen.page import index_page
+from informin.frozen.search_page import index_page
 from tests.conftest import make_sentences
 
 pytestmark = pytest.mark.skipif(not find_spec("gradio"), reason="gradio is not installed")

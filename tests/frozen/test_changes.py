@@ -15,8 +15,8 @@ import torch
 from informin.cli import index as index_command
 from informin.cli import search as search_command
 from informin.frozen.index import Index
+from informin.frozen.index_entries import new_entries
 from informin.frozen.index_files import DATA
-from informin.frozen.index_state import new_entries
 from tests.conftest import make_sentences, raises_usage, save_letters
 from tests.frozen.test_index import QUERIES, rows_of
 
@@ -310,7 +310,7 @@ def files_with(folder, text: str) -> list[str]:
     return [path.name for path in found]
 
 
-@pytest.mark.parametrize("queries", ["model", "table"])
+@pytest.mark.parametrize("queries", ["model", "static"])
 def test_nothing_of_a_removed_text_remains(tmp_path, queries):
     save_letters(tmp_path / "model")
     texts = make_sentences(150)
@@ -334,17 +334,17 @@ def test_nothing_of_a_removed_text_remains(tmp_path, queries):
 
 
 def test_a_large_vocabulary_does_not_tell_which_tokens_removed_texts_had(st_mean, tmp_path, monkeypatch):
+    from informin.frozen import index_model as fitting
     from informin.frozen import static as table_module
-    from informin.frozen import static_queries as fitting
 
     monkeypatch.setattr(table_module, "VOCABULARY", 9)
     monkeypatch.setattr(fitting, "VOCABULARY", 9)
     texts = ["the dog sees a cat", "a small dog", "the cat"] * 5
-    index = Index.build(st_mean, [*texts, "an old house"], queries="table")
-    house = index.table.tokenizer.token_to_id("house")
-    assert index.table.alone[house].any() and index.table.rows[house].any()
+    index = Index.build(st_mean, [*texts, "an old house"], queries="static")
+    house = index.static_queries.tokenizer.token_to_id("house")
+    assert index.static_queries.alone[house].any() and index.static_queries.rows[house].any()
     index.remove([15])
-    assert not index.table.alone[house].any() and not index.table.rows[house].any()
+    assert not index.static_queries.alone[house].any() and not index.static_queries.rows[house].any()
 
 
 def test_searches_in_threads_see_the_old_or_the_new_index(few):

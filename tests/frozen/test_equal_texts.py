@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from informin.frozen import index_state as vectors_module
+from informin.frozen import index_search as vectors_module
 from informin.frozen.index import Index
 from informin.frozen.late_interaction import TokenVectors
 from tests.conftest import make_sentences
@@ -16,15 +16,15 @@ QUERIES = ["the old dog runs", "a small house", "zyzzyva", *COPIED[:4]]
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
-    """110 sentences, and seven copies of eight others among them."""
+    """110 sentences, and seven duplicates of eight others among them."""
     found, source = make_sentences(110), np.random.default_rng(0)
     for text in COPIED * 7:
         found.insert(source.integers(len(found)), text)
     return found
 
 
-def check_copies(index: Index, k: int) -> None:
-    """Check the copies among the first k hits of each query."""
+def check_duplicates(index: Index, k: int) -> None:
+    """Check the duplicates among the first k hits of each query."""
     rows_of = defaultdict(list)
     for row, text in zip(index.rows.tolist(), index.texts):
         rows_of[text].append(row)
@@ -32,24 +32,24 @@ def check_copies(index: Index, k: int) -> None:
         found = defaultdict(list)
         for hit in hits:
             found[hit.text].append(hit)
-        for text, copies in found.items():
-            assert [hit.row for hit in copies] == rows_of[text][: len(copies)]
-            assert len({(hit.score, hit.vector_score, hit.word_score, hit.token_score) for hit in copies}) == 1
+        for text, same in found.items():
+            assert [hit.row for hit in same] == rows_of[text][: len(same)]
+            assert len({(hit.score, hit.vector_score, hit.word_score, hit.token_score) for hit in same}) == 1
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"word_weight": 0}, {"smooth": True}, {"queries": "table"}, {"second_look": True}],
+    [{}, {"word_weight": 0}, {"smooth": True}, {"queries": "static"}, {"rerank": True}],
     ids=lambda options: "-".join(options) or "plain",
 )
 def test_copies_have_equal_scores_and_are_ordered_by_row(st_mean, texts, options):
     index = Index.build(st_mean, texts, **options)
     for k in (5, 10, 25, len(texts)):
-        check_copies(index, k)
+        check_duplicates(index, k)
 
 
-@pytest.mark.parametrize("second_look", [False, True])
-def test_rounding_does_not_matter(st_mean, texts, monkeypatch, second_look):
+@pytest.mark.parametrize("rerank", [False, True])
+def test_rounding_does_not_matter(st_mean, texts, monkeypatch, rerank):
     """Larger rounding than that of this processor and these small vectors, in cosines and in token scores."""
     noise = np.random.default_rng(1).uniform(-1e-6, 1e-6, len(texts))
     candidates, look = vectors_module.Vectors.candidates, TokenVectors.rerank
@@ -62,9 +62,9 @@ def test_rounding_does_not_matter(st_mean, texts, monkeypatch, second_look):
 
     monkeypatch.setattr(vectors_module.Vectors, "candidates", noisy_candidates)
     monkeypatch.setattr(TokenVectors, "rerank", noisy_look)
-    index = Index.build(st_mean, texts, second_look=second_look)
+    index = Index.build(st_mean, texts, rerank=rerank)
     for k in (*range(1, 12), 25, 50, len(texts)):
-        check_copies(index, k)
+        check_duplicates(index, k)
 
 
 def test_copies_in_a_large_index(st_mean, texts, monkeypatch):
@@ -73,13 +73,13 @@ def test_copies_in_a_large_index(st_mean, texts, monkeypatch):
     monkeypatch.setattr(vectors_module, "LEADING_DIRECTIONS", 12)
     index = Index.build(st_mean, texts)
     for k in (5, 25, len(texts)):
-        check_copies(index, k)
+        check_duplicates(index, k)
 
 
 def test_copies_of_which_one_was_removed(st_mean, texts):
     index = Index.build(st_mean, texts)
     index.remove([index.search(COPIED[0], 1)[0].row])
-    check_copies(index, 10)
+    check_duplicates(index, 10)
 
 
 @pytest.mark.parametrize("number", [5, 53, 150])
@@ -93,7 +93,7 @@ def test_copies_of_a_single_text_score_zero(st_mean, number):
 
 @pytest.mark.parametrize("by", ["leading directions", "faiss"])
 def test_many_copies_displace_no_better_text_in_a_large_index(st_mean, monkeypatch, by):
-    """There are more copies than candidates of a query."""
+    """There are more duplicates than candidates of a query."""
     texts = make_sentences(150)
     index = Index.build(st_mean, texts)
     copied = index.search(QUERIES[0], 8)[-1].text

@@ -45,7 +45,7 @@ def test_the_saved_model_is_the_model_with_the_adapter(request, kind, task, tmp_
 
 @pytest.mark.parametrize("task, number", [("search", 300), ("clustering", 500)])
 def test_few_texts_warn(caplog, task, number):
-    """Copies count once."""
+    """Duplicates count once."""
     vectors = np.random.default_rng(0).normal(size=(number, 12))
     for embeddings, warns in ((vectors, False), (np.concatenate([vectors[1:], vectors[1:]]), True)):
         with caplog.at_level(logging.WARNING, "informin"):

@@ -16,11 +16,11 @@ from informin.cli import search as search_command
 from informin.errors import SaveError, UsageError
 from informin.files import PREFIX
 from informin.frozen import bm25 as words_module
+from informin.frozen import index_entries as record_module
 from informin.frozen import index_files as files_module
-from informin.frozen import index_state as record_module
 from informin.frozen.index import Index
+from informin.frozen.index_entries import RECORD
 from informin.frozen.index_files import DATA, sample_checksum
-from informin.frozen.index_state import RECORD
 from tests.conftest import raises_usage
 from tests.frozen.test_index import QUERIES, rows_of
 
@@ -183,7 +183,7 @@ def test_a_model_without_pooling_is_not_that_of_the_index(built, bert, tmp_path)
         Index.load(tmp_path, bert)
 
 
-@pytest.mark.parametrize("queries", ["model", "table"])
+@pytest.mark.parametrize("queries", ["model", "static"])
 def test_a_cross_encoder_has_no_embeddings(st_mean, texts, tmp_path, queries):
     """sentence-transformers would convert it with a pooling of its choice."""
     folder = shutil.copytree(st_mean, tmp_path / "cross")
@@ -225,7 +225,8 @@ def test_an_index_of_another_version(built, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"data": 5}, {"word_weight": "0.5"}, {"loading": None}, {"sizes": []}, {"prompt": 5}, {"scores": [1]}]
+    "changes",
+    [{"data": 5}, {"word_weight": "0.5"}, {"loading": None}, {"sizes": []}, {"document_prompt": 5}, {"scores": [1]}],
 )
 def test_values_of_another_type(built, tmp_path, changes):
     built.save(tmp_path)
@@ -252,11 +253,11 @@ def test_a_load_while_another_process_saves_gives_the_old_index_or_the_new_one(b
 
 
 def test_a_load_while_files_of_the_old_index_disappear(built, st_mean, texts, tmp_path, monkeypatch):
-    """Files that are opened last are gone: the table's, which an index need not have."""
-    index = Index.build(st_mean, texts, queries="table", query_prompt="the dog ")
+    """Files that are opened last are gone: those of static queries, which an index need not have."""
+    index = Index.build(st_mean, texts, queries="static", query_prompt="the dog ")
     index.save(tmp_path)
     other = Index.load(tmp_path)
-    load = files_module.QueryTable.load
+    load = files_module.StaticQueries.load
     numbers = iter([1])
 
     def late(data):
@@ -267,8 +268,8 @@ def test_a_load_while_files_of_the_old_index_disappear(built, st_mean, texts, tm
             shutil.copy(tmp_path / "new" / RECORD, tmp_path / RECORD)
         return load(data)
 
-    monkeypatch.setattr(files_module.QueryTable, "load", late)
-    assert Index.load(tmp_path).table.as_queries is not None
+    monkeypatch.setattr(files_module.StaticQueries, "load", late)
+    assert Index.load(tmp_path).static_queries.as_queries is not None
 
 
 def test_a_folder_is_read_while_it_is_written(built, st_mean, tmp_path):
@@ -308,13 +309,27 @@ def test_versions_are_those_of_this_environment(monkeypatch):
 
 def test_index_of_the_last_release_is_read(bert, texts, tmp_path):
     """It has no versions, sizes and checksum, and its texts are lines of JSON strings."""
-    Index.build(bert, texts, loading={"pooler": "last", "device": "cpu"}).save(tmp_path)
+    Index.build(bert, texts, pooler="last", device="cpu").save(tmp_path)
     values = json.loads((tmp_path / RECORD).read_text())
     for name in ("words", "sizes", "samples", "texts_sha256"):
         del values[name]
     (tmp_path / RECORD).write_text(json.dumps(values))
     assert json.loads((data_of(tmp_path) / "texts.jsonl").read_text().splitlines()[0]) == texts[0]
-    assert rows_of(Index.load(tmp_path)) == rows_of(Index.build(bert, texts, loading={"pooler": "last"}))
+    assert rows_of(Index.load(tmp_path)) == rows_of(Index.build(bert, texts, pooler="last"))
+
+
+def test_older_names_in_index_json_are_read(st_mean, texts, tmp_path):
+    """`second_look`, `prompt`, and `table` as what embeds queries."""
+    built = Index.build(st_mean, texts[:40], rerank=True, queries="static", document_prompt="the ")
+    built.save(tmp_path)
+    values = json.loads((tmp_path / RECORD).read_text())
+    values |= {"second_look": values.pop("rerank"), "prompt": values.pop("document_prompt"), "queries": "table"}
+    (tmp_path / RECORD).write_text(json.dumps(values))
+    loaded = Index.load(tmp_path)
+    assert loaded.search(QUERIES) == built.search(QUERIES) and loaded.search(QUERIES[0])[0].token_score is not None
+    record = loaded.record
+    assert (record.rerank, record.document_prompt, record.queries) == (True, "the ", "static")
+    assert Index.build(st_mean, texts[:40], queries="table").record.queries == "static"
 
 
 def test_files_of_the_operating_system_are_no_output(built, tmp_path):
@@ -329,7 +344,7 @@ def test_files_of_the_operating_system_are_no_output(built, tmp_path):
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))])
 @pytest.mark.parametrize("loaded", [False, True])
-@pytest.mark.parametrize("options", [{}, {"queries": "table", "second_look": True}, {"smooth": True}])
+@pytest.mark.parametrize("options", [{}, {"queries": "static", "rerank": True}, {"smooth": True}])
 def test_copies_of_an_index(st_mean, texts, tmp_path, copied, loaded, options):
     index = Index.build(st_mean, texts[:40], **options)
     if loaded:

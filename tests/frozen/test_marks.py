@@ -3,7 +3,7 @@
 import pytest
 
 from informin.frozen.bm25 import BM25
-from informin.frozen.page import matching_spans
+from informin.frozen.search_page import matching_spans
 
 
 def marked(text: str, query: str, language: str = "english") -> list[str]:

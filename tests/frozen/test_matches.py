@@ -1,4 +1,4 @@
-"""Where the tokens stand in a text that a second look found for a query."""
+"""Where the tokens stand in a text that match the tokens of a query."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ TEXTS = [*make_sentences(150), "the  cat, a\ndog", "the [SEP] dog"]
 
 @pytest.fixture(scope="module")
 def looking(st_mean) -> Index:
-    return Index.build(st_mean, TEXTS, second_look=True)
+    return Index.build(st_mean, TEXTS, rerank=True)
 
 
 def words_at(index: Index, query: str, rows: list[int]) -> list[list[str]]:
@@ -45,9 +45,7 @@ def test_spans_are_those_of_the_nearest_tokens(looking, query):
 
 
 def test_a_truncated_text_has_spans_at_its_start(st_mean):
-    index = Index.build(
-        load_model(st_mean, max_seq_length=4), ["the dog runs", "the cat sees the dog"], second_look=True
-    )
+    index = Index.build(load_model(st_mean, max_seq_length=4), ["the dog runs", "the cat sees the dog"], rerank=True)
     (words,) = words_at(index, "dog", [1])
     assert words and set(words) <= {"the", "cat"}
 
@@ -77,10 +75,10 @@ def spaced(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("queries", ["model", "table"])
+@pytest.mark.parametrize("queries", ["model", "static"])
 def test_spans_have_neither_spaces_nor_punctuation(spaced, queries):
     texts = ["the , dog runs", "a , dog", "the cat", *["a cat runs"] * 5]
-    index = Index.build(spaced, texts, queries=queries, second_look=True)
+    index = Index.build(spaced, texts, queries=queries, rerank=True)
     assert words_at(index, "dog", [0, 1]) == [["dog"], ["dog"]]
     assert words_at(index, ",", [0, 1]) == [[], []]
 
@@ -90,5 +88,5 @@ def test_queries_without_tokens_and_rows_that_do_not_exist(looking, built):
     assert looking.matched_spans("", [0, 5]) == [[], []]
     with raises_usage("rows"):
         looking.matched_spans("dog", [len(TEXTS)])
-    with raises_usage("second_look"):
+    with raises_usage("rerank"):
         built.matched_spans("dog", [0])

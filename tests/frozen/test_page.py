@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from informin.cli import search
-from informin.frozen import page as local
+from informin.frozen import search_page as local
 from informin.frozen.bm25 import z_scores
 from informin.frozen.index import Index
 from informin.frozen.page import (
@@ -22,12 +22,9 @@ from informin.frozen.page import (
     build_page,
     card_html,
     cards_html,
-    cards_of,
-    index_page,
     number_of_hits,
-    parts_of,
-    shares_of,
 )
+from informin.frozen.search_page import cards_of, index_page, parts_of, shares_of
 from tests.conftest import make_sentences, raises_usage
 
 TEXTS = [*make_sentences(120), "<b>cats</b> & dogs"]
@@ -87,8 +84,8 @@ def test_words_of_the_query_are_marked(index):
         assert found == [word for word in card.text.split() if word in ("dog", "dogs", "house")]
 
 
-def test_tokens_that_a_second_look_found_are_marked(st_mean, index):
-    looking = Index.build(st_mean, TEXTS, second_look=True)
+def test_tokens_that_match_are_marked(st_mean, index):
+    looking = Index.build(st_mean, TEXTS, rerank=True)
     cards = cards_of(looking, "the dog", 20)
     rows = [hit.row for hit in looking.search("the dog", 20)]
     words = {card.text: set(card.marked) for card in cards_of(index, "the dog", len(TEXTS))}
@@ -103,7 +100,7 @@ def test_tokens_that_a_second_look_found_are_marked(st_mean, index):
 def test_bar_is_split_as_the_score_is(index):
     query = "a dog sees the house"
     hits = index.search([query], 20)[0]
-    from_words = index.record.word_weight * z_scores(index.words.scores([query]))[0]
+    from_words = index.record.word_weight * z_scores(index.bm25.scores([query]))[0]
     for hit, share in zip(hits, shares_of(index, query, hits)):
         parts = np.array([hit.score - from_words[hit.row], from_words[hit.row]])
         if (parts > 0).all():
@@ -111,16 +108,16 @@ def test_bar_is_split_as_the_score_is(index):
         assert 0 <= share["words"] <= share["vectors"] + share["words"] <= 1 + 1e-6
 
 
-def test_score_of_a_second_look_is_one_part(index):
+def test_score_of_reranked_hits_is_one_part(index):
     hits = [replace(hit, token_score=0.5) for hit in index.search("two dogs", 3)]
     assert [list(share) for share in shares_of(index, "two dogs", hits)] == [["tokens"]] * 3
     assert shares_of(index, "two dogs", hits)[0]["tokens"] == 1
     assert parts_of(hits[0]).endswith("tokens 0.500")
 
 
-@pytest.mark.parametrize("second_look", [False, True])
-def test_legend_explains_the_colors_of_the_bars(st_mean, second_look):
-    index = Index.build(st_mean, TEXTS, second_look=second_look)
+@pytest.mark.parametrize("rerank", [False, True])
+def test_legend_explains_the_colors_of_the_bars(st_mean, rerank):
+    index = Index.build(st_mean, TEXTS, rerank=rerank)
     used = {name for card in cards_of(index, "two dogs", 3) for name in card.shares}
     head = next(block for block in index_page(index).blocks.values() if block.get_block_name() == "html")
     assert used == {name for name in ("vectors", "words", "tokens") if f'<i class="{name}"></i>' in head.value}

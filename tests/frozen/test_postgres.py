@@ -88,12 +88,12 @@ def test_added_and_removed_texts(page, db, st_mean, texts):
     assert hits == sorted(hits, key=lambda hit: (-hit[2], hit[0])), "equal scores by their ids"
 
 
-def test_a_second_look_at_what_the_database_finds(page, db, st_mean, texts):
-    index = Index.build(st_mean, texts, second_look=True)
+def test_hits_of_the_database_are_reranked(page, db, st_mean, texts):
+    index = Index.build(st_mean, texts, rerank=True)
     index.remove([0, 7])
     fill(page, db, index)
     for query in QUERIES:
-        hits = page.search_and_look_again(db, index, query)
+        hits = page.search_and_rerank(db, index, query)
         assert [row for row, _, _ in hits] == rows_of(index, [query])[0]
         assert {row: text for row, text, _ in hits} == {hit.row: hit.text for hit in index.search(query)}
     assert found(page, db, index, QUERIES) != rows_of(index, QUERIES)

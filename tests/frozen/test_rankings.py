@@ -63,7 +63,7 @@ def test_a_collection_is_scored_as_an_index_reranks(collection, model):
     tasks = load_tasks(None, [], retrieval=[collection])
     mine = tasks.data["mine"]
     entry = score_model(model, tasks, rankings=SearchRankings()).tasks["mine"]
-    index = Index.build(model, mine.documents, second_look=True)
+    index = Index.build(model, mine.documents, rerank=True)
     hits = np.array([[hit.row for hit in found] for found in index.search(mine.queries, CANDIDATES)])
     expected = mine.scores(hits)["ndcg_10"]
     np.testing.assert_allclose(entry["second_look"]["queries"]["ndcg_10"], expected, atol=1e-5)

@@ -1,4 +1,4 @@
-"""An index with a second look: hits, saving, adding, removing, and models without token vectors."""
+"""An index that reranks: hits, saving, adding, removing, and models without token vectors."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from informin.cli import index as index_command
 from informin.frozen import late_interaction
 from informin.frozen.index import Index
 from informin.frozen.index_files import DATA
-from informin.frozen.index_state import second_look_bytes
+from informin.frozen.index_model import token_vector_bytes
 from informin.frozen.late_interaction import CANDIDATES
 from informin.frozen.static import tokenizer_of
 from informin.frozen.token_vectors import embed_documents, embed_queries
@@ -21,7 +21,7 @@ from tests.frozen.test_index import QUERIES
 @pytest.fixture(scope="module")
 def looking(st_mean, texts) -> Index:
     """Tests must not change it."""
-    return Index.build(st_mean, texts, second_look=True)
+    return Index.build(st_mean, texts, rerank=True)
 
 
 def test_the_first_hits_are_reordered_by_their_tokens(looking, built):
@@ -43,7 +43,7 @@ def test_the_first_hits_are_reordered_by_their_tokens(looking, built):
 @pytest.mark.parametrize("row", [-1, 150])
 def test_a_row_that_does_not_exist(looking, row):
     with raises_usage("rows"):
-        looking.second_look("dog", [0, row])
+        looking.rerank("dog", [0, row])
 
 
 @pytest.mark.parametrize("k", [1, 10, CANDIDATES, CANDIDATES + 20, 1_000])
@@ -56,13 +56,13 @@ def test_number_of_hits(looking, k):
 
 def test_vectors_are_those_of_an_index_without(looking, built):
     np.testing.assert_allclose(looking.vectors, built.vectors, atol=1e-3)
-    assert looking.words.scores(QUERIES).tolist() == built.words.scores(QUERIES).tolist()
+    assert looking.bm25.scores(QUERIES).tolist() == built.bm25.scores(QUERIES).tolist()
 
 
 def test_saved(looking, tmp_path):
     looking.save(tmp_path)
     loaded = Index.load(tmp_path)
-    assert loaded.record.second_look and loaded.search(QUERIES) == looking.search(QUERIES)
+    assert loaded.record.rerank and loaded.search(QUERIES) == looking.search(QUERIES)
     assert isinstance(loaded._state.tokens.rows.base, np.memmap) and loaded._state.tokens.rows.dtype == np.int8
     (rows,) = tmp_path.glob(f"{DATA}*/tokens/rows.npy")
     rows.write_bytes(rows.read_bytes()[:-10])
@@ -85,15 +85,15 @@ def test_added_and_removed(looking, st_mean, texts, tmp_path):
     assert len(index.search("river", 3)) == 3
 
 
-@pytest.mark.parametrize("queries", ["model", "table"])
+@pytest.mark.parametrize("queries", ["model", "static"])
 def test_an_index_that_began_with_few_texts(st_mean, texts, tmp_path, queries):
     """The projection of three texts would stay."""
-    index = Index.build(st_mean, texts[:3], second_look=True, queries=queries)
+    index = Index.build(st_mean, texts[:3], rerank=True, queries=queries)
     index.add(texts[3:5])
     index.save(tmp_path)
     index = Index.load(tmp_path)
     index.add(texts[5:])
-    fresh = Index.build(st_mean, texts, second_look=True, queries=queries)
+    fresh = Index.build(st_mean, texts, rerank=True, queries=queries)
     np.testing.assert_allclose(index._state.tokens.rows, fresh._state.tokens.rows, atol=1)
     hits, expected = index.search(QUERIES[0]), fresh.search(QUERIES[0])
     assert [hit.row for hit in hits] == [hit.row for hit in expected]
@@ -113,15 +113,15 @@ def test_tokens_of_removed_texts_are_erased(looking, tmp_path):
 
 
 def test_prompts_do_not_count(st_mean, texts):
-    index = Index.build(st_mean, texts, second_look=True, prompt="a cat ", query_prompt="the dog ")
-    plain = Index.build(st_mean, texts, second_look=True)
+    index = Index.build(st_mean, texts, rerank=True, document_prompt="a cat ", query_prompt="the dog ")
+    plain = Index.build(st_mean, texts, rerank=True)
     np.testing.assert_array_equal(index._state.tokens.ids, plain._state.tokens.ids)
     embedded = index._embedded(index._state, ["house"])
     assert index.model.tokenizer.convert_ids_to_tokens(embedded.tokens[0][0].tolist()) == ["house"]
 
 
 def test_smoothed(st_mean, texts):
-    index = Index.build(st_mean, texts, second_look=True, smooth=True)
+    index = Index.build(st_mean, texts, rerank=True, smooth=True)
     assert all(hit.token_score is not None for hit in index.search("the old dog"))
 
 
@@ -139,16 +139,16 @@ def test_a_model_without_token_vectors(st_mean, texts):
 
     model = SentenceTransformer(modules=[Api()], device="cpu")
     with raises_usage("rerank"):
-        Index.build(model, texts, second_look=True)
-    assert second_look_bytes(model, texts) is None
+        Index.build(model, texts, rerank=True)
+    assert token_vector_bytes(model, texts) is None
 
 
 @pytest.fixture(scope="module")
-def looking_by_table(tmp_path_factory, texts) -> Index:
-    """An index of a model whose tokens are letters, so that words are added for the table. Tests must not change it."""
+def static_index(tmp_path_factory, texts) -> Index:
+    """An index of a model whose tokens are letters, so that words are added as tokens. Tests must not change it."""
     model = tmp_path_factory.mktemp("letters")
     save_letters(model)
-    return Index.build(model, texts, queries="table", second_look=True)
+    return Index.build(model, texts, queries="static", rerank=True)
 
 
 def means_of(index: Index) -> dict[int, np.ndarray]:
@@ -173,34 +173,34 @@ def check_token_scores(index: Index, query: str) -> None:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_with_a_table_tokens_of_queries_have_their_mean_vector_in_the_texts(looking_by_table, query):
-    assert {"dog", "house"} <= set(looking_by_table.table.tokenizer.get_vocab())
-    assert not {"dog", "house"} & set(tokenizer_of(looking_by_table.model).get_vocab())
-    check_token_scores(looking_by_table, query)
-    state = looking_by_table._state
-    plain = Index(None, replace(state, tokens=None, table=replace(state.table, means=None)))
+def test_without_a_model_tokens_of_queries_have_their_mean_vector_in_the_texts(static_index, query):
+    assert {"dog", "house"} <= set(static_index.static_queries.tokenizer.get_vocab())
+    assert not {"dog", "house"} & set(tokenizer_of(static_index.model).get_vocab())
+    check_token_scores(static_index, query)
+    state = static_index._state
+    plain = Index(None, replace(state, tokens=None, static_queries=replace(state.static_queries, means=None)))
     first = plain.search(query, CANDIDATES)
     places = np.array([hit.row for hit in first])
-    _, added = state.tokens.rerank(state.table.tokens([query])[0], places)
-    hits = {hit.row: hit.score for hit in looking_by_table.search(query, CANDIDATES)}
+    _, added = state.tokens.rerank(state.static_queries.tokens([query])[0], places)
+    hits = {hit.row: hit.score for hit in static_index.search(query, CANDIDATES)}
     assert hits == pytest.approx({hit.row: hit.score + more for hit, more in zip(first, added)}, abs=1e-4)
 
 
-def test_a_table_without_the_tokens_of_a_query(looking_by_table):
-    hits = looking_by_table.search("\N{SNOWMAN}", 3)
+def test_static_queries_without_the_tokens_of_a_query(static_index):
+    hits = static_index.search("\N{SNOWMAN}", 3)
     assert [hit.token_score for hit in hits] == [0] * 3
 
 
-def test_a_table_is_saved_and_searched_without_the_model(looking_by_table, tmp_path):
-    looking_by_table.save(tmp_path)
+def test_static_queries_are_saved_and_searched_without_the_model(static_index, tmp_path):
+    static_index.save(tmp_path)
     index = Index.load(tmp_path)
-    assert index.search(QUERIES) == looking_by_table.search(QUERIES)
-    assert index.second_look("dog", [2, 5]).tolist() == looking_by_table.second_look("dog", [2, 5]).tolist()
-    assert index._model is None and isinstance(index.table.means, np.memmap)
+    assert index.search(QUERIES) == static_index.search(QUERIES)
+    assert index.rerank("dog", [2, 5]).tolist() == static_index.rerank("dog", [2, 5]).tolist()
+    assert index._model is None and isinstance(index.static_queries.means, np.memmap)
 
 
-def test_a_table_after_texts_were_added_and_removed(looking_by_table, tmp_path):
-    looking_by_table.save(tmp_path / "index")
+def test_static_queries_after_texts_were_added_and_removed(static_index, tmp_path):
+    static_index.save(tmp_path / "index")
     index = Index.load(tmp_path / "index")
     index.remove([0, 4])
     assert index._model is None, "removing texts does not open the model"
@@ -211,17 +211,17 @@ def test_a_table_after_texts_were_added_and_removed(looking_by_table, tmp_path):
         check_token_scores(index, query)
 
 
-def test_mean_vectors_of_erased_tokens_are_zeros(looking_by_table, tmp_path):
-    index = Index(looking_by_table.model, looking_by_table._state)
+def test_mean_vectors_of_erased_tokens_are_zeros(static_index, tmp_path):
+    index = Index(static_index.model, static_index._state)
     letter = min(set("abcdefghijklmnopqrstuvwxyz") - set("".join(index.texts)))
     rows = index.add([f"a{letter}"])
-    (number,) = set(index._state.tokens.ids) - set(looking_by_table._state.tokens.ids)
-    assert index.table.means[number].any()
+    (number,) = set(index._state.tokens.ids) - set(static_index._state.tokens.ids)
+    assert index.static_queries.means[number].any()
     index.remove(rows)
     index.save(tmp_path)
-    means = Index.load(tmp_path).table.means
+    means = Index.load(tmp_path).static_queries.means
     assert not means[number : number + 1].any()
-    np.testing.assert_array_equal(means, looking_by_table.table.means)
+    np.testing.assert_array_equal(means, static_index.static_queries.means)
 
 
 def test_cost(looking, texts, tmp_path):
@@ -232,14 +232,14 @@ def test_cost(looking, texts, tmp_path):
     wide = looking._state.tokens.rows.shape[1]  # fewer directions than usual, because the model is narrow
     assert size == pytest.approx(tokens * (wide + 4), abs=300)
     special = 2 * len(texts)
-    assert second_look_bytes(looking.model, texts) == (tokens + special) * late_interaction.BYTES
+    assert token_vector_bytes(looking.model, texts) == (tokens + special) * late_interaction.BYTES
 
 
 def test_command(st_mean, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("\n".join(make_sentences(30)))
     options = ["--model_name", str(st_mean), "--train_file", str(tmp_path / "texts.txt")]
     assert index_command.main([*options, "--output_dir", str(tmp_path / "plain")]) == 0
-    assert "--second_look" in capsys.readouterr().out
-    assert index_command.main([*options, "--output_dir", str(tmp_path / "looking"), "--second_look"]) == 0
-    assert "--second_look" not in capsys.readouterr().out
+    assert "--rerank" in capsys.readouterr().out
+    assert index_command.main([*options, "--output_dir", str(tmp_path / "looking"), "--rerank"]) == 0
+    assert "--rerank" not in capsys.readouterr().out
     assert Index.load(tmp_path / "looking").search("the dog")[0].token_score is not None

@@ -1,4 +1,4 @@
-"""An index with a table for queries: its ranking, saving, growth, and what searching imports."""
+"""An index with static embeddings of queries: its ranking, saving, growth, and what searching imports."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from informin.cli import index as index_command
 from informin.errors import UsageError
 from informin.frozen import static as table_module
 from informin.frozen.index import Index
-from informin.frozen.index_state import embed_unit
+from informin.frozen.index_model import embed_unit
 from informin.frozen.static import count_tokens, distill_vectors, embed_tokens, tokenizer_of
 from informin.model.embedding import encode_in_shares
 from tests.conftest import ROOT, WORDS, make_sentences, raises_usage, save_bert, save_letters
@@ -22,9 +22,9 @@ QUERIES = ["the old dog runs", "a small house", "not"]
 
 
 @pytest.fixture(scope="module", params=[None, PROMPT], ids=["alike", "query prompt"])
-def by_table(request, st_mean, texts) -> Index:
+def static_index(request, st_mean, texts) -> Index:
     """Tests must not change it."""
-    return Index.build(st_mean, texts, queries="table", query_prompt=request.param)
+    return Index.build(st_mean, texts, queries="static", query_prompt=request.param)
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -35,21 +35,21 @@ def rows_and_scores(index: Index, queries=QUERIES, k: int = 10) -> list[tuple[li
     return [([hit.row for hit in hits], [hit.score for hit in hits]) for hits in index.search(queries, k)]
 
 
-def test_ranks_as_the_distilled_table_and_the_adapted_smoothed_documents(by_table, st_mean, texts):
+def test_ranks_as_the_distilled_token_vectors_and_the_adapted_smoothed_documents(static_index, st_mean, texts):
     """The row `queries by table, documents by map, smoothed` of experiments/distill.py."""
     model = SentenceTransformer(str(st_mean), device="cpu")
-    tokenizer, x = tokenizer_of(model), by_table.vectors.astype(np.float32)
+    tokenizer, x = tokenizer_of(model), static_index.vectors.astype(np.float32)
     np.testing.assert_allclose(x, unit(encode_in_shares(model, texts, side="document")), atol=1e-3)
     counts = count_tokens(tokenizer, texts)
-    prompt = by_table.record.query_prompt
+    prompt = static_index.record.query_prompt
     as_queries = encode_in_shares(model, texts, side="query", prompt=prompt)
     tokens = embed_tokens(lambda some: encode_in_shares(model, some, side="query", prompt=prompt), tokenizer, counts)
-    adapter, table = distill_vectors(x, counts, tokens, "search", as_queries)
-    assert (by_table.table.as_queries is None) == (prompt is None)
-    asked = unit(count_tokens(tokenizer, QUERIES) @ table)
-    np.testing.assert_allclose(by_table.embed_queries(QUERIES), asked, atol=5e-3)  # the index has float16
-    cosines, words = asked @ adapter.transform(x, smooth=True).T, by_table.words.scores(QUERIES)
-    for query, (rows, scores) in enumerate(rows_and_scores(by_table, k=len(texts))):
+    adapter, static = distill_vectors(x, counts, tokens, "search", as_queries)
+    assert (static_index.static_queries.as_queries is None) == (prompt is None)
+    asked = unit(count_tokens(tokenizer, QUERIES) @ static)
+    np.testing.assert_allclose(static_index.embed_queries(QUERIES), asked, atol=5e-3)  # the index has float16
+    cosines, words = asked @ adapter.transform(x, smooth=True).T, static_index.bm25.scores(QUERIES)
+    for query, (rows, scores) in enumerate(rows_and_scores(static_index, k=len(texts))):
         expected = (cosines[query] - cosines[query].mean()) / cosines[query].std()
         if words[query].std():
             expected += 0.25 * (words[query] - words[query].mean()) / words[query].std()
@@ -57,28 +57,29 @@ def test_ranks_as_the_distilled_table_and_the_adapted_smoothed_documents(by_tabl
         assert scores == sorted(scores, reverse=True) and sorted(rows) == list(range(len(texts)))
 
 
-def test_a_query_of_no_words(by_table):
-    hits = by_table.search(["\N{SNOWMAN}"], 3)[0]
+def test_a_query_of_no_words(static_index):
+    hits = static_index.search(["\N{SNOWMAN}"], 3)[0]
     assert [hit.vector_score for hit in hits] == [0, 0, 0]
 
 
-def test_saved(by_table, tmp_path):
-    by_table.save(tmp_path)
+def test_saved(static_index, tmp_path):
+    static_index.save(tmp_path)
     loaded = Index.load(tmp_path)
-    assert loaded.search(QUERIES) == by_table.search(QUERIES) and isinstance(loaded.table.rows, np.memmap)
-    assert loaded.threshold == by_table.threshold and 0 < loaded.threshold < 1
+    assert loaded.search(QUERIES) == static_index.search(QUERIES) and isinstance(loaded.static_queries.rows, np.memmap)
+    assert loaded.threshold == static_index.threshold and 0 < loaded.threshold < 1
 
 
-def test_texts_are_added_and_removed_and_the_table_is_fitted_again(by_table, st_mean, texts, tmp_path):
-    by_table.save(tmp_path)
+def test_texts_are_added_and_removed_and_the_token_vectors_are_fitted_again(static_index, st_mean, texts, tmp_path):
+    static_index.save(tmp_path)
     index, more = Index.load(tmp_path), make_sentences(60, seed=5)
     index.remove([3])  # needs no model
     assert index._model is None
     assert index.add(more).tolist() == list(range(150, 210))
-    assert np.abs(index.table.rows - by_table.table.rows).max() > 0.1
-    options = dict(queries="table", query_prompt=index.record.query_prompt)
+    assert np.abs(index.static_queries.rows - static_index.static_queries.rows).max() > 0.1
+    options = dict(queries="static", query_prompt=index.record.query_prompt)
     new = Index.build(st_mean, [*texts[:3], *texts[4:], *more], **options)
-    np.testing.assert_allclose(index.table.rows, new.table.rows, atol=5e-3)  # float16, and batches differ in rounding
+    # They are float16, and batches differ in rounding.
+    np.testing.assert_allclose(index.static_queries.rows, new.static_queries.rows, atol=5e-3)
     np.testing.assert_allclose(index.documents, new.documents, atol=2e-3)
     index.save(tmp_path)
     assert Index.load(tmp_path).search(QUERIES) == index.search(QUERIES)
@@ -87,32 +88,32 @@ def test_texts_are_added_and_removed_and_the_table_is_fitted_again(by_table, st_
 def test_of_a_large_vocabulary_the_new_tokens_of_added_texts_are_embedded(st_mean, monkeypatch):
     monkeypatch.setattr(table_module, "VOCABULARY", 9)
     texts = ["the dog sees a cat", "a small dog", "the cat"] * 5
-    index = Index.build(st_mean, texts, queries="table")
-    before = index.table.alone
+    index = Index.build(st_mean, texts, queries="static")
+    before = index.static_queries.alone
     index.add(["the old house", "a house"])
-    new = np.flatnonzero(index.table.alone.any(1) & ~before.any(1))
-    assert {index.table.tokenizer.id_to_token(token) for token in new} == {"old", "house"}
+    new = np.flatnonzero(index.static_queries.alone.any(1) & ~before.any(1))
+    assert {index.static_queries.tokenizer.id_to_token(token) for token in new} == {"old", "house"}
     assert index.search(["house"], 1)[0][0].text == "a house"
 
 
 def test_words_of_added_texts_become_tokens(tmp_path):
     save_letters(tmp_path / "model")
     texts = make_sentences(150)
-    index = Index.build(tmp_path / "model", texts, queries="table")
+    index = Index.build(tmp_path / "model", texts, queries="static")
     index.add(["quark", "a quark", "the lepton"])
     index.save(tmp_path / "index")
-    table = Index.load(tmp_path / "index").table
-    known = table.tokenizer.get_added_tokens_decoder().values()
-    assert {"dog", "quark"} <= {token.content for token in known} and "lepton" not in table.tokenizer.get_vocab()
-    np.testing.assert_array_equal(table.encode(["a quark"]), index.embed_queries(["a quark"]))
+    static = Index.load(tmp_path / "index").static_queries
+    known = static.tokenizer.get_added_tokens_decoder().values()
+    assert {"dog", "quark"} <= {token.content for token in known} and "lepton" not in static.tokenizer.get_vocab()
+    np.testing.assert_array_equal(static.encode(["a quark"]), index.embed_queries(["a quark"]))
     alone = embed_unit(index.model, ["quark"], "query", None)[0]
-    np.testing.assert_allclose(table.alone[table.tokenizer.token_to_id("quark")], alone, atol=1e-3)
+    np.testing.assert_allclose(static.alone[static.tokenizer.token_to_id("quark")], alone, atol=1e-3)
     assert index.search(["quark"], 1)[0][0].text == "quark"
 
 
-def test_another_model_is_found_when_it_is_needed(by_table, tmp_path):
+def test_another_model_is_found_when_it_is_needed(static_index, tmp_path):
     save_bert(tmp_path / "other", initializer_range=0.1)
-    by_table.save(tmp_path / "index")
+    static_index.save(tmp_path / "index")
     with pytest.raises(UsageError):
         Index.load(tmp_path / "index", tmp_path / "other")
     index = Index.load(tmp_path / "index")
@@ -127,18 +128,18 @@ def test_mistakes(st_mean, texts):
         Index.build(st_mean, texts, queries="tabel")
     model = SentenceTransformer(str(st_mean), device="cpu", similarity_fn_name="dot")
     with raises_usage("queries"):
-        Index.build(model, texts, queries="table")
+        Index.build(model, texts, queries="static")
     in_python = SentenceTransformer(modules=[BoW(WORDS)], device="cpu")
     in_python.encode_document = None  # texts are not embedded first
     with raises_usage("model_name"):
-        Index.build(in_python, texts, queries="table")
+        Index.build(in_python, texts, queries="static")
 
 
-@pytest.mark.parametrize("more", [[], ["--second_look"]], ids=["plain", "second look"])
+@pytest.mark.parametrize("more", [[], ["--rerank"]], ids=["plain", "reranked"])
 def test_searching_imports_neither_torch_nor_transformers(st_mean, texts, tmp_path, more):
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     folder, file = str(tmp_path / "index"), str(tmp_path / "texts.txt")
-    options = ["--train_file", file, "--output_dir", folder, "--queries", "table", *more]
+    options = ["--train_file", file, "--output_dir", folder, "--queries", "static", *more]
     assert index_command.main(["--model_name", str(st_mean), *options]) == 0
     code = f"""
 import sys

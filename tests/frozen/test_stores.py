@@ -24,30 +24,30 @@ def test_dense_plus_sparse_ranks_as_search(built):
 
 
 def test_texts_that_a_store_found_are_reordered_as_by_search(st_mean, texts, built):
-    index = Index.build(st_mean, texts, second_look=True)
+    index = Index.build(st_mean, texts, rerank=True)
     index.remove([0, 7])
     dense = index.embed_queries(QUERIES) @ index.documents.astype(np.float32).T
     sums = dense + (index.sparse_queries(QUERIES) @ index.sparse_vectors().T).toarray()
     for query, scores, expected in zip(QUERIES, sums, rows_of(index)):
         places = np.argsort(-scores)[:50]
         rows = index.rows[places]
-        order = np.argsort(-(scores[places] + index.second_look(query, rows.tolist())))
+        order = np.argsort(-(scores[places] + index.rerank(query, rows.tolist())))
         assert rows[order[:10]].tolist() == expected
-    with raises_usage("second_look"):
-        built.second_look("dog", [0])
+    with raises_usage("rerank"):
+        built.rerank("dog", [0])
 
 
 def page_blocks() -> list[str]:
     """Return the Python blocks of docs/search.md that search in Qdrant, and that look again."""
     page = (ROOT / "docs/search.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    return [block for block in blocks if "QdrantClient" in block or "index.second_look" in block]
+    return [block for block in blocks if "QdrantClient" in block or "index.rerank" in block]
 
 
 def test_qdrant_with_the_code_of_the_page(st_mean, texts):
     pytest.importorskip("qdrant_client")
-    search, look_again = page_blocks()
-    index = Index.build(st_mean, texts, second_look=True)
+    search, rerank = page_blocks()
+    index = Index.build(st_mean, texts, rerank=True)
     index.remove([0, 7])
     plain = Index(index.model, replace(index._state, tokens=None))
     for query, first, looked in zip(QUERIES, rows_of(plain), rows_of(index)):
@@ -56,7 +56,7 @@ def test_qdrant_with_the_code_of_the_page(st_mean, texts):
         exec(asked, names)
         assert [point.id for point in names["hits"].points] == first
         exec(asked.replace("limit=10", "limit=50"), names)
-        exec(look_again.replace("a delayed train", query), names)
+        exec(rerank.replace("a delayed train", query), names)
         assert names["best"] == looked
 
 
