@@ -14,7 +14,7 @@ from informin.hub import hub_is_reachable
 from informin.model.open import load_model, source_of
 from informin.training.arguments import InforMinTrainingArguments
 from informin.training.data import load_sentences
-from informin.training.inputs import DataArguments, raise_if_missing
+from informin.training.inputs import DataArguments, check_downloads
 from informin.training.model import opened
 from tests.conftest import raises_usage
 
@@ -98,7 +98,7 @@ def test_a_name_may_leave_out_its_owner(logged_in, st_mean, monkeypatch, tmp_pat
     assert source_of(load_model("tiny")).name == full
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     hub_is_reachable.cache_clear()
-    raise_if_missing(DataArguments(train_file=["texts.txt"]), {"model_name": "tiny"}, None, scores=False)
+    check_downloads(DataArguments(train_file=["texts.txt"]), {"model_name": "tiny"}, None, scores=False)
     with raises_usage("model_name", found="not found"):
         load_model("no-such-model")
     args = InforMinTrainingArguments(str(tmp_path / "out"), use_cpu=True)

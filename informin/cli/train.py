@@ -14,7 +14,7 @@ from transformers import HfArgumentParser
 from informin import program
 from informin.errors import UsageError, error_line
 from informin.options import check_fields
-from informin.training.inputs import DataArguments, ModelArguments, SourceArguments, raise_if_missing, recipe_options
+from informin.training.inputs import DataArguments, ModelArguments, SourceArguments, check_downloads, recipe_options
 
 if TYPE_CHECKING:
     from informin.cli.train_options import Given
@@ -64,7 +64,7 @@ def check_inputs(parser: InputParser, argv: list[str]) -> None:
     asks_for_help = "-h" in argv or "--help" in argv
     if model.model_name and not asks_for_help:
         models = {"model_name": model.model_name, "guide_model": sources.guide_model}
-        raise_if_missing(data, models, sources.revision, sources.eval_strategy != "no")
+        check_downloads(data, models, sources.revision, sources.eval_strategy != "no")
 
 
 def run(argv: list[str]) -> int:

@@ -1,4 +1,7 @@
-"""What a run needs from the Hub: checked together, before anything is loaded."""
+"""What a run reads: the options that name it, recipes, and whether it can be had, checked before anything is loaded.
+
+Nothing here imports torch, so that a run that cannot start ends at once.
+"""
 
 import os
 from dataclasses import dataclass
@@ -11,55 +14,6 @@ from informin.errors import UsageError, counted, error_line
 from informin.hub import HUB_DATA, HUB_SENTENCES, HUB_SENTEVAL, MODEL_FILES, hub_is_reachable, is_cached, names_of_model
 from informin.options import check_fields, option, with_home
 from informin.texts import lines
-
-RECIPES = Path(__file__).parents[1] / "recipes"
-
-
-def recipe_options(name: str) -> dict[str, Any]:
-    """Return the options of a recipe: a YAML file, or the name of one in informin/recipes.
-
-    Raises:
-        UsageError: There is no such recipe, the file cannot be read, is not YAML in UTF-8, or has no options.
-    """
-    paths = {path.stem: path for path in sorted(RECIPES.glob("*.yaml"))}
-    path = paths.get(name, Path(with_home(name)))
-    if path.suffix not in (".yaml", ".yml"):
-        raise UsageError(f"is {name}", option="recipe", needed=f"a .yaml file, or one of: {', '.join(paths)}")
-    values = _read_yaml(path)
-    if not isinstance(values, dict):
-        raise UsageError(f"is {path}", option="recipe", needed="a file with lines of `option: value`")
-    for option_name, value in values.items():
-        if value is False and str(option_name).endswith("_strategy"):  # YAML reads a bare `no` as false
-            values[option_name] = "no"
-    return values
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that a mapping has twice, of which YAML would use the last value."""
-
-    def construct_mapping(self, node, deep=False):
-        seen = []
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(problem=f"found {key.value} twice", problem_mark=key.start_mark)
-            seen.append(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _read_yaml(path: Path) -> Any:
-    """Return the content of a YAML file in UTF-8. Raises UsageError with the line of what cannot be read."""
-    try:
-        text = "".join(lines(path))
-    except OSError as error:
-        raise UsageError(f"is {path}, which cannot be read ({error.strerror})", option="recipe") from None
-    try:
-        return yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError of a date such as 2024-13-01
-        place, found = str(path), error_line(error)
-        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-            line = min(error.problem_mark.line + 1, len(text.splitlines()))  # the end of the file is not in a line
-            place, found = f"{path}, line {line}", " ".join(filter(None, [error.context, error.problem]))
-        raise UsageError(f"{place}: {found}", needed="YAML with lines of `option: value`") from None
 
 
 @dataclass
@@ -142,9 +96,64 @@ class SourceArguments:
     )
 
 
+# A recipe: a file of options
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+
+
+def recipe_options(name: str) -> dict[str, Any]:
+    """Return the options of a recipe: a YAML file, or the name of one in informin/recipes.
+
+    Raises:
+        UsageError: There is no such recipe, the file cannot be read, is not YAML in UTF-8, or has no options.
+    """
+    paths = {path.stem: path for path in sorted(RECIPES.glob("*.yaml"))}
+    path = paths.get(name, Path(with_home(name)))
+    if path.suffix not in (".yaml", ".yml"):
+        raise UsageError(f"is {name}", option="recipe", needed=f"a .yaml file, or one of: {', '.join(paths)}")
+    values = _read_yaml(path)
+    if not isinstance(values, dict):
+        raise UsageError(f"is {path}", option="recipe", needed="a file with lines of `option: value`")
+    for option_name, value in values.items():
+        if value is False and str(option_name).endswith("_strategy"):  # YAML reads a bare `no` as false
+            values[option_name] = "no"
+    return values
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that a mapping has twice, of which YAML would use the last value."""
+
+    def construct_mapping(self, node, deep=False):
+        seen = []
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(problem=f"found {key.value} twice", problem_mark=key.start_mark)
+            seen.append(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _read_yaml(path: Path) -> Any:
+    """Return the content of a YAML file in UTF-8. Raises UsageError with the line of what cannot be read."""
+    try:
+        text = "".join(lines(path))
+    except OSError as error:
+        raise UsageError(f"is {path}, which cannot be read ({error.strerror})", option="recipe") from None
+    try:
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError of a date such as 2024-13-01
+        place, found = str(path), error_line(error)
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+            line = min(error.problem_mark.line + 1, len(text.splitlines()))  # the end of the file is not in a line
+            place, found = f"{path}, line {line}", " ".join(filter(None, [error.context, error.problem]))
+        raise UsageError(f"{place}: {found}", needed="YAML with lines of `option: value`") from None
+
+
+# What the Hub must provide
+
+
 @dataclass(frozen=True)
-class Needed:
-    """What a run needs from the Hub.
+class Download:
+    """A model or a data set on the Hub that a run reads.
 
     Attributes:
         what: Its name in the message.
@@ -161,14 +170,9 @@ class Needed:
     files: tuple[str, ...]
     revision: str | None = None
 
-    @property
-    def is_here(self) -> bool:
-        """Whether an earlier run downloaded it."""
-        return any(is_cached(name, self.files, self.kind, self.revision) for name in self.names)
 
-
-def raise_if_missing(data: DataArguments, models: dict[str, str | None], revision: str | None, scores: bool) -> None:
-    """Raise UsageError for everything that the run needs from the Hub, if it cannot be reached.
+def check_downloads(data: DataArguments, models: dict[str, str | None], revision: str | None, scores: bool) -> None:
+    """Raise UsageError for everything that the run needs from the Hub and has not, if the Hub cannot be reached.
 
     Args:
         data: The training and evaluation data.
@@ -176,27 +180,23 @@ def raise_if_missing(data: DataArguments, models: dict[str, str | None], revisio
         revision: Branch, tag or commit of `model_name`.
         scores: Whether the run is evaluated.
     """
-    needed = [
-        Needed(
-            f"the model {name}",
-            f"`{option}` FOLDER",
-            names_of_model(name),
-            "model",
-            MODEL_FILES,
-            revision if option == "model_name" else None,
-        )
-        for option, name in models.items()
-        if name and not Path(name).is_dir()
-    ]
+    downloads = []
+    for option_name, name in models.items():
+        if name and not Path(name).is_dir():
+            own = revision if option_name == "model_name" else None
+            what, instead = f"the model {name}", f"`{option_name}` FOLDER"
+            downloads.append(Download(what, instead, names_of_model(name), "model", MODEL_FILES, own))
     if not data.train_file and not data.dataset_name:
-        needed.append(Needed("the training sentences", "`train_file` FILE", [HUB_DATA], "dataset", (HUB_SENTENCES,)))
+        what, instead = "the training sentences", "`train_file` FILE"
+        downloads.append(Download(what, instead, [HUB_DATA], "dataset", (HUB_SENTENCES,)))
     given = [data.eval_pairs, data.eval_labels, data.eval_retrieval, data.senteval_dir, os.environ.get("SENTEVAL_DATA")]
     if scores and not any(given):
+        what = "STS-B dev, which selects the checkpoint"
         instead = "`eval_pairs` FILE, `senteval_dir` FOLDER, or `eval_strategy` no"
-        needed.append(
-            Needed("STS-B dev, which selects the checkpoint", instead, [HUB_DATA], "dataset", (HUB_SENTEVAL,))
-        )
-    missing = [one for one in needed if not one.is_here]
+        downloads.append(Download(what, instead, [HUB_DATA], "dataset", (HUB_SENTEVAL,)))
+    missing = [
+        one for one in downloads if not any(is_cached(name, one.files, one.kind, one.revision) for name in one.names)
+    ]
     if missing and not hub_is_reachable():
         listed = "; ".join(f"{one.what}: {one.instead}" for one in missing)
         found = f"{counted(len(missing), 'input')} must be downloaded from the Hub"  # a warning says why it cannot be

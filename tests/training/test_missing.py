@@ -5,7 +5,7 @@ import pytest
 from informin import hub as hub_access
 from informin.errors import UsageError
 from informin.training import inputs as missing
-from informin.training.inputs import DataArguments, raise_if_missing
+from informin.training.inputs import DataArguments, check_downloads
 
 BERT = {"model_name": "bert-base-uncased"}
 
@@ -18,7 +18,7 @@ def without_the_hub(monkeypatch):
 def named(data: DataArguments, models: dict, scores: bool = True) -> list[str]:
     """Return the options that the message names."""
     with pytest.raises(UsageError) as caught:
-        raise_if_missing(data, models, None, scores)
+        check_downloads(data, models, None, scores)
     assert caught.value.exit_code == 2
     options = ("model_name", "guide_model", "train_file", "eval_pairs", "senteval_dir", "eval_strategy")
     return [option for option in options if f"`{option}`" in str(caught.value)]
@@ -35,23 +35,23 @@ def test_only_what_is_missing_is_named(bert, tmp_path):
     assert named(texts, here | {"guide_model": "guide"}, scores=False) == ["guide_model"]
     assert named(texts, here) == ["eval_pairs", "senteval_dir", "eval_strategy"]
     assert named(DataArguments(eval_pairs="pairs.tsv"), here) == ["train_file"]
-    raise_if_missing(DataArguments(train_file=["texts.txt"], eval_labels="labels.tsv"), here, None, True)
-    raise_if_missing(DataArguments(dataset_name="ann/data", senteval_dir="data"), here, None, True)
+    check_downloads(DataArguments(train_file=["texts.txt"], eval_labels="labels.tsv"), here, None, True)
+    check_downloads(DataArguments(dataset_name="ann/data", senteval_dir="data"), here, None, True)
 
 
 def test_data_of_the_environment_is_not_missing(bert, monkeypatch):
     monkeypatch.setenv("SENTEVAL_DATA", "data")
-    raise_if_missing(DataArguments(train_file=["texts.txt"]), {"model_name": str(bert)}, None, True)
+    check_downloads(DataArguments(train_file=["texts.txt"]), {"model_name": str(bert)}, None, True)
 
 
 def test_cached_files_are_not_missing(monkeypatch):
     monkeypatch.setattr(hub_access, "try_to_load_from_cache", lambda repo, file, **_: f"/cache/{repo}/{file}")
-    raise_if_missing(DataArguments(), BERT, None, True)
+    check_downloads(DataArguments(), BERT, None, True)
 
 
 def test_run_may_download_if_the_hub_answers(monkeypatch):
     monkeypatch.setattr(missing, "hub_is_reachable", lambda: True)
-    raise_if_missing(DataArguments(), BERT, None, True)
+    check_downloads(DataArguments(), BERT, None, True)
 
 
 def test_path_that_does_not_exist_is_missing():
