@@ -33,7 +33,6 @@ from transformers.training_args import OptimizerNames
 
 from informin.distributed import (
     first_of_machine_first,
-    gather_with_gradient,
     join,
     own_share,
 )
@@ -48,7 +47,7 @@ from informin.model.lora import merged
 from informin.model.open import embeddings_of_tokens
 from informin.model.records import RunRecord
 from informin.objectives.presets import Encoder, Objective, as_preset
-from informin.objectives.term import Term, fill_heads, losses_of
+from informin.objectives.term import Term, fill_heads
 from informin.options import with_home
 from informin.publishing.card import license_of, write_card
 from informin.publishing.export import export_model
@@ -63,7 +62,7 @@ from informin.training.arguments import (
     with_metric,
     with_paper_values,
 )
-from informin.training.batch import PadRows, StackedViews, TokenTables, check_batch, on_device, step_seed, two_views
+from informin.training.batch import PadRows, StackedViews, TokenTables, check_batch, on_device, step_seed
 from informin.training.callbacks import (
     CONTRAST,
     TERM,
@@ -98,6 +97,7 @@ from informin.training.data import stream_loader, training_rows
 from informin.training.guide import add_guide
 from informin.training.model import TrainedModel, check_weights
 from informin.training.objective import ActiveObjective, activate
+from informin.training.plain import forward, two_views, weighted_losses
 from informin.training.record import (
     drift_of_run,
     headline,
@@ -381,29 +381,10 @@ class InforMinTrainer(Trainer):
 
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
         """Return the weighted sum of the terms, computed in one forward pass over the stacked views."""
-        reads_maps = next((term for term in self.terms if term.reads_maps), None)
-        outputs = model(
-            input_ids=inputs["input_ids"],
-            attention_mask=inputs["attention_mask"],
-            lm_labels=inputs.get("lm_labels"),
-            output_attentions=reads_maps is not None,
-            views={"sentence_ids": inputs["sentence_ids"], "gather": gather_with_gradient},
-            packed=inputs.get("packed"),
-        )
-        if reads_maps and not outputs.attentions:
-            raise UsageError(
-                "needs attention maps, but the model returned none",
-                option=reads_maps.option_name("weight"),
-                fix="Use an encoder that returns attention maps in training, such as BERT.",
-            )
+        outputs = forward(model, inputs, reads_maps=any(term.reads_maps for term in self.terms))
         views = two_views(outputs, inputs, self._stack_views.views)
-        weighted: dict[str, Tensor] = {}
-        self._step_values = {}
-        for term in self.terms:
-            loss, others = losses_of(term, views)
-            weighted[term.name] = term.weight * loss
-            self._step_values[f"{TERM}{term.name}"] = loss.detach()
-            self._step_values |= {f"{TERM}{term.name}/{name}": value for name, value in others.items()}
+        weighted, values = weighted_losses(self.terms, views)
+        self._step_values = {f"{TERM}{name}": value for name, value in values.items()}
         if self.measures_gradient_ratios and CONTRAST in weighted and len(weighted) > 1:
             weights = [] if self.args.gradient_checkpointing else [x for x in model.parameters() if x.requires_grad]
             self._gradient_ratios = gradient_ratios(weighted, outputs.projection, len(views.z1), weights)

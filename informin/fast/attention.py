@@ -63,7 +63,8 @@ def view_attention(
     """
     if module.training and module.keeps_map:
         output, maps = _with_map(module, query, key, value, attention_mask, **kwargs)
-        module.kept_map = maps
+        if not kwargs.get("output_attentions"):  # the caller does not ask the encoder for them
+            module.kept_map = maps
         return output, maps
     if module.training:
         kwargs["output_attentions"] = False  # otherwise it warns about the missing map of a layer that was not selected

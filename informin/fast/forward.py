@@ -273,6 +273,7 @@ class Forward:
             return self._through(features | {"inputs_embeds": x}, parts[number], modules)
 
         inner = nn.ModuleList(modules)
+        inner.training = transformer.auto_model.training  # without dropout, no seed is drawn
         return run_in_threads(call, vectors, inner, without=table)
 
     def _checkpointed(self, part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:

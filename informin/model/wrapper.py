@@ -4,11 +4,13 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Transformer
+from sentence_transformers.models import Normalize, Transformer
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutput
 
+from informin.fast.attention import kept_maps
+from informin.fast.forward import with_encoder
 from modeling_informin import InforMinOutput, ProjectionHead, TrainingMixin
 
 
@@ -26,9 +28,11 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
         config: Dimension of the embeddings, and `informin`, the settings of the run.
         mlp: The projection head; None without one.
         lm_head: The language-model head; None without one.
+        prompt_tokens: Tokens of the prompt that the pooling leaves out.
     """
 
     supports_gradient_checkpointing = True
+    prompt_tokens = 0
 
     def __init__(self, st: SentenceTransformer, config: WrapperConfig, lm_head: nn.Module | None = None):
         super().__init__()
@@ -80,8 +84,45 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
         views: dict[str, Any] | None = None,
         packed: Any = None,
     ) -> InforMinOutput:
-        """Embed the rows of `packed`; see `modeling_informin.InforMinMixin.forward`."""
-        return self.training_outputs(packed, input_ids, attention_mask, views)
+        """Embed N rows of L tokens in training; see `modeling_informin.InforMinMixin.forward`."""
+        if packed is not None:
+            return self.training_outputs(packed, input_ids, attention_mask, views)
+        features = self._features(list(self.st), input_ids, attention_mask)
+        pooled = features["sentence_embedding"]
+        projection = self.project(pooled)
+        lm_losses = None
+        if lm_labels is not None:
+            wanted = lm_labels >= 0
+            lm_losses = self.lm_losses(features["token_embeddings"][wanted], lm_labels[wanted])
+        return InforMinOutput(
+            pooler_output=pooled,
+            projection=projection,
+            lm_losses=lm_losses,
+            heads=self.head_outputs(projection, input_ids, attention_mask, views),
+            attentions=kept_maps(self.base_model) or None if output_attentions else None,
+        )
+
+    def embed_with(self, encoder: nn.Module | None, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return embeddings (B, d) of the first view (B, L) by a copy of the encoder, not normalized."""
+        if self.forward_pass is not None:
+            return super().embed_with(encoder, input_ids, attention_mask)
+        first, *others = self.st
+        own = first if encoder is None else with_encoder(first, encoder)
+        return self._features([own, *others], input_ids, attention_mask)["sentence_embedding"]
+
+    def _features(self, modules: list[nn.Module], input_ids: Tensor, attention_mask: Tensor) -> dict[str, Any]:
+        """Return what the modules of a SentenceTransformer compute for N rows, without a normalization at the end."""
+        features: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if type(modules[0]).__name__ == "StaticEmbedding":  # which reads texts that follow each other
+            lengths = attention_mask.sum(1)
+            features = {"input_ids": input_ids[attention_mask.bool()], "offsets": lengths.cumsum(0) - lengths}
+        if self.prompt_tokens:
+            features["prompt_length"] = self.prompt_tokens
+        if len(modules) > 1 and isinstance(modules[-1], Normalize):
+            modules = modules[:-1]
+        for module in modules:
+            features = module(features)
+        return features
 
     def activation_checkpointing_enable(self, **options: Any) -> None:
         """Recompute the activations of the layers in the backward pass; see the method of transformers."""

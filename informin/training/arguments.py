@@ -123,6 +123,12 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         "Truncate training sentences to this many tokens. Default: 32; for guided, a length that fits 95 percent of "
         "the sentences.",
     )
+    fast: bool = option(
+        True,
+        "Compute training steps without padding, in threads on a CPU, and as CUDA graphs on a GPU, where the model and "
+        "the options allow it. false: padded batches and the model's own forward pass. Results differ by rounding and "
+        "dropout masks.",
+    )
     padding_free: Optional[bool] = option(
         None,
         "Concatenate the sentences of a batch instead of padding them. Results differ by rounding and dropout masks. "
@@ -415,6 +421,9 @@ def check_values(args: InforMinTrainingArguments) -> None:
     for name, reason in WITHOUT_EFFECT.items():
         if getattr(args, name):
             raise UsageError("has no effect on this trainer", option=name, fix=f"{reason} Leave it out.")
+    for name in ("padding_free", "cuda_graphs", "gradient_cache_chunk_size"):
+        if not args.fast and getattr(args, name):
+            raise UsageError("cannot be combined with `fast` false", option=name, fix="Leave one out.")
     sizes = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "WORLD_SIZE")  # as accelerate reads them
     is_launched = int(os.environ.get("LOCAL_RANK", -1)) != -1 or get_int_from_env(sizes, 1) > 1
     if args.ddp_backend is not None and not is_launched:

@@ -1,11 +1,11 @@
-"""Stack a batch into the rows of one forward pass (two views, plus a masked copy for MLM), and split the outputs.
+"""Stack a batch into the rows of one forward pass: two views, plus a masked copy for MLM.
 
 Stacking runs in the training step, not in the data loader: the loader fetches one batch ahead, so random choices made
 there would differ after a resume. It runs on the CPU; `on_device` copies the rows to the GPU without waiting for it.
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import datasets
 import numpy as np
@@ -15,12 +15,10 @@ import torch
 from torch import Tensor
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
 
-from informin.distributed import gather_with_gradient, to_device
+from informin.distributed import to_device
 from informin.errors import UsageError
-from informin.objectives.contrast import copies
-from informin.objectives.term import Masking, Views
+from informin.objectives.term import Masking
 from informin.views.view import SentenceTokens, View, join_rows, pad_rows, pad_tokens
-from modeling_informin import InforMinOutput
 
 IGNORED = -100  # transformers' label for positions that are not predicted
 VIEW = 1  # the random numbers of views differ from those of masks, which are seeded with the same step
@@ -231,42 +229,7 @@ def on_device(rows: dict[str, Any], device: torch.device) -> dict[str, Any]:
     return {name: to_device(value, device) if isinstance(value, Tensor) else value for name, value in rows.items()}
 
 
-def two_views(outputs: InforMinOutput, rows: dict[str, Any], views: int = 2) -> Views:
-    """Return what the terms use of one forward pass over the rows of `StackedViews`; a single view stands for both."""
-    projection = cast(Tensor, outputs.projection)
-    pooled = cast(Tensor, outputs.pooler_output)
-    ids = rows["sentence_ids"]
-    size = len(ids)
-    first = slice(size)
-    second = slice((views - 1) * size, views * size)
-    mask = rows["attention_mask"][first]
-    maps1 = maps2 = None
-    if outputs.attentions:
-        maps1 = torch.stack([layer[first] for layer in outputs.attentions], dim=1)  # (B, T, H, L, L)
-        maps2 = torch.stack([layer[second] for layer in outputs.attentions], dim=1)
-        if "shared" in rows:
-            maps2 = _at_shared(maps2, rows["shared"])
-            mask = (rows["shared"] >= 0).to(mask.dtype)
-    general = rows.get("general_row")
-    return Views(
-        z1=projection[first],
-        z2=projection[second],
-        mask=mask,
-        embedding1=pooled[first],
-        embedding2=pooled[second],
-        row=rows.get("row"),
-        general=None if general is None else pooled[-len(general) :],
-        general_row=general,
-        sentence_ids=ids,
-        negatives=~copies(ids, gather_with_gradient(ids)),
-        maps1=maps1,
-        maps2=maps2,
-        heads=outputs.heads or {},
-        lm_losses=outputs.lm_losses,
-    )
-
-
-def _at_shared(maps: Tensor, shared: Tensor) -> Tensor:
+def at_shared(maps: Tensor, shared: Tensor) -> Tensor:
     """Return attention maps (B, T, H, L, L) of view 2 at the tokens of view 1, with 0 for tokens that it lacks."""
     places = shared.clamp(min=0)
     present = shared >= 0

@@ -606,6 +606,9 @@ def embeddings_in_training(model: "TrainedModel", texts: list[str]) -> Tensor:
     reading = {"padding": True, "truncation": True, "max_length": model.length, "return_token_type_ids": False}
     batch = model.tokenizer(texts, return_tensors="pt", **reading)
     device = next(model.finished.parameters()).device
+    if model.model.forward_pass is None:
+        encoder = None if model.is_static else model.finished[0].auto_model
+        return model.model.embed_with(encoder, batch["input_ids"].to(device), batch["attention_mask"].to(device))
     how = replace(model.model.forward_pass.how, device=device, momentum=False, reads_maps=False, graph_length=None)
     forward = Forward(model.finished, how)
     return forward.run(forward.collate(dict(batch) | {"sentence_ids": torch.arange(len(texts))}))[0]
@@ -746,9 +749,11 @@ class TrainedModel:
             with naming(needs.get("maps") or needs.get("rates")):
                 prepare_encoder(self.finished[0].auto_model, objective.rates_by_copy, objective.map_layers(self.config))
         length = min(self.length, self.model.config.informin["max_seq_length"] or self.length)
-        self.model.forward_pass = Forward(
-            self.finished, how_to_compute(self.finished, args, needs, length, self._prompt_tokens())
-        )
+        if args.fast:
+            how = how_to_compute(self.finished, args, needs, length, self._prompt_tokens())
+            self.model.forward_pass = Forward(self.finished, how)
+        elif not self.is_native:
+            self.model.prompt_tokens = self._prompt_tokens()
         self.model.eval()
         check_embeddings(self)
         freeze_unused(self)
@@ -784,12 +789,13 @@ class TrainedModel:
         return len(ids) - (ids[-1] in self.tokenizer.all_special_ids)
 
     def collate(self, rows: dict[str, Any]) -> dict[str, Any]:
-        """Return the rows of a forward pass with `packed` for `model`, on the device of the training.
+        """Return the rows of a forward pass, with `packed` on the device of the training unless `fast` is false.
 
         Args:
             rows: `input_ids`, `attention_mask` (N, L), `sentence_ids` (B,), and further values, on the CPU.
         """
-        return rows | {"packed": self.model.forward_pass.collate(rows)}
+        forward = self.model.forward_pass
+        return rows if forward is None else rows | {"packed": forward.collate(rows)}
 
     @property
     def is_sharded(self) -> bool:
@@ -854,9 +860,10 @@ class TrainedModel:
     @property
     def packing(self) -> dict[str, Any]:
         """Options of the record about packing, which the dropout masks depend on, after `build`."""
-        how = self.model.forward_pass.how
-        if not how.packs:
+        forward = self.model.forward_pass
+        if forward is None or not forward.how.packs:
             return {}
+        how = forward.how
         return {"padding_free": True} | ({"cpu_parts": how.threads} if how.threads > 1 else {})
 
     def record_entry(self) -> dict[str, Any]:

@@ -56,8 +56,8 @@ OF_OPTIMIZER = "learning_rate optim_args adam_beta1 adam_beta2 adam_epsilon".spl
 OF_SCHEDULER = "lr_scheduler_kwargs warmup_steps".split()
 RARE_OPTIONS = """
     data_seed dataloader_drop_last train_sampling_strategy ignore_data_skip neftune_noise_alpha optim_target_modules
-    full_determinism tf32 torch_compile metric_for_best_model pooler prompt gradient_cache_chunk_size lora_r
-    lora_dropout
+    full_determinism tf32 torch_compile metric_for_best_model pooler prompt fast gradient_cache_chunk_size
+    lora_r lora_dropout
 """.split()  # recorded only if they differ from the default
 DEFAULTS = {field.name: field.default for field in fields(InforMinTrainingArguments)}
 # The resolved values.

@@ -55,13 +55,8 @@ SPECIAL = ["<pad> the dog [PAD] sleeps", "<pad><pad> [PAD] [PAD]", "</s> [SEP] c
 SENTENCES = ["dog", *make_sentences(9), " ".join(WORDS[:20]), "the dog", "today", *SPECIAL]
 OBJECTIVES = {
     "simcse": {},
-    "informin": dict(reconstruction_weight=0.4),
-    "simcse with MLM": dict(objective="simcse", mlm_weight=0.1),
-    "simcse on masked views": dict(objective="simcse", mlm_weight=0.1, masked_views=True),
-    "simcse with a queue": dict(objective="simcse", queue_size=16),
-    "simcse of crops": dict(objective="simcse", false_negative_fraction=0.2, view="crop"),
-    "decorrelation": dict(objective="scd", projector_size=32, view_dropout=[0.1]),
-    "guided": dict(objective="guided", guided_weight=1, replay_weight=1, replay_size=4),
+    "simcse with MLM": dict(mlm_weight=0.1),
+    "simcse with a queue": dict(queue_size=16),
 }
 
 
@@ -241,39 +236,10 @@ def first_batch(run) -> dict:
     return first_batches(run, 1)[0]
 
 
-def one_step(folder, output_dir, **options) -> tuple[float, dict]:
-    """Return loss and gradients of the second batch, without dropout. The first one fills a queue."""
-    run = trainer_of(folder, output_dir, **options)
-    first, second = first_batches(run, 2)
-    run.compute_loss(run.model, first)
-    loss = run.compute_loss(run.model, second)
-    loss.backward()
-    return loss.item(), gradients(run.model)
-
-
-POOLED = [(name, "mean") for name in OBJECTIVES]
-POOLED += [(name, "cls") for name in ("simcse", "simcse with MLM", "simcse with a queue")]
-
-
-@pytest.mark.parametrize("objective, pooler", POOLED)
-def test_loss_and_gradient_of_every_objective_equal_those_of_padded_batches(bert, tmp_path, objective, pooler):
-    options = dict(objective="simcse", pooler=pooler, bf16=False) | OBJECTIVES[objective]
-    if objective == "informin":
-        options["objective"] = "informin"
-    (loss, packed), (expected, padded) = (
-        one_step(bert, tmp_path / str(on), padding_free=on, **options) for on in (True, False)
-    )
-    assert loss == pytest.approx(expected, abs=1e-5)
-    assert packed.keys() == padded.keys()
-    scale = max(gradient.abs().max() for gradient in padded.values())
-    for name in packed:
-        torch.testing.assert_close(packed[name], padded[name], atol=1e-5 * scale.item(), rtol=1e-3, msg=name)
-
-
-@pytest.mark.parametrize("objective", ["simcse", "simcse with MLM", "simcse with a queue"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_step_reads_no_number_from_a_tensor(bert, tmp_path, monkeypatch, objective):
     """On a GPU, each would wait for all queued work."""
-    run = trainer_of(bert, tmp_path, **dict(objective="simcse") | OBJECTIVES[objective])
+    run = trainer_of(bert, tmp_path, objective="simcse", **OBJECTIVES[objective])
     batch = first_batch(run)
 
     def read(self, *args):

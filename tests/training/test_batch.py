@@ -16,8 +16,8 @@ from informin.training.batch import (
     TokenTables,
     sentence_ids,
     step_seed,
-    two_views,
 )
+from informin.training.plain import two_views
 from informin.views import Crop, Repetition
 from informin.views.view import View
 from modeling_informin import InforMinOutput

@@ -5,8 +5,9 @@ import torch
 from datasets import Dataset
 
 from informin.objectives.term import Masking
-from informin.training.batch import StackedViews, two_views
+from informin.training.batch import StackedViews
 from informin.training.guide import GeneralSentences
+from informin.training.plain import two_views
 from modeling_informin import InforMinOutput
 from tests.conftest import make_sentences, tokenizer_of
 

@@ -1,0 +1,167 @@
+"""Every fast path gives the loss and the gradients of the plain path, informin/training/plain.py."""
+
+import shutil
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Normalize, StaticEmbedding
+from transformers import DistilBertConfig, DistilBertForMaskedLM
+
+from informin.training.batch import PadRows, StackedViews
+from informin.training.plain import training_step
+from tests.conftest import (
+    FOUR_STEPS,
+    WORDS,
+    how_to_train,
+    make_sentences,
+    raises_usage,
+    save_bert,
+    save_sentence_transformer,
+    tokenizer_of,
+)
+from tests.fast.test_cpu_threads import cores
+from trainer_informin import InforMinTrainer
+
+OBJECTIVES = {
+    "simcse": {},
+    "informin": dict(objective="informin", reconstruction_weight=0.4),
+    "MLM": dict(mlm_weight=0.1),
+    "masked views": dict(mlm_weight=0.1, masked_views=True),
+    "queue": dict(queue_size=16),
+    "false negatives of crops": dict(false_negative_fraction=0.2, view="crop"),
+    "decorrelation": dict(objective="scd", projector_size=32, view_dropout=[0.1]),
+    "guided": dict(objective="guided", guided_weight=1, replay_weight=1, replay_size=4),
+    "scd": dict(objective="scd", projector_size=32, view_dropout=[0.1, 0.3]),
+    "micse": dict(objective="micse", queue_size=16, warmup_steps=0),
+    "micse of crops": dict(objective="micse", queue_size=16, warmup_steps=0, view="crop"),
+}
+PADDED = ("scd", "micse", "micse of crops")
+CHUNKS = dict(gradient_cache_chunk_size=10)
+MODELS = ("bert", "roberta", "distilbert")
+
+
+@pytest.fixture(scope="session")
+def distilbert(tmp_path_factory):
+    """An encoder with a language-model head that is trained as a SentenceTransformer."""
+    folder = save_bert(tmp_path_factory.mktemp("distilbert"))  # with its tokenizer
+    sizes = dict(vocab_size=5 + len(WORDS), dim=32, n_layers=2, n_heads=4, hidden_dim=64, initializer_range=0.2)
+    DistilBertForMaskedLM(DistilBertConfig(**sizes)).save_pretrained(folder)
+    return folder
+
+
+def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
+    how = FOUR_STEPS | dict(objective="simcse", eval_strategy="no", save_strategy="no", report_to=[]) | options
+    return InforMinTrainer(str(folder), train_dataset=make_sentences(96), **how_to_train(str(output_dir), **how))
+
+
+def second_step(run, dropout: bool = False) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Return loss and gradients of the second batch. The first one fills a queue."""
+    for module in run.model.modules() if not dropout else ():
+        for name in {"p", "rates", "view_rates"} & vars(module).keys():
+            setattr(module, name, 0.0 if name == "p" else (0.0, 0.0))
+    run.model.train()
+    first, second = run.get_batch_samples(iter(run.get_train_dataloader()), 2, run.args.device)[0]
+    torch.manual_seed(0)
+    run.compute_loss(run.model, first)
+    loss = run.compute_loss(run.model, second)
+    loss.backward()
+    return loss.detach(), {name: x.grad for name, x in run.model.named_parameters() if x.grad is not None}
+
+
+def assert_equal(found, expected) -> None:
+    (loss, own), (plain_loss, plain) = found, expected
+    torch.testing.assert_close(loss, plain_loss, rtol=1e-5, atol=1e-5)
+    assert own.keys() == plain.keys() and own
+    scale = max(gradient.abs().max() for gradient in plain.values()).item()
+    for name in own:
+        torch.testing.assert_close(own[name], plain[name], atol=5e-5 * scale, rtol=1e-3, msg=name)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_fast_path_equals_the_plain_path(request, tmp_path, model, objective):
+    folder, options = request.getfixturevalue(model), OBJECTIVES[objective]
+    plain = trainer_of(folder, tmp_path / "plain", fast=False, **options)
+    expected = second_step(plain)
+    assert plain.model.forward_pass is None
+    paths = [(1, {}), (1, dict(padding_free=False))]
+    if objective not in PADDED:
+        paths.append((2, {}))
+    if "micse" not in objective:
+        paths.append((1, CHUNKS))
+    for number, how in paths:
+        with cores(number):
+            assert_equal(second_step(trainer_of(folder, tmp_path / "run", **options, **how)), expected)
+
+
+@pytest.mark.parametrize("objective", ["simcse", "MLM", "scd", "micse"])
+@pytest.mark.parametrize("model", ["bert", "distilbert"])
+def test_padded_rows_have_the_dropout_of_the_plain_path(request, tmp_path, model, objective):
+    folder, options = request.getfixturevalue(model), OBJECTIVES[objective]
+    runs = [dict(fast=False), dict(padding_free=False)]
+    plain, padded = (second_step(trainer_of(folder, tmp_path, **options, **how), dropout=True) for how in runs)
+    assert_equal(padded, plain)
+    still = second_step(trainer_of(folder, tmp_path, **options, fast=False))
+    assert (still[0] - plain[0]).abs() > 1e-4, "or there is no dropout"
+
+
+def test_a_table_of_token_vectors_has_the_plain_path(tmp_path, bert):
+    folder = str(tmp_path / "static")
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer_of(bert), embedding_dim=16), Normalize()]).save(folder)
+    assert_equal(*(second_step(trainer_of(folder, tmp_path, view="crop", fast=fast)) for fast in (True, False)))
+
+
+def test_the_plain_path_leaves_out_the_prompt_as_the_model_does(tmp_path, bert):
+    folder = save_sentence_transformer(tmp_path / "model", bert, pooling="mean")
+    pooling = folder / "1_Pooling" / "config.json"
+    pooling.write_text(pooling.read_text().replace('"include_prompt": true', '"include_prompt": false'))
+    fast = second_step(trainer_of(folder, tmp_path, prompt="the old "))
+    run = trainer_of(folder, tmp_path, prompt="the old ", fast=False)
+    assert_equal(fast, second_step(run))
+    assert run.model.prompt_tokens > 0
+
+
+@pytest.mark.parametrize("objective", ["informin", "MLM", "micse"])
+def test_a_step_of_the_trainer_is_the_step_of_the_file(bert, tmp_path, objective):
+    """Bit for bit, with dropout."""
+    options = OBJECTIVES[objective]
+    run = trainer_of(bert, tmp_path, fast=False, **options)
+    weights = {name: x.clone() for name, x in run.model.state_dict().items()}
+    batch = PadRows(run.processing_class)([run.train_dataset[place] for place in range(16)])
+    stack = StackedViews(run.processing_class, run.objective.masking, run.objective.view)
+    run.model.train()
+    torch.manual_seed(0)
+    loss = training_step(run.model, run.terms, batch, stack, seed=1)
+    expected = {name: x.grad.clone() for name, x in run.model.named_parameters() if x.grad is not None}
+    run.model.zero_grad()
+    run.model.load_state_dict(weights)
+    run.current_gradient_accumulation_steps = 1
+    torch.manual_seed(0)
+    assert run.training_step(run.model, stack(batch, 1)).equal(loss)
+    found = {name: x.grad for name, x in run.model.named_parameters() if x.grad is not None}
+    assert found.keys() == expected.keys() and all(x.equal(expected[name]) for name, x in found.items())
+
+
+def test_a_plain_run_trains_resumes_and_says_so(bert, tmp_path):
+    how = dict(save_strategy="steps", save_steps=2, fast=False)
+    whole = trainer_of(bert, tmp_path / "run", **how)
+    whole.train()
+    assert whole.record().options["fast"] is False
+    last = {name: x.clone() for name, x in whole.model.state_dict().items()}
+    shutil.rmtree(tmp_path / "run" / "checkpoint-4")
+    resumed = trainer_of(bert, tmp_path / "run", **how)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+    assert all(x.equal(last[name]) for name, x in resumed.model.state_dict().items())
+    with raises_usage(option="resume_from_checkpoint", found="fast"):
+        shutil.rmtree(tmp_path / "run" / "checkpoint-4")
+        other = trainer_of(bert, tmp_path / "run", save_strategy="steps", save_steps=2)
+        other.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+
+
+@pytest.mark.parametrize(
+    "name, value", [("padding_free", True), ("cuda_graphs", True), ("gradient_cache_chunk_size", 8)]
+)
+def test_the_plain_path_has_no_part_of_the_fast_one(tmp_path, bert, name, value):
+    with raises_usage(option=name, found="fast"):
+        trainer_of(bert, tmp_path, fast=False, **{name: value})
