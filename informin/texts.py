@@ -155,7 +155,7 @@ def read_documents(
             yield text, dict(zip(columns, values))
 
 
-class Row(dict[str, Any]):
+class Cells(dict[str, Any]):
     """The cells of a row by column name.
 
     Attributes:
@@ -169,7 +169,7 @@ class Row(dict[str, Any]):
 
 def read_rows(
     path: str | Path, columns: Sequence[str], option: str, optional: Sequence[str] = (), fix: str | None = None
-) -> Iterator[Row]:
+) -> Iterator[Cells]:
     """Yield the rows of a CSV, TSV or JSONL file by column name. The first line of a CSV or TSV file has the names.
 
     Args:
@@ -196,10 +196,10 @@ def read_rows(
     names = list(dict.fromkeys([*header, *optional]))
     for number, row in read(names):
         cells = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row)
-        yield Row(zip(names, cells), _place(path, number))
+        yield Cells(zip(names, cells), _place(path, number))
 
 
-def as_sentence(row: Row, column: str) -> str:
+def as_sentence(row: Cells, column: str) -> str:
     """Return a cell that contains text. Raises UsageError if it does not."""
     cell = row[column]
     if not isinstance(cell, str):
@@ -207,7 +207,7 @@ def as_sentence(row: Row, column: str) -> str:
     return cell
 
 
-def as_number(row: Row, column: str) -> float:
+def as_number(row: Cells, column: str) -> float:
     """Return a cell as a finite number. Raises UsageError if it is not one."""
     cell = row[column]
     try:

@@ -23,7 +23,7 @@ from informin.evaluation.measures import LABELS, Measure
 from informin.evaluation.neighbors import nearest
 from informin.evaluation.retrieval import name_in
 from informin.files import last_name
-from informin.texts import Row, joined_cells, read_rows
+from informin.texts import Cells, joined_cells, read_rows
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def load_labels(
     return labeled
 
 
-def _text_of(row: Row, columns: list[str]) -> str:
+def _text_of(row: Cells, columns: list[str]) -> str:
     return joined_cells(columns, [row[name] for name in columns], lambda: row.place)
 
 

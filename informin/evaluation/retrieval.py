@@ -15,7 +15,7 @@ from informin.evaluation.encode import Encode, embed_once, unit
 from informin.evaluation.measures import SEARCH, Measure
 from informin.evaluation.rows import top
 from informin.files import last_name
-from informin.texts import Row, as_number, as_sentence, is_blank, read_rows
+from informin.texts import Cells, as_number, as_sentence, is_blank, read_rows
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ def judge(judged: Judgments, pair: tuple[str, str], grade: int, place: str) -> N
         raise UsageError(f"{place}: {' and '.join(map(repr, pair))} have the grades {judged[pair]} and {grade}")
 
 
-def identifier(row: Row, column: str) -> str:
+def identifier(row: Cells, column: str) -> str:
     """Return an id as text. Raises UsageError if it is missing."""
     if row[column] is None:
         raise UsageError(f"{row.place} has no id", needed="ids in every row")
@@ -155,7 +155,7 @@ def name_in(cell: Any) -> str:
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
 
 
-def grade_in(row: Row, others: Iterable[str]) -> int:
+def grade_in(row: Cells, others: Iterable[str]) -> int:
     """Return the grade of a row, from the column `relevance` or `score`; 1 if the file has neither.
 
     As in trec_eval, grades of 0 and below are not relevant.

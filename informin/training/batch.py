@@ -62,7 +62,7 @@ class PadRows:
         side = self.tokenizer.padding_side
         if isinstance(rows[0], pa.Table):
             table = rows[0]
-            batch = {name: _padded(table.column(name), value, side) for name, value in fill.items()}
+            batch = {name: _padded_lists(table.column(name), value, side) for name, value in fill.items()}
             row = table.column("row").to_pylist() if "row" in table.column_names else None
         else:
             batch = {name: pad_rows([row[name] for row in rows], value, side) for name, value in fill.items()}
@@ -70,7 +70,7 @@ class PadRows:
         return batch if row is None else batch | {"row": torch.tensor(row)}
 
 
-def _padded(column: pa.ChunkedArray, value: int, side: str) -> Tensor:
+def _padded_lists(column: pa.ChunkedArray, value: int, side: str) -> Tensor:
     """Return a column of lists as (N, L); see `pad_rows`."""
     lists = column.combine_chunks()
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)

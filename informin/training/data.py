@@ -279,7 +279,7 @@ def training_rows(
         if isinstance(rows, datasets.IterableDataset):
             rows = stream_share(rows, args)
         else:
-            check_rows(rows, longest, vocabulary)
+            check_tokens(rows, longest, vocabulary)
         return rows, None, length or min(longest, LEAST_LENGTH)
     is_stream = isinstance(sentences, datasets.IterableDataset)
     if is_stream and args.max_train_samples is not None and args.dataloader_num_workers > 1:
@@ -402,7 +402,7 @@ def _tokens(batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, pr
     return {**tokens, TRUNCATED: [bool(encoding.overflowing) for encoding in tokens.encodings]}
 
 
-def check_rows(rows: Any, longest: int, vocabulary: int | None) -> None:
+def check_tokens(rows: Any, longest: int, vocabulary: int | None) -> None:
     """Raise UsageError for tokenized rows without a mask, with too many tokens, or with tokens the encoder lacks.
 
     A transform may change rows when they are read, so its rows are not checked.
