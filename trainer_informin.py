@@ -27,7 +27,7 @@ from transformers import (
     Trainer,
     TrainerCallback,
 )
-from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, SCHEDULER_NAME, TRAINING_ARGS_NAME
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, SCHEDULER_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, SchedulerType, TrainOutput, has_length
 from transformers.training_args import OptimizerNames
 
@@ -41,13 +41,12 @@ from informin.evaluation.development import as_development
 from informin.evaluation.results import environment
 from informin.fast.threads import one_thread
 from informin.files import damage, set_usual_modes
-from informin.model.checksums import forget_truncation
 from informin.model.embedding import count_truncated, encode, encode_in_shares, note_truncated
 from informin.model.lora import merged
 from informin.model.open import embeddings_of_tokens
 from informin.model.records import RunRecord
 from informin.objectives.presets import Encoder, Objective, as_preset
-from informin.objectives.term import Term, fill_heads
+from informin.objectives.term import Term
 from informin.options import with_home
 from informin.publishing.card import license_of, write_card
 from informin.publishing.export import export_model
@@ -95,7 +94,7 @@ from informin.training.checkpoints import (
 )
 from informin.training.data import stream_loader, training_rows
 from informin.training.guide import add_guide
-from informin.training.model import TrainedModel, check_weights
+from informin.training.model import TrainedModel
 from informin.training.objective import ActiveObjective, activate
 from informin.training.plain import forward, two_views, weighted_losses
 from informin.training.record import (
@@ -197,8 +196,6 @@ class InforMinTrainer(Trainer):
         args = with_metric(args, measures, has_unknown)
         check_terms(self.terms, self.objective.view, args)
         self.trained.build(args, self.objective)
-        fill_heads(self.trained.model, self.terms)
-        check_weights(self.terms, self.objective.view, self.trained.model)
         rows = self._read_sentences(train_dataset, args, text_column)
         facts = provenance or {}
         facts = facts if "license" in facts else facts | license_of(self.trained.source)
@@ -687,12 +684,7 @@ class InforMinTrainer(Trainer):
         is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
         state = self.accelerator.get_state_dict(self.model_wrapped) if is_sharded else None
         if self.args.should_save:
-            forget_truncation(self.trained.tokenizer)
-            if self.trained.is_native:
-                self._save(folder, state)
-            else:
-                self.trained.gathered(state).save(folder)
-            Path(folder, TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle of the options, with local paths
+            self.trained.gathered(state).save(folder, state)
             self.record().save(folder)
             set_usual_modes(folder)  # transformers copies the modeling file with its mode
         if self.args.push_to_hub and not _internal_call:

@@ -15,7 +15,7 @@ from informin.model.open import load_model, source_of
 from informin.training.arguments import InforMinTrainingArguments
 from informin.training.data import load_sentences
 from informin.training.inputs import DataArguments, check_downloads
-from informin.training.model import opened
+from informin.training.model import load_to_train
 from tests.conftest import raises_usage
 
 
@@ -102,7 +102,7 @@ def test_a_name_may_leave_out_its_owner(logged_in, st_mean, monkeypatch, tmp_pat
     with raises_usage("model_name", found="not found"):
         load_model("no-such-model")
     args = InforMinTrainingArguments(str(tmp_path / "out"), use_cpu=True)
-    trained = opened("tiny", args)
+    trained = load_to_train("tiny", args)
     assert source_of(trained).name == full
     assert trained[1].pooling_mode == "mean"
     hub_is_reachable.cache_clear()

@@ -1,83 +1,912 @@
-"""A model in training, beside the finished model, a SentenceTransformer, with which it shares its weights."""
+"""The model in training: how it is opened, built, checked, saved and loaded.
+
+`TrainedModel` holds it in two forms that share their weights. `model` is the module in training: a class of
+`modeling_informin` for BERT and RoBERTa, and a wrapper for any other SentenceTransformer. `finished` is the
+SentenceTransformer that is evaluated and exported. `before` gives the model as it was before training.
+"""
 
 import copy
 import os
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FunctionType, ModuleType
+from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import str_to_bool
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Router, Transformer
 from tokenizers.processors import TemplateProcessing
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import normalize
 from transformers import (
     MODEL_FOR_MASKED_LM_MAPPING,
     AutoModelForMaskedLM,
+    PreTrainedConfig,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     set_seed,
 )
+from transformers.modeling_outputs import BaseModelOutput
 
+from informin.distributed import skeleton, with_weights
 from informin.errors import UsageError, counted
-from informin.fast.attention import set_dropout
-from informin.fast.forward import How, reads_packed_rows
+from informin.fast.attention import kept_maps, prepare_encoder, set_dropout
+from informin.fast.forward import Forward, How, reads_packed_rows, with_encoder
 from informin.fast.packing import computes_at_once
+from informin.fast.speed import speed_up
 from informin.fast.threads import number_of_parts
-from informin.model.lora import add_lora
+from informin.files import last_name
+from informin.model.checksums import forget_truncation, settings_sha256, weights_sha256
+from informin.model.embedding import encode, width_of
+from informin.model.lora import add_lora, without_lora
 from informin.model.open import (
     DROPOUTS,
+    MODULES,
     SAFE,
     Source,
     file_of,
     found_name,
     load_model,
-    name_of,
     own_dropouts,
+    raise_if_tokens_lack_embeddings,
     source_of,
-    with_pooling,
 )
-from informin.model.pooling import MODES, NAME_OF_MODE
-from informin.model.wrapper import LanguageModelHead, SentenceTransformerForInforMinCL
+from informin.model.pooling import MODES, NAME_OF_MODE, with_pooling
+from informin.objectives.term import Term, fill_heads
 from informin.options import with_home
+from informin.training.arguments import InforMinTrainingArguments
 from informin.training.objective import ActiveObjective
-from modeling_informin import CLASSES, SOURCE_SETTINGS, ProjectionHead
-
-if TYPE_CHECKING:
-    pass
-
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
-from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING
-
-import numpy as np
-from torch import Tensor
-from torch.nn.functional import normalize
-
-from informin.fast.forward import Forward
-from informin.model.embedding import encode
-from informin.objectives.term import Term
 from informin.views import View
+from modeling_informin import (
+    CLASSES,
+    SOURCE_SETTINGS,
+    InforMinMixin,
+    InforMinOutput,
+    ProjectionHead,
+    TrainingMixin,
+    with_default_prompt,
+)
 
-if TYPE_CHECKING:
-    pass
+HEADS_FILE = "heads.safetensors"  # in checkpoints: the projection head, the language-model head, and those of the terms
+TRAINED_FILE = "trained.safetensors"  # with LoRA: all weights that training changes, in checkpoints
+CLASS_NAMES = {"SentenceTransformer", *(kind.__name__ for kind in CLASSES.values())}  # of objects without a name
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+UNLIMITED = 1_000_000  # tokens; maximum length of models that do not truncate, such as static embeddings
+TEXTS = ["A dog sleeps.", "The price of the old house by the river fell again last year."]
+TOLERANCE, HALF_TOLERANCE = 1e-3, 0.05  # of the length of an embedding, the second with weights in bfloat16
 
 
-from informin.distributed import skeleton, with_weights
-from informin.fast.attention import prepare_encoder
-from informin.fast.forward import with_encoder
-from informin.fast.speed import speed_up
-from informin.files import last_name
-from informin.model.checksums import settings_sha256, weights_sha256
-from informin.model.embedding import width_of
-from informin.model.lora import without_lora
-from informin.model.open import raise_if_tokens_lack_embeddings
-from informin.model.wrapper import WrapperConfig
-from modeling_informin import InforMinMixin, with_default_prompt
+class TrainedModel:
+    """A model in training, and what a trainer needs to know about it. `TrainedModel.open` creates it.
+
+    Attributes:
+        model: The module in training, after `build`: `trainer.model`. Its `config.informin` has the settings of the
+            run, and its `heads` those of the terms.
+        finished: The SentenceTransformer that shares its weights. After `build` it has the prompt of the export.
+        source: Where the model comes from.
+        name: Name or folder that the caller gave.
+        is_native: Whether `model` is of a class of `modeling_informin`, and not the SentenceTransformer as it is.
+        has_lora: Whether low-rank matrices are trained.
+        trusts_code: Whether code from the model's repository may run.
+        default_prompt: The prompt that the model stores for every text.
+        prompt: The prompt of training.
+        tokenizer: Tokenizer of the training sentences.
+        config: Configuration with `model_type` and `hidden_size`.
+    """
+
+    # Opening
+
+    @classmethod
+    def open(
+        cls,
+        model: str | Path | SentenceTransformer | InforMinMixin,
+        args: InforMinTrainingArguments,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+    ) -> "TrainedModel":
+        """Open a model to train.
+
+        BERT and RoBERTa with [CLS], mean or last-token pooling are trained as the classes of `modeling_informin`. Every
+        other SentenceTransformer, a SentenceTransformer in memory, and every model with LoRA is trained as it is. A
+        model object is trained through a copy that shares its weights.
+
+        Args:
+            model: Hub id, folder, SentenceTransformer, or an object of a class of `modeling_informin`.
+            args: Training arguments.
+            tokenizer: Tokenizer to use instead of that of a BERT or RoBERTa. Required for an object of such a class.
+
+        Raises:
+            UsageError: The model cannot be loaded, or an option does not fit it.
+        """
+        if not isinstance(model, str | Path | SentenceTransformer | InforMinMixin):
+            needed = "a Hub id, a folder, a SentenceTransformer, or an object of a class of `modeling_informin`"
+            raise UsageError(f"is a {type(model).__name__}", option="model", needed=needed)
+        set_seed(args.seed)  # of weights that are newly initialized
+        if isinstance(model, InforMinMixin):
+            given = with_same_weights(model)
+            return cls(saved_and_opened(given, tokenizer), args, is_native=True, tokenizer=tokenizer, given=given)
+        if isinstance(model, SentenceTransformer):
+            raise_if_routed(model)
+            return cls(load_model(with_same_weights(model, are_frozen=args.lora_r is not None)), args)
+        st = load_to_train(with_home(model), args)
+        raise_if_routed(st)
+        if args.lora_r is None and is_native(st):
+            return cls(st, args, is_native=True, tokenizer=tokenizer)
+        return cls(st, args)
+
+    def __init__(
+        self,
+        st: SentenceTransformer,
+        args: InforMinTrainingArguments,
+        is_native: bool = False,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        given: InforMinMixin | None = None,
+    ):
+        self.finished, self.source = st, source_of(st)
+        self.name = self.source.name
+        self.is_native, self._given = is_native, given
+        raise_if_tokens_lack_embeddings(st[0], tokenizer, self.name)
+        self.has_lora, self.trusts_code = args.lora_r is not None, args.trust_remote_code
+        self.tokenizer: Any = tokenizer or (st.tokenizer if is_native else training_tokenizer(st))
+        self.model: Any = None
+        self._skeleton: nn.Module | None = None
+        self._copy_before: SentenceTransformer | None = None  # of a model in memory
+        self.default_prompt = st.prompts.get(st.default_prompt_name or "") or ""
+        self.prompt = self.default_prompt if args.prompt is None else args.prompt
+        self._checksums = {"weights_sha256": weights_sha256(st), "settings_sha256": settings_sha256(st)}
+        self.config: Any = st[0].config if is_native else self._wrapper_config()
+
+    def _wrapper_config(self) -> "WrapperConfig":
+        """Return the dimension of the embeddings, and the numbers of layers and heads that maps have."""
+        for module in self.finished.modules():  # the class that this project published is not the one that is saved
+            if "modeling_informin" in str(getattr(getattr(module, "config", None), "auto_map", "")):
+                del module.config.auto_map, module.config.informin
+        encoder = None if self.is_static else self.finished[0].config
+        names = ("num_hidden_layers", "num_attention_heads")
+        values: dict[str, Any] = {name: getattr(encoder, name, 2) for name in names}  # else, `build` refuses maps
+        values |= {"hidden_size": width_of(self.finished), "pad_token_id": self.tokenizer.pad_token_id}
+        return WrapperConfig(**values)
+
+    @property
+    def length(self) -> int:
+        """Maximum number of tokens of a text."""
+        return int(min(self.finished.max_seq_length or UNLIMITED, UNLIMITED))
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the model is a table of token vectors, without an encoder."""
+        return type(self.finished[0]).__name__ == "StaticEmbedding"
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the model comes from a folder or the Hub, and not from memory."""
+        return self.source.folder is not None or self.source.revision is not None
+
+    def record_entry(self) -> dict[str, Any]:
+        """Return where the model comes from, for the record of a run.
+
+        An object in memory may have the name of its class, or a path.
+        """
+        folder = self.source.folder
+        is_path = folder is not None or os.path.isabs(self.name) or os.path.exists(self.name)
+        is_on_hub = not is_path and self.name not in CLASS_NAMES
+        name = self.name if is_on_hub else last_name(folder.resolve() if folder else self.name)
+        hub_id = name if is_on_hub else None
+        return {"name": name, "hub_id": hub_id, "revision": self.source.revision} | self._checksums
+
+    # Building
+
+    def build(self, args: InforMinTrainingArguments, objective: ActiveObjective) -> None:
+        """Create `model` with newly initialized heads, in float32, ready to train.
+
+        Args:
+            args: Training arguments, with all values filled in.
+            objective: What the run trains with.
+
+        Raises:
+            UsageError: The model cannot do what the run needs, an option excludes it, the views of a sentence would be
+                identical, or weights of a term or a view would never be trained.
+        """
+        needs = objective.needs(args)
+        self._check_options(needs, args)
+        if args.measure_drift and not self.is_stored and not self.has_lora:
+            self._copy_before = copy.deepcopy(self.finished).float()
+        create = self._native_module if self.is_native else self._wrapper_module
+        self.model = create(args, objective, self._settings(args, objective))
+        self._prepare_forward(args, objective, needs)
+        self.model.eval()
+        self._check_embeddings()
+        self._freeze_unused()
+        has_lora_dropout = args.lora_r and args.lora_dropout  # which has an effect after the first step only
+        if objective.views_differ_by_dropout and not has_lora_dropout:
+            self._check_dropout()
+        fill_heads(self.model, objective.terms)
+        self._check_trained(objective)
+        st, prompt = self.finished, self.model.config.informin.get("prompt", "")
+        st.prompts, st.default_prompt_name = with_default_prompt(st.prompts, st.default_prompt_name, prompt)
+
+    def _settings(self, args: InforMinTrainingArguments, objective: ActiveObjective) -> dict[str, Any]:
+        """Return what `config.informin` records: the options of the objective, the heads and the prompts.
+
+        `prompt` is that of the exported model, and `training_prompt` that of training if it differs.
+        """
+        by_default = objective.preset.projection_head == "mlp" and not self.is_static
+        has_head = by_default if args.projection_head == "auto" else args.projection_head == "mlp"
+        exported = self.prompt if args.export_prompt else self.default_prompt
+        settings = dict(objective.options)
+        settings["max_seq_length"] = args.max_seq_length or objective.preset.max_seq_length
+        settings["projection_head"] = "mlp" if has_head else "none"
+        settings["lm_head"] = "lm_head" in objective.needs(args)
+        if exported:
+            settings["prompt"] = exported
+        if self.prompt != exported:
+            settings["training_prompt"] = self.prompt
+        return settings
+
+    def _native_module(
+        self, args: InforMinTrainingArguments, objective: ActiveObjective, settings: dict[str, Any]
+    ) -> InforMinMixin:
+        """Return a module of a class of `modeling_informin`, which becomes the encoder of the finished model.
+
+        Args:
+            args: Training arguments.
+            objective: What the run trains with.
+            settings: What `config.informin` records.
+        """
+        st: Any = self.finished
+        config = copy.deepcopy(self.config)
+        config.output_hidden_states = config.output_attentions = False
+        config.update(own_dropouts(getattr(config, "informin", None)))  # if this is a checkpoint
+        config.informin = settings | {"pooling": NAME_OF_MODE[st[1].pooling_mode]} | settings_of_files(st)
+        if objective.dropout is not None:
+            config.informin["dropouts"] = {name: getattr(config, name) for name in DROPOUTS}
+            config.update(dict.fromkeys(DROPOUTS, objective.dropout))
+        option = objective.needs(args).get("lm_head", "mlm_weight")
+        set_seed(args.seed)  # for newly initialized heads
+        if self._given is None:
+            module = self._from_source(CLASSES[config.model_type], option, config=config)
+        else:
+            module = with_settings(self._given, config, objective.dropout, option)
+        # save_pretrained leaves tied weights out anyway. Listed here, Trainer does not warn about them.
+        module._keys_to_ignore_on_save = set(module.all_tied_weights_keys)
+        st[0].model = module.base_model
+        st[0].processor = self.tokenizer
+        self.tokenizer.padding_side = "right"
+        return module
+
+    def _wrapper_module(
+        self, args: InforMinTrainingArguments, objective: ActiveObjective, settings: dict[str, Any]
+    ) -> "SentenceTransformerForInforMinCL":
+        """Return a module around all modules of the finished model, with LoRA if asked for; see `_native_module`."""
+        st = self.finished
+        if objective.dropout is not None:
+            set_dropout(st[0].auto_model, objective.dropout)
+        if args.lora_r is not None:
+            if args.bf16:
+                st.to(torch.bfloat16)
+            add_lora(st, args.lora_r, args.lora_dropout)
+        for weight in st.parameters():
+            if weight.requires_grad:  # with LoRA, those of an object in memory stay
+                weight.data = weight.data.to(torch.float32, copy=self.has_lora)
+        self.config.informin = settings | {"pooling": "st", "lora": self.has_lora}
+        set_seed(args.seed)  # for newly initialized heads
+        lm_head = None
+        if settings["lm_head"]:
+            option, encoder = objective.needs(args)["lm_head"], st[0].auto_model
+            if type(encoder.config) not in MODEL_FOR_MASKED_LM_MAPPING or not self.is_stored:
+                raise UsageError(
+                    f"needs a pretrained language-model head, which transformers does not have for {self.name}",
+                    option=option,
+                    fix=f"Set `{option}` to 0, or use an encoder that was trained with masked language modeling.",
+                )
+            lm_head = LanguageModelHead(self._from_source(AutoModelForMaskedLM, option), encoder)
+        return SentenceTransformerForInforMinCL(st, self.config, lm_head)
+
+    def _from_source(self, kind: Any, option: str, **config: Any) -> Any:
+        """Return a model of transformers with the weights of the source.
+
+        Args:
+            kind: Class of transformers, or of `modeling_informin`.
+            option: The option that asks for a language-model head.
+            config: `config`, if it is not that of the source.
+
+        Raises:
+            UsageError: The source lacks weights.
+        """
+        loaded, report = kind.from_pretrained(
+            self.name,
+            revision=self.source.revision,
+            dtype=torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
+            **config,
+            **SAFE,
+        )
+        missing = sorted(name for name in report["missing_keys"] if ".pooler." not in f".{name}")
+        if missing:
+            raise UsageError(
+                f"{self.name} lacks {counted(len(missing), 'weight')} that the objective needs, such as {missing[0]}",
+                option="model_name",
+                fix=f"Use a checkpoint with a language-model head, or set `{option}` to 0.",
+            )
+        return loaded
+
+    def _prepare_forward(
+        self, args: InforMinTrainingArguments, objective: ActiveObjective, needs: dict[str, str]
+    ) -> None:
+        """Prepare the encoder for dropout rates by view and for attention maps, and choose how rows are computed."""
+        if not self.is_static:
+            try:
+                encoder = self.finished[0].auto_model
+                prepare_encoder(encoder, objective.rates_by_copy, objective.map_layers(self.config))
+            except UsageError as error:
+                if error.option == "model_name":  # name what asks for it
+                    error.option = needs.get("maps") or needs.get("rates") or error.option
+                raise
+        length = min(self.length, self.model.config.informin["max_seq_length"] or self.length)
+        if args.fast:
+            how = how_to_compute(self.finished, args, needs, length, self._prompt_tokens())
+            self.model.forward_pass = Forward(self.finished, how)
+        elif not self.is_native:
+            self.model.prompt_tokens = self._prompt_tokens()
+
+    def _prompt_tokens(self) -> int:
+        """Return the number of tokens of the prompt, without a special token at its end, if the pooling skips them."""
+        if not self.prompt or all(getattr(module, "include_prompt", True) for module in self.finished):
+            return 0
+        ids = self.tokenizer(self.prompt)["input_ids"]
+        return len(ids) - (ids[-1] in self.tokenizer.all_special_ids)
+
+    def collate(self, rows: dict[str, Any]) -> dict[str, Any]:
+        """Return the rows of a forward pass, with `packed` on the device of the training unless `fast` is false.
+
+        Args:
+            rows: `input_ids`, `attention_mask` (N, L), `sentence_ids` (B,), and further values, on the CPU.
+        """
+        forward = self.model.forward_pass
+        return rows if forward is None else rows | {"packed": forward.collate(rows)}
+
+    @property
+    def packing(self) -> dict[str, Any]:
+        """Options of the record about packing, which the dropout masks depend on, after `build`."""
+        forward = self.model.forward_pass
+        if forward is None or not forward.how.packs:
+            return {}
+        how = forward.how
+        return {"padding_free": True} | ({"cpu_parts": how.threads} if how.threads > 1 else {})
+
+    # Checks
+
+    def _check_options(self, needs: dict[str, str], args: InforMinTrainingArguments) -> None:
+        """Raise UsageError if an option, or a model without an encoder, excludes what a run needs.
+
+        Args:
+            needs: See `ActiveObjective.needs`.
+            args: Training arguments.
+        """
+        if self.is_static and needs:
+            option = next(iter(needs.values()))
+            raise UsageError(
+                "needs an encoder, and this model is a table of token vectors",
+                option=option,
+                fix=f"Leave `{option}` out, or use another model.",
+            )
+        if self.is_static and args.neftune_noise_alpha is not None:
+            raise UsageError(
+                "adds noise to the inputs of an encoder, and this model is a table of token vectors",
+                option="neftune_noise_alpha",
+                fix="Leave it out, or use another model.",
+            )
+        encoder = None if self.is_static else self.finished[0].auto_model
+        if args.gradient_checkpointing and not getattr(encoder, "supports_gradient_checkpointing", False):
+            raise UsageError(
+                f"is not supported by {self.name if encoder is None else type(encoder).__name__}",
+                option="gradient_checkpointing",
+                fix="Leave it out. `gradient_cache_chunk_size` also needs less memory.",
+            )
+        if args.gradient_cache_chunk_size and "maps" in needs:
+            raise UsageError(
+                f"discards activations, and `{needs['maps']}` needs the attention maps of the whole batch at once",
+                option="gradient_cache_chunk_size",
+                fix="Leave one out.",
+            )
+        sharding = sharded_by(args)
+        if sharding and "momentum" in needs:
+            option = needs["momentum"]
+            raise UsageError(
+                f"needs whole weights for its momentum encoder, and {sharding[0]} shards them across processes",
+                option=option,
+                fix=f"Set `{option}` to 0, or use another file from configs/accelerate.",
+            )
+
+    def _check_embeddings(self) -> None:
+        """Raise UsageError if the rows of tokens in training would not give the model's own embeddings."""
+        st = self.finished
+        if st.truncate_dim is not None:
+            raise UsageError(
+                f"{self.name} keeps only {st.truncate_dim} dimensions of its embeddings (truncate_dim)",
+                option="model_name",
+                fix="Train it with `truncate_dim` None, and set `truncate_dim` when you load the result.",
+            )
+        with torch.no_grad(), self._autocast():
+            ours = self._embeddings_in_training([self.prompt + text for text in TEXTS]).float().cpu()
+            theirs = torch.as_tensor(encode(st, TEXTS, prompt=self.prompt))
+        ours = normalize(ours) if isinstance(list(st)[-1], Normalize) else ours
+        difference = float((ours - theirs).abs().max() / theirs.norm(dim=1).max())
+        if not difference < (HALF_TOLERANCE if self._is_half else TOLERANCE):
+            raise UsageError(
+                f"{self.name} cannot be trained: embeddings of tokens differ from those of `encode` by "
+                f"{difference:.2g}",
+                option="model_name",
+                needed="a model whose modules read input_ids and attention_mask",
+            )
+
+    def _freeze_unused(self) -> None:
+        """Freeze weights that no embedding depends on, such as BERT's pooler: processes would wait for their gradients.
+
+        Frozen copies replace them, because an object that was passed in shares the weights.
+        """
+        if not any(weight.requires_grad for weight in self.finished.parameters()):
+            raise UsageError(f"{self.name} has no weights to train: all are frozen", option="model_name")
+        with self._autocast():
+            self._embeddings_in_training(TEXTS).float().sum().backward()
+        for part in list(self.finished.modules()):
+            for name, weight in list(part.named_parameters(recurse=False)):
+                if weight.requires_grad and weight.grad is None:
+                    setattr(part, name, nn.Parameter(weight.data, requires_grad=False))
+        self.model.zero_grad()
+
+    def _check_dropout(self) -> None:
+        """Raise UsageError if two forward passes in training give the same embeddings."""
+        self.model.train()
+        with torch.no_grad(), torch.random.fork_rng(), self._autocast():
+            one, other = (self._embeddings_in_training(TEXTS) for _ in range(2))
+        self.model.eval()
+        if not torch.equal(one, other):
+            return
+        if any(isinstance(part, nn.Dropout) for part in self.finished.modules()):
+            raise UsageError(
+                "Every dropout rate of this model is 0, so the two views of a sentence would be identical",
+                fix="Set `view_dropout`, for example to 0.1, or `view` to crop.",
+            )
+        raise UsageError(
+            f"{self.name} has no dropout, so the two views of a sentence would be identical",
+            option="view",
+            needed="views that differ in their tokens: crop or repetition",
+            fix="Set `view` to crop, or use a term with a guide alone (objective guided).",
+        )
+
+    def _check_trained(self, objective: ActiveObjective) -> None:
+        """Raise UsageError if a term or the view holds weights to train that are not part of `model`."""
+        trained = {id(weight) for weight in self.model.parameters()}
+        owners: list[tuple[str, Term | View]] = [("view", objective.view)]
+        owners = [*(("objective", term) for term in objective.terms), *owners]
+        for option, owner in owners:
+            if any(id(weight) not in trained for weight in weights_to_train(owner, set())):
+                raise UsageError(
+                    f"{owner.name} holds weights that would never be trained",
+                    option=option,
+                    fix="Return a module with them from `head` of a term, or freeze them with `requires_grad_(False)`.",
+                )
+
+    def _embeddings_in_training(self, texts: list[str]) -> Tensor:
+        """Return the embeddings (N, d) of texts as a step computes them."""
+        reading = {"padding": True, "truncation": True, "max_length": self.length, "return_token_type_ids": False}
+        batch = self.tokenizer(texts, return_tensors="pt", **reading)
+        device = next(self.finished.parameters()).device
+        if self.model.forward_pass is None:
+            encoder = None if self.is_static else self.finished[0].auto_model
+            return self.model.embed_with(encoder, batch["input_ids"].to(device), batch["attention_mask"].to(device))
+        how = replace(self.model.forward_pass.how, device=device, momentum=False, reads_maps=False, graph_length=None)
+        forward = Forward(self.finished, how)
+        return forward.run(forward.collate(dict(batch) | {"sentence_ids": torch.arange(len(texts))}))[0]
+
+    @property
+    def _is_half(self) -> bool:
+        """Whether some weights have half precision."""
+        return any(weight.dtype != torch.float32 for weight in self.model.parameters())
+
+    def _autocast(self) -> AbstractContextManager:
+        """Return the context in which a model with some weights in half precision computes on a CPU."""
+        return torch.autocast("cpu", torch.bfloat16) if self._is_half else nullcontext()
+
+    # Saving and loading
+
+    def save(self, folder: str | Path, weights: dict[str, Tensor] | None = None) -> None:
+        """Write a checkpoint, which is a finished model with the heads of training beside it.
+
+        Args:
+            folder: Folder to write.
+            weights: Weights of `model` by name, if they are sharded; None for its own.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        forget_truncation(self.tokenizer)
+        if self.is_native:
+            self.model.save_pretrained(folder, state_dict=weights)
+            self.tokenizer.save_pretrained(folder)
+            return
+        self.finished.save_pretrained(str(folder), create_model_card=False)
+        shared = {id(weight) for weight in self.finished.parameters()}  # such as the decoder of the LM head
+        others = self.model.state_dict(keep_vars=True).items()
+        heads = {name: x.data for name, x in others if not name.startswith("st.") and id(x) not in shared}
+        if heads:
+            save_file(heads, folder / HEADS_FILE, {"format": "pt"})
+        if self.has_lora:
+            trained = {name: x.data for name, x in self.model.named_parameters() if x.requires_grad}
+            save_file(trained, folder / TRAINED_FILE, {"format": "pt"})
+
+    def load(self, folder: str | Path) -> None:
+        """Load the weights of a checkpoint of a SentenceTransformer; Trainer loads those of a native model."""
+        if self.has_lora:
+            self.model.load_state_dict(load_file(Path(folder, TRAINED_FILE)), strict=False)
+        else:
+            # A checkpoint has BERT's own pooler, even if the model was opened without it.
+            saved = load_model(folder, device="cpu", trust_remote_code=self.trusts_code).state_dict()
+            missing = self.finished.load_state_dict(saved, strict=False).missing_keys
+            if missing := [name for name in missing if ".pooler." not in name]:
+                raise UsageError(f"{folder} lacks weights, such as {missing[0]}", fix="Use another checkpoint.")
+        if Path(folder, HEADS_FILE).exists():
+            self.model.load_state_dict(load_file(Path(folder, HEADS_FILE)), strict=False)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether FSDP shards the weights of `model`."""
+        return self._skeleton is not None
+
+    def prepare_gathering(self) -> None:
+        """Note the modules before FSDP shards their weights, for `gathered`."""
+        self._skeleton = self._skeleton or skeleton(self.model)
+
+    def gathered(self, weights: dict[str, Tensor] | None) -> "TrainedModel":
+        """Return the same model with these weights of `model`, if FSDP shards its own."""
+        if self._skeleton is None or weights is None:
+            return self
+        whole = copy.copy(self)
+        whole.model = with_weights(self._skeleton, weights)
+        if self.is_native:
+            st: Any = copy.copy(self.finished)
+            st._modules = st._modules | {"0": with_encoder(st[0], whole.model.base_model)}
+            whole.finished = speed_up(st)
+        else:
+            st = whole.finished = whole.model.st
+            st.prompts, st.default_prompt_name = self.finished.prompts, self.finished.default_prompt_name
+        return whole
+
+    @contextmanager
+    def before(self, args: InforMinTrainingArguments) -> Iterator[SentenceTransformer]:
+        """Yield the model before training, with the pooling of training, on its device."""
+        if self.has_lora:
+            with without_lora(self.finished):
+                yield self.finished
+        else:
+            yield (self._copy_before or load_to_train(self.name, args)).to(args.device)
+
+
+# What `TrainedModel.open` needs
+
+
+def load_to_train(model: str | Path, args: InforMinTrainingArguments) -> SentenceTransformer:
+    """Return a model with the pooling of training.
+
+    A model that stores no pooling gets [CLS]. A pooling other than the model's own drops its normalization.
+
+    Args:
+        model: Hub id or folder.
+        args: Training arguments.
+    """
+    name = found_name(str(model), args.revision)
+    how: dict[str, Any] = {"revision": args.revision, "trust_remote_code": args.trust_remote_code, "device": "cpu"}
+    asks = args.pooler not in ("auto", "st")
+    if file_of(name, MODULES, args.revision) is None:
+        return load_model(name, pooler=args.pooler if asks else "cls", **how)
+    st = load_model(name, **how)
+    own = st[1].pooling_mode if len(st) > 1 and isinstance(st[1], Pooling) else None
+    if not asks or MODES[args.pooler] == own:
+        return st
+    changed = with_pooling(st, args.pooler)
+    changed.informin_source = source_of(st)
+    if args.lora_r is not None or not is_native(changed):
+        raise UsageError(
+            f"is {args.pooler}, but a SentenceTransformer has its own pooling", option="pooler", needed="auto"
+        )
+    return changed
+
+
+def saved_and_opened(model: Any, tokenizer: PreTrainedTokenizerBase | None) -> SentenceTransformer:
+    """Return an object of `modeling_informin` as a SentenceTransformer with other weights."""
+    if tokenizer is None:
+        raise UsageError("is missing", option="processing_class", fix="Pass the tokenizer of the model.")
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        st = load_model(folder, device="cpu")
+    st.informin_source = Source(model.config._name_or_path or type(model).__name__)
+    return st
+
+
+def with_same_weights(model: Any, are_frozen: bool = False) -> Any:
+    """Return a copy of a model with modules and settings of its own, and the weights of the model.
+
+    Training changes modules, hooks, attention functions and configurations. These changes stay in the copy. The weights
+    are shared, so the original model is trained, too.
+
+    Args:
+        model: The model.
+        are_frozen: Whether training changes no weight, but adds some. The copy can then have another data type and
+            device, and the memory is shared until it has.
+    """
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        if not are_frozen:
+            memo[id(module._buffers)] = module._buffers  # as a whole, because a device replaces its values
+        for name in HOOKS:
+            memo |= {id(hook): hook for hook in getattr(module, name).values()}
+    for weight in model.parameters():
+        memo[id(weight)] = nn.Parameter(weight.data, weight.requires_grad) if are_frozen else weight
+    return copy.deepcopy(model, memo)
+
+
+def is_native(st: SentenceTransformer) -> bool:
+    """Return whether a model consists of a BERT or RoBERTa, a pooling that this project has, and normalization."""
+    modules = list(st)
+    return (
+        [type(module) for module in modules[:2]] == [Transformer, Pooling]
+        and all(type(module) is Normalize for module in modules[2:])
+        and len(modules) <= 3
+        and modules[0].config.model_type in CLASSES
+        and not getattr(modules[0].auto_model, "peft_config", None)
+        and not modules[0].config.is_decoder
+        and modules[1].pooling_mode in NAME_OF_MODE
+        and modules[1].include_prompt
+        and st.truncate_dim is None
+    )
+
+
+def raise_if_routed(st: SentenceTransformer) -> None:
+    """Raise UsageError for a model whose documents and queries take different routes."""
+    if any(isinstance(module, Router) for module in st.modules()):
+        raise UsageError(
+            f"{source_of(st).name} has a Router: training would change the route of documents and not that of queries",
+            option="model_name",
+            needed="a model with one route",
+        )
+
+
+def training_tokenizer(st: SentenceTransformer) -> PreTrainedTokenizerBase:
+    """Return the transformers tokenizer that gives the tokens that a model reads."""
+    tokenizer: Any = st.tokenizer
+    if type(st[0]).__name__ == "StaticEmbedding":
+        is_plain = hasattr(tokenizer, "to_str")
+        backend = type(tokenizer).from_str(tokenizer.to_str()) if is_plain else tokenizer.backend_tokenizer
+        backend.post_processor = TemplateProcessing(single="$A", special_tokens=[])
+        backend.no_truncation()
+        backend.no_padding()
+        pad = backend.id_to_token(0)
+        return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=pad, model_max_length=UNLIMITED)
+    if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.pad_token_id is None:
+        raise UsageError(
+            "The model has no fast tokenizer with a padding token, which training needs", option="model_name"
+        )
+    return tokenizer
+
+
+# What `TrainedModel.build` needs
+
+
+def settings_of_files(st: Any) -> dict[str, Any]:
+    """Return the settings that a checkpoint needs to be a SentenceTransformer; see `modeling_informin`."""
+    prompts = {name: text for name, text in st.prompts.items() if text}
+    values = {"max_seq_length": st.max_seq_length, "do_lower_case": st[0].do_lower_case, "prompts": prompts}
+    values |= {"default_prompt_name": st.default_prompt_name, "similarity_fn_name": st._similarity_fn_name}
+    files = {name: values[name] for name in SOURCE_SETTINGS if values[name]}
+    return {"sentence_transformers": files} | ({"normalize": True} if len(st) > 2 else {})
+
+
+def with_settings(module: Any, config: Any, rate: float | None, option: str) -> Any:
+    """Return an object of our classes with the configuration, the heads and the dropout rate that a run needs."""
+    module.float()
+    has_lm_head = module.config.informin["lm_head"]
+    if config.informin["lm_head"] and not has_lm_head:
+        raise UsageError(
+            "The model was built without its language-model head",
+            option=option,
+            fix='Load it with `config.informin = {"lm_head": True}`, or pass its name.',
+        )
+    config.informin["lm_head"] = has_lm_head
+    if config.informin["projection_head"] == "none":
+        module.mlp = None
+    elif not isinstance(getattr(module, "mlp", None), ProjectionHead):
+        module.mlp = ProjectionHead(config.hidden_size)
+        module.mlp.apply(module._init_weights)
+    if rate is not None:
+        set_dropout(module.base_model, rate)
+    module.config.update({name: getattr(config, name) for name in DROPOUTS})
+    module.config.informin = config.informin
+    return module
+
+
+def weights_to_train(owner: Any, seen: set[int]) -> Iterator[Tensor]:
+    """Yield the tensors with gradient in an object: in modules, containers and attributes, each object once.
+
+    Args:
+        owner: The object.
+        seen: Ids of the objects that were searched.
+    """
+    if id(owner) in seen or isinstance(owner, str | bytes | np.ndarray | type):
+        return
+    seen.add(id(owner))
+    if isinstance(owner, Tensor):
+        yield from [owner] if owner.requires_grad else []
+        return
+    is_module = isinstance(owner, nn.Module) and callable(owner.__hash__)  # of a term, its attributes have them
+    parts: list[Any] = list(owner.parameters()) if is_module else []
+    parts += owner.values() if isinstance(owner, Mapping) else []
+    parts += owner if isinstance(owner, list | tuple | set) else []
+    parts += getattr(owner, "__dict__", {}).values() if not isinstance(owner, FunctionType | ModuleType) else []
+    for part in parts:
+        yield from weights_to_train(part, seen)
+
+
+# Modules
+
+
+class WrapperConfig(PreTrainedConfig):
+    """Describes a SentenceTransformer in training: `hidden_size` is the dimension of its embeddings."""
+
+    model_type = "sentence-transformers"
+
+
+class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
+    """A SentenceTransformer whose forward pass in training returns `InforMinOutput`.
+
+    Attributes:
+        st: The SentenceTransformer.
+        config: Dimension of the embeddings, and `informin`, the settings of the run.
+        mlp: The projection head; None without one.
+        lm_head: The language-model head; None without one.
+        prompt_tokens: Tokens of the prompt that the pooling leaves out.
+    """
+
+    supports_gradient_checkpointing = True
+    prompt_tokens = 0
+
+    def __init__(self, st: SentenceTransformer, config: WrapperConfig, lm_head: nn.Module | None = None):
+        super().__init__()
+        self.st, self.config, self.lm_head = st, config, lm_head
+        self.heads = nn.ModuleDict()
+        self.mlp: ProjectionHead | None = None
+        if config.informin["projection_head"] == "mlp":
+            self.mlp = ProjectionHead(config.hidden_size)
+            self.mlp.apply(self._init_weights)
+
+    @property
+    def _no_split_modules(self) -> list[str]:  # read by accelerate, for FSDP
+        return self.st._no_split_modules
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.st.parameters()).device
+
+    @property
+    def base_model(self) -> nn.Module:
+        """The encoder, which a momentum encoder follows."""
+        return self.st[0].auto_model
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the word embeddings that the encoder reads, to which `neftune_noise_alpha` adds noise.
+
+        T5 has two modules with these weights, and `get_input_embeddings` of transformers returns the unused one.
+        """
+        encoder: Any = self.base_model
+        weight = encoder.get_input_embeddings().weight
+        modules = encoder.modules()
+        return [module for module in modules if isinstance(module, nn.Embedding) and module.weight is weight][-1]
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initialize a new layer as BERT does; not every model has an initialization for all layers."""
+        if callable(reset := getattr(module, "reset_parameters", None)):
+            reset()
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        lm_labels: Tensor | None = None,
+        output_attentions: bool = False,
+        views: dict[str, Any] | None = None,
+        packed: Any = None,
+    ) -> InforMinOutput:
+        """Embed N rows of L tokens in training; see `modeling_informin.InforMinMixin.forward`."""
+        if packed is not None:
+            return self.training_outputs(packed, input_ids, attention_mask, views)
+        features = self._features(list(self.st), input_ids, attention_mask)
+        pooled = features["sentence_embedding"]
+        projection = self.project(pooled)
+        lm_losses = None
+        if lm_labels is not None:
+            wanted = lm_labels >= 0
+            lm_losses = self.lm_losses(features["token_embeddings"][wanted], lm_labels[wanted])
+        return InforMinOutput(
+            pooler_output=pooled,
+            projection=projection,
+            lm_losses=lm_losses,
+            heads=self.head_outputs(projection, input_ids, attention_mask, views),
+            attentions=kept_maps(self.base_model) or None if output_attentions else None,
+        )
+
+    def embed_with(self, encoder: nn.Module | None, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return embeddings (B, d) of the first view (B, L) by a copy of the encoder, not normalized."""
+        if self.forward_pass is not None:
+            return super().embed_with(encoder, input_ids, attention_mask)
+        first, *others = self.st
+        own = first if encoder is None else with_encoder(first, encoder)
+        return self._features([own, *others], input_ids, attention_mask)["sentence_embedding"]
+
+    def _features(self, modules: list[nn.Module], input_ids: Tensor, attention_mask: Tensor) -> dict[str, Any]:
+        """Return what the modules of a SentenceTransformer compute for N rows, without a normalization at the end."""
+        features: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if type(modules[0]).__name__ == "StaticEmbedding":  # which reads texts that follow each other
+            lengths = attention_mask.sum(1)
+            features = {"input_ids": input_ids[attention_mask.bool()], "offsets": lengths.cumsum(0) - lengths}
+        if self.prompt_tokens:
+            features["prompt_length"] = self.prompt_tokens
+        if len(modules) > 1 and isinstance(modules[-1], Normalize):
+            modules = modules[:-1]
+        for module in modules:
+            features = module(features)
+        return features
+
+    def activation_checkpointing_enable(self, **options: Any) -> None:
+        """Recompute the activations of the layers in the backward pass; see the method of transformers."""
+        for module in self.st:
+            if isinstance(module, Transformer):
+                module.auto_model.activation_checkpointing_enable(**options)
+
+    def gradient_checkpointing_enable(self, **options: Any) -> None:
+        """Do the same; older versions of transformers call this method."""
+        for module in self.st:
+            if isinstance(module, Transformer):
+                module.auto_model.gradient_checkpointing_enable(**options)
+
+
+class GivenStates(nn.Module):
+    """Stands for an encoder, and returns the states that it is given."""
+
+    def forward(self, inputs_embeds: Tensor, **_: Any) -> BaseModelOutput:
+        """Return (1, M, d) as the last hidden state."""
+        return BaseModelOutput(last_hidden_state=inputs_embeds)
+
+
+class LanguageModelHead(nn.Module):
+    """The pretrained head of a masked language model, without its encoder. Its decoder shares the word embeddings.
+
+    Attributes:
+        model: The model of transformers, whose encoder is replaced.
+    """
+
+    def __init__(self, model: Any, encoder: Any):
+        super().__init__()
+        setattr(model, model.base_model_prefix, encoder)
+        model.tie_weights()  # with the word embeddings that are trained
+        setattr(model, model.base_model_prefix, GivenStates())
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits (M, V) for hidden states (M, d)."""
+        return self.model(inputs_embeds=tokens[None]).logits[0]
+
+
+# How rows are computed
 
 
 def how_to_compute(
@@ -193,687 +1022,3 @@ def _what_excludes_graphs(st: SentenceTransformer, args: Any, packed: bool) -> s
     if any(module._forward_hooks or module._forward_pre_hooks for module in st[0].auto_model.modules()):
         return "hooks in the encoder"
     return None
-
-
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-UNLIMITED = 1_000_000  # tokens; maximum length of models that do not truncate, such as static embeddings
-
-
-def with_same_weights(model: Any, are_frozen: bool = False) -> Any:
-    """Return a copy of a model with modules and settings of its own, and the weights of the model.
-
-    Training changes modules, hooks, attention functions and configurations. These changes stay in the copy. The weights
-    are shared, so the original model is trained, too.
-
-    Args:
-        model: The model.
-        are_frozen: Whether training changes no weight, but adds some. The copy can then have another data type and
-            device, and the memory is shared until it has.
-    """
-    memo: dict[int, Any] = {}
-    for module in model.modules():
-        if not are_frozen:
-            memo[id(module._buffers)] = module._buffers  # as a whole, because a device replaces its values
-        for name in HOOKS:
-            memo |= {id(hook): hook for hook in getattr(module, name).values()}
-    for weight in model.parameters():
-        memo[id(weight)] = nn.Parameter(weight.data, weight.requires_grad) if are_frozen else weight
-    return copy.deepcopy(model, memo)
-
-
-def opened(model: str | Path, args: Any) -> SentenceTransformer:
-    """Return a model with the pooling of training.
-
-    A model that stores no pooling gets [CLS]. A pooling other than the model's own drops its normalization.
-
-    Args:
-        model: Hub id or folder.
-        args: `InforMinTrainingArguments`.
-    """
-    name = found_name(name_of(model), args.revision)
-    how = {"revision": args.revision, "trust_remote_code": args.trust_remote_code, "device": "cpu"}
-    asks = args.pooler not in ("auto", "st")
-    if file_of(name, "modules.json", args.revision) is None:
-        return load_model(name, pooler=args.pooler if asks else "cls", **how)
-    st = load_model(name, **how)
-    own = st[1].pooling_mode if len(st) > 1 and isinstance(st[1], Pooling) else None
-    if not asks or MODES[args.pooler] == own:
-        return st
-    changed = with_pooling(st, args.pooler)
-    changed.informin_source = source_of(st)
-    changed = load_model(changed)
-    if args.lora_r is not None or not is_native(changed):
-        raise UsageError(
-            f"is {args.pooler}, but a SentenceTransformer has its own pooling", option="pooler", needed="auto"
-        )
-    return changed
-
-
-def opened_around(model: Any, tokenizer: PreTrainedTokenizerBase | None) -> SentenceTransformer:
-    """Return an object of `modeling_informin` as a SentenceTransformer with other weights."""
-    if tokenizer is None:
-        raise UsageError("is missing", option="processing_class", fix="Pass the tokenizer of the model.")
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        st = load_model(folder, device="cpu")
-    st.informin_source = Source(model.config._name_or_path or type(model).__name__)
-    return st
-
-
-def is_native(st: SentenceTransformer) -> bool:
-    """Return whether a model consists of a BERT or RoBERTa, a pooling that this project has, and normalization."""
-    modules = list(st)
-    return (
-        [type(module) for module in modules[:2]] == [Transformer, Pooling]
-        and all(type(module) is Normalize for module in modules[2:])
-        and len(modules) <= 3
-        and modules[0].config.model_type in CLASSES
-        and not getattr(modules[0].auto_model, "peft_config", None)
-        and not modules[0].config.is_decoder
-        and modules[1].pooling_mode in MODES.values()
-        and modules[1].include_prompt
-        and st.truncate_dim is None
-    )
-
-
-def check_one_route(st: SentenceTransformer) -> None:
-    """Raise UsageError for a model whose documents and queries take different routes."""
-    if any(isinstance(module, Router) for module in st.modules()):
-        raise UsageError(
-            f"{name_of(st)} has a Router: training would change the route of documents and not that of queries",
-            option="model_name",
-            needed="a model with one route",
-        )
-
-
-def training_tokenizer(st: SentenceTransformer) -> PreTrainedTokenizerBase:
-    """Return the transformers tokenizer that gives the tokens that a model reads."""
-    tokenizer: Any = st.tokenizer
-    if type(st[0]).__name__ == "StaticEmbedding":
-        is_plain = hasattr(tokenizer, "to_str")
-        backend = type(tokenizer).from_str(tokenizer.to_str()) if is_plain else tokenizer.backend_tokenizer
-        backend.post_processor = TemplateProcessing(single="$A", special_tokens=[])
-        backend.no_truncation()
-        backend.no_padding()
-        pad = backend.id_to_token(0)
-        return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=pad, model_max_length=UNLIMITED)
-    if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.pad_token_id is None:
-        raise UsageError(
-            "The model has no fast tokenizer with a padding token, which training needs", option="model_name"
-        )
-    return tokenizer
-
-
-HEADS_FILE = "heads.safetensors"  # in checkpoints: the projection head, the language-model head, and those of the terms
-TRAINED_FILE = "trained.safetensors"  # with LoRA: all weights that training changes, in checkpoints
-
-
-# BERT and RoBERTa
-
-
-def build_native(model: "TrainedModel", args: Any, objective: ActiveObjective, settings: dict[str, Any]) -> Any:
-    """Return a module of a class of `modeling_informin`, which becomes the encoder of the finished model.
-
-    Args:
-        model: The model.
-        args: `InforMinTrainingArguments`.
-        objective: What the run trains with.
-        settings: What `config.informin` records.
-    """
-    config = copy.deepcopy(model.config)
-    config.output_hidden_states = config.output_attentions = False
-    config.update(own_dropouts(getattr(config, "informin", None)))  # if this is a checkpoint
-    pooling = NAME_OF_MODE[model.finished[1].pooling_mode]
-    config.informin = settings | {"pooling": pooling} | _settings_of_files(model.finished)
-    rate = objective.dropout
-    if rate is not None:
-        config.informin["dropouts"] = {name: getattr(config, name) for name in DROPOUTS}
-        config.update(dict.fromkeys(DROPOUTS, rate))
-    option = objective.needs(args).get("lm_head", "mlm_weight")
-    set_seed(args.seed)  # for newly initialized heads
-    if model._given is None:
-        module = _from_source(model, CLASSES[config.model_type], option, config=config)
-    else:
-        module = _prepared(model._given, config, rate, option)
-    # save_pretrained leaves tied weights out anyway. Listed here, Trainer does not warn about them.
-    module._keys_to_ignore_on_save = set(module.all_tied_weights_keys)
-    model.finished[0].model = module.base_model
-    model.finished[0].processor = model.tokenizer
-    model.tokenizer.padding_side = "right"
-    return module
-
-
-def _prepared(module: Any, config: Any, rate: float | None, option: str) -> Any:
-    """Return an object of our classes with the configuration, the heads and the dropout rate that a run needs."""
-    module.float()
-    has_lm_head = module.config.informin["lm_head"]
-    if config.informin["lm_head"] and not has_lm_head:
-        raise UsageError(
-            "The model was built without its language-model head",
-            option=option,
-            fix='Load it with `config.informin = {"lm_head": True}`, or pass its name.',
-        )
-    config.informin["lm_head"] = has_lm_head
-    if config.informin["projection_head"] == "none":
-        module.mlp = None
-    elif not isinstance(getattr(module, "mlp", None), ProjectionHead):
-        module.mlp = ProjectionHead(config.hidden_size)
-        module.mlp.apply(module._init_weights)
-    if rate is not None:
-        set_dropout(module.base_model, rate)
-    module.config.update({name: getattr(config, name) for name in DROPOUTS})
-    module.config.informin = config.informin
-    return module
-
-
-def _settings_of_files(st: Any) -> dict[str, Any]:
-    """Return the settings that a checkpoint needs to be a SentenceTransformer; see `modeling_informin`."""
-    prompts = {name: text for name, text in st.prompts.items() if text}
-    values = {"max_seq_length": st.max_seq_length, "do_lower_case": st[0].do_lower_case, "prompts": prompts}
-    values |= {"default_prompt_name": st.default_prompt_name, "similarity_fn_name": st._similarity_fn_name}
-    files = {name: values[name] for name in SOURCE_SETTINGS if values[name]}
-    return {"sentence_transformers": files} | ({"normalize": True} if len(st) > 2 else {})
-
-
-# Other models
-
-
-def build_wrapper(model: "TrainedModel", args: Any, objective: ActiveObjective, settings: dict[str, Any]) -> Any:
-    """Return a module around all modules of the finished model, with LoRA if it is asked for; see `build_native`."""
-    st, lora = model.finished, args.lora_r is not None
-    if objective.dropout is not None:
-        set_dropout(st[0].auto_model, objective.dropout)
-    if lora:
-        if args.bf16:
-            st.to(torch.bfloat16)
-        add_lora(st, args.lora_r, args.lora_dropout)
-    for weight in st.parameters():
-        if weight.requires_grad:
-            weight.data = weight.data.to(torch.float32, copy=lora)  # with LoRA, those of an object in memory stay
-    model.config.informin = settings | {"pooling": "st", "lora": lora}
-    set_seed(args.seed)  # for newly initialized heads
-    lm_head = _lm_head(model, objective.needs(args)["lm_head"]) if settings["lm_head"] else None
-    return SentenceTransformerForInforMinCL(st, model.config, lm_head)
-
-
-def _lm_head(model: "TrainedModel", option: str) -> LanguageModelHead:
-    """Return the pretrained language-model head of a model.
-
-    Raises:
-        UsageError: transformers has no such class for the model, or the source lacks the weights.
-    """
-    encoder = model.finished[0].auto_model
-    if type(encoder.config) not in MODEL_FOR_MASKED_LM_MAPPING or not model.is_stored:
-        raise UsageError(
-            f"needs a pretrained language-model head, which transformers does not have for {model.name}",
-            option=option,
-            fix=f"Set `{option}` to 0, or use an encoder that was trained with masked language modeling.",
-        )
-    return LanguageModelHead(_from_source(model, AutoModelForMaskedLM, option), encoder)
-
-
-def _from_source(model: "TrainedModel", kind: Any, option: str, **config: Any) -> Any:
-    """Return a model of transformers with the weights of the source.
-
-    Args:
-        model: The model in training.
-        kind: Class of transformers, or of `modeling_informin`.
-        option: The option that asks for a language-model head.
-        config: `config`, if it is not that of the source.
-    """
-    loaded, report = kind.from_pretrained(
-        model.name,
-        revision=model.source.revision,
-        dtype=torch.float32,
-        output_loading_info=True,
-        trust_remote_code=False,
-        **config,
-        **SAFE,
-    )
-    missing = sorted(name for name in report["missing_keys"] if ".pooler." not in f".{name}")
-    if missing:
-        raise UsageError(
-            f"{model.name} lacks {counted(len(missing), 'weight')} that the objective needs, such as {missing[0]}",
-            option="model_name",
-            fix=f"Use a checkpoint with a language-model head, or set `{option}` to 0.",
-        )
-    return loaded
-
-
-TEXTS = ["A dog sleeps.", "The price of the old house by the river fell again last year."]
-TOLERANCE, HALF_TOLERANCE = 1e-3, 0.05  # of the length of an embedding, the second with weights in bfloat16
-
-
-def check_needs(needs: dict[str, str], args: Any, is_static: bool) -> None:
-    """Raise UsageError if an option, or a model without an encoder, excludes what a run needs.
-
-    Args:
-        needs: See `ActiveObjective.needs`.
-        args: `InforMinTrainingArguments`.
-        is_static: Whether the model is a table of token vectors.
-    """
-    if is_static and needs:
-        option = next(iter(needs.values()))
-        raise UsageError(
-            "needs an encoder, and this model is a table of token vectors",
-            option=option,
-            fix=f"Leave `{option}` out, or use another model.",
-        )
-    if is_static and args.neftune_noise_alpha is not None:
-        raise UsageError(
-            "adds noise to the inputs of an encoder, and this model is a table of token vectors",
-            option="neftune_noise_alpha",
-            fix="Leave it out, or use another model.",
-        )
-    if args.gradient_cache_chunk_size and "maps" in needs:
-        raise UsageError(
-            f"discards activations, and `{needs['maps']}` needs the attention maps of the whole batch at once",
-            option="gradient_cache_chunk_size",
-            fix="Leave one out.",
-        )
-    sharding = sharded_by(args)
-    if sharding and "momentum" in needs:
-        option = needs["momentum"]
-        raise UsageError(
-            f"needs whole weights for its momentum encoder, and {sharding[0]} shards them across processes",
-            option=option,
-            fix=f"Set `{option}` to 0, or use another file from configs/accelerate.",
-        )
-
-
-def check_recomputing(model: "TrainedModel", args: Any) -> None:
-    """Raise UsageError if activations shall be recomputed, and the encoder cannot do that."""
-    if not args.gradient_checkpointing:
-        return
-    encoder = None if model.is_static else model.finished[0].auto_model
-    if encoder is None or not encoder.supports_gradient_checkpointing:
-        name = model.name if encoder is None else type(encoder).__name__
-        raise UsageError(
-            f"is not supported by {name}",
-            option="gradient_checkpointing",
-            fix="Leave it out. `gradient_cache_chunk_size` also needs less memory.",
-        )
-
-
-@contextmanager
-def naming(option: str | None) -> Iterator[None]:
-    """Let a UsageError about the model name this option of the run."""
-    try:
-        yield
-    except UsageError as error:
-        if error.option == "model_name" and option:
-            error.option = option
-        raise
-
-
-def check_embeddings(model: "TrainedModel") -> None:
-    """Raise UsageError if the rows of tokens in training would not give the model's own embeddings."""
-    if model.finished.truncate_dim is not None:
-        raise UsageError(
-            f"{model.name} keeps only {model.finished.truncate_dim} dimensions of its embeddings (truncate_dim)",
-            option="model_name",
-            fix="Train it with `truncate_dim` None, and set `truncate_dim` when you load the result.",
-        )
-    half = any(weight.dtype != torch.float32 for weight in model.model.parameters())
-    with torch.no_grad(), precision(model.model):
-        ours = embeddings_in_training(model, [model.prompt + text for text in TEXTS]).float().cpu()
-        theirs = torch.as_tensor(encode(model.finished, TEXTS, prompt=model.prompt))
-    ours = normalize(ours) if isinstance(list(model.finished)[-1], Normalize) else ours
-    difference = float((ours - theirs).abs().max() / theirs.norm(dim=1).max())
-    if not difference < (HALF_TOLERANCE if half else TOLERANCE):
-        raise UsageError(
-            f"{model.name} cannot be trained: embeddings of tokens differ from those of `encode` by {difference:.2g}",
-            option="model_name",
-            needed="a model whose modules read input_ids and attention_mask",
-        )
-
-
-def check_dropout(model: "TrainedModel") -> None:
-    """Raise UsageError if two forward passes in training give the same embeddings."""
-    model.model.train()
-    with torch.no_grad(), torch.random.fork_rng(), precision(model.model):
-        one, other = (embeddings_in_training(model, TEXTS) for _ in range(2))
-    model.model.eval()
-    if not torch.equal(one, other):
-        return
-    if any(isinstance(part, nn.Dropout) for part in model.finished.modules()):
-        raise UsageError(
-            "Every dropout rate of this model is 0, so the two views of a sentence would be identical",
-            fix="Set `view_dropout`, for example to 0.1, or `view` to crop.",
-        )
-    raise UsageError(
-        f"{model.name} has no dropout, so the two views of a sentence would be identical",
-        option="view",
-        needed="views that differ in their tokens: crop or repetition",
-        fix="Set `view` to crop, or use a term with a guide alone (objective guided).",
-    )
-
-
-def freeze_unused(model: "TrainedModel") -> None:
-    """Freeze weights that no embedding depends on, such as BERT's pooler: processes would wait for their gradients.
-
-    Frozen copies replace them, because an object that was passed in shares the weights.
-    """
-    if not any(weight.requires_grad for weight in model.finished.parameters()):
-        raise UsageError(f"{model.name} has no weights to train: all are frozen", option="model_name")
-    with precision(model.model):
-        embeddings_in_training(model, TEXTS).float().sum().backward()
-    for part in list(model.finished.modules()):
-        for name, weight in list(part.named_parameters(recurse=False)):
-            if weight.requires_grad and weight.grad is None:
-                setattr(part, name, nn.Parameter(weight.data, requires_grad=False))
-    model.model.zero_grad()
-
-
-def check_weights(terms: Sequence[Term], view: View, module: nn.Module) -> None:
-    """Raise UsageError if a term or the view holds weights to train that are not part of the module in training."""
-    trained = {id(weight) for weight in module.parameters()}
-    owners: list[tuple[str, Term | View]] = [*(("objective", term) for term in terms), ("view", view)]
-    for option, owner in owners:
-        if any(id(weight) not in trained for weight in weights_to_train(owner, set())):
-            raise UsageError(
-                f"{owner.name} holds weights that would never be trained",
-                option=option,
-                fix="Return a module with them from `head` of a term, or freeze them with `requires_grad_(False)`.",
-            )
-
-
-def weights_to_train(owner: Any, seen: set[int]) -> Iterator[Tensor]:
-    """Yield the tensors with gradient in an object: in modules, containers and attributes, each object once.
-
-    Args:
-        owner: The object.
-        seen: Ids of the objects that were searched.
-    """
-    if id(owner) in seen or isinstance(owner, str | bytes | np.ndarray | type):
-        return
-    seen.add(id(owner))
-    if isinstance(owner, Tensor):
-        yield from [owner] if owner.requires_grad else []
-        return
-    is_module = isinstance(owner, nn.Module) and callable(owner.__hash__)  # of a term, its attributes have them
-    parts: list[Any] = list(owner.parameters()) if is_module else []
-    parts += owner.values() if isinstance(owner, Mapping) else []
-    parts += owner if isinstance(owner, list | tuple | set) else []
-    parts += getattr(owner, "__dict__", {}).values() if not isinstance(owner, FunctionType | ModuleType) else []
-    for part in parts:
-        yield from weights_to_train(part, seen)
-
-
-def embeddings_in_training(model: "TrainedModel", texts: list[str]) -> Tensor:
-    """Return the embeddings (N, d) of texts as a step computes them."""
-    reading = {"padding": True, "truncation": True, "max_length": model.length, "return_token_type_ids": False}
-    batch = model.tokenizer(texts, return_tensors="pt", **reading)
-    device = next(model.finished.parameters()).device
-    if model.model.forward_pass is None:
-        encoder = None if model.is_static else model.finished[0].auto_model
-        return model.model.embed_with(encoder, batch["input_ids"].to(device), batch["attention_mask"].to(device))
-    how = replace(model.model.forward_pass.how, device=device, momentum=False, reads_maps=False, graph_length=None)
-    forward = Forward(model.finished, how)
-    return forward.run(forward.collate(dict(batch) | {"sentence_ids": torch.arange(len(texts))}))[0]
-
-
-def precision(module: nn.Module) -> Any:
-    """Return the context in which a model with some weights in half precision computes on a CPU."""
-    half = any(weight.dtype != torch.float32 for weight in module.parameters())
-    return torch.autocast("cpu", torch.bfloat16) if half else nullcontext()
-
-
-CLASS_NAMES = {"SentenceTransformer", *(kind.__name__ for kind in CLASSES.values())}  # of objects without a name
-
-
-class TrainedModel:
-    """A model in training, and what a trainer needs to know about it. `TrainedModel.open` creates it.
-
-    Attributes:
-        model: The module in training, after `build`: `trainer.model`. Its `config.informin` has the settings of the
-            run, and its `heads` those of the terms.
-        finished: The SentenceTransformer that shares its weights. After `build` it has the prompt of the export.
-        source: Where the model comes from.
-        name: Name or folder that the caller gave.
-        is_native: Whether `model` is of a class of `modeling_informin`, and not the SentenceTransformer as it is.
-        has_lora: Whether low-rank matrices are trained.
-        trusts_code: Whether code from the model's repository may run.
-        default_prompt: The prompt that the model stores for every text.
-        prompt: The prompt of training.
-        tokenizer: Tokenizer of the training sentences.
-        config: Configuration with `model_type` and `hidden_size`.
-    """
-
-    @classmethod
-    def open(
-        cls,
-        model: str | Path | SentenceTransformer | InforMinMixin,
-        args: Any,
-        tokenizer: PreTrainedTokenizerBase | None = None,
-    ) -> "TrainedModel":
-        """Open a model to train.
-
-        BERT and RoBERTa with [CLS], mean or last-token pooling are trained as the classes of `modeling_informin`. Every
-        other SentenceTransformer, a SentenceTransformer in memory, and every model with LoRA is trained as it is. A
-        model object is trained through a copy that shares its weights.
-
-        Args:
-            model: Hub id, folder, SentenceTransformer, or an object of a class of `modeling_informin`.
-            args: `InforMinTrainingArguments`.
-            tokenizer: Tokenizer to use instead of that of a BERT or RoBERTa. Required for an object of such a class.
-
-        Raises:
-            UsageError: The model cannot be loaded, or an option does not fit it.
-        """
-        if not isinstance(model, str | Path | SentenceTransformer | InforMinMixin):
-            needed = "a Hub id, a folder, a SentenceTransformer, or an object of a class of `modeling_informin`"
-            raise UsageError(f"is a {type(model).__name__}", option="model", needed=needed)
-        set_seed(args.seed)  # of weights that are newly initialized
-        if isinstance(model, InforMinMixin):
-            given = with_same_weights(model)
-            return cls(opened_around(given, tokenizer), args, is_native=True, tokenizer=tokenizer, given=given)
-        if isinstance(model, SentenceTransformer):
-            check_one_route(model)
-            st = load_model(with_same_weights(model, are_frozen=args.lora_r is not None))
-            return cls(st, args)
-        st = opened(with_home(model), args)
-        check_one_route(st)
-        if args.lora_r is None and is_native(st):
-            return cls(st, args, is_native=True, tokenizer=tokenizer)
-        return cls(st, args)
-
-    def __init__(
-        self,
-        st: SentenceTransformer,
-        args: Any,
-        is_native: bool = False,
-        tokenizer: PreTrainedTokenizerBase | None = None,
-        given: InforMinMixin | None = None,
-    ):
-        self.finished, self.source = st, source_of(st)
-        self.name = self.source.name
-        self.is_native, self._given = is_native, given
-        raise_if_tokens_lack_embeddings(st[0], tokenizer, self.name)
-        self.has_lora, self.trusts_code = args.lora_r is not None, args.trust_remote_code
-        self.tokenizer: Any = tokenizer or (st.tokenizer if is_native else training_tokenizer(st))
-        self.model: Any = None
-        self._skeleton: nn.Module | None = None
-        self._copy_before: SentenceTransformer | None = None  # of a model in memory
-        self.default_prompt = st.prompts.get(st.default_prompt_name or "") or ""
-        self.prompt = self.default_prompt if args.prompt is None else args.prompt
-        self._checksums = {"weights_sha256": weights_sha256(st), "settings_sha256": settings_sha256(st)}
-        self.config: Any = st[0].config if is_native else self._wrapper_config()
-
-    def _wrapper_config(self) -> WrapperConfig:
-        """Return the dimension of the embeddings, and the numbers of layers and heads that maps have."""
-        for module in self.finished.modules():  # the class that this project published is not the one that is saved
-            if "modeling_informin" in str(getattr(getattr(module, "config", None), "auto_map", "")):
-                del module.config.auto_map, module.config.informin
-        encoder = None if self.is_static else self.finished[0].config
-        names = ("num_hidden_layers", "num_attention_heads")
-        values: dict[str, Any] = {name: getattr(encoder, name, 2) for name in names}  # else, `build` refuses maps
-        values |= {"hidden_size": width_of(self.finished), "pad_token_id": self.tokenizer.pad_token_id}
-        return WrapperConfig(**values)
-
-    @property
-    def length(self) -> int:
-        """Maximum number of tokens of a text."""
-        return int(min(self.finished.max_seq_length or UNLIMITED, UNLIMITED))
-
-    @property
-    def is_static(self) -> bool:
-        """Whether the model is a table of token vectors, without an encoder."""
-        return type(self.finished[0]).__name__ == "StaticEmbedding"
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether the model comes from a folder or the Hub, and not from memory."""
-        return self.source.folder is not None or self.source.revision is not None
-
-    def build(self, args: Any, objective: ActiveObjective) -> None:
-        """Create `model` with newly initialized heads, in float32, ready to train.
-
-        Args:
-            args: Training arguments, with all values filled in.
-            objective: What the run trains with.
-
-        Raises:
-            UsageError: The model cannot do what the run needs, an option excludes it, or the views of a sentence would
-                be identical.
-        """
-        needs = objective.needs(args)
-        check_needs(needs, args, self.is_static)
-        check_recomputing(self, args)
-        if args.measure_drift and not self.is_stored and not self.has_lora:
-            self._copy_before = copy.deepcopy(self.finished).float()
-        create = build_native if self.is_native else build_wrapper
-        self.model = create(self, args, objective, self._settings(args, objective))
-        if not self.is_static:
-            with naming(needs.get("maps") or needs.get("rates")):
-                prepare_encoder(self.finished[0].auto_model, objective.rates_by_copy, objective.map_layers(self.config))
-        length = min(self.length, self.model.config.informin["max_seq_length"] or self.length)
-        if args.fast:
-            how = how_to_compute(self.finished, args, needs, length, self._prompt_tokens())
-            self.model.forward_pass = Forward(self.finished, how)
-        elif not self.is_native:
-            self.model.prompt_tokens = self._prompt_tokens()
-        self.model.eval()
-        check_embeddings(self)
-        freeze_unused(self)
-        has_lora_dropout = args.lora_r and args.lora_dropout  # which has an effect after the first step only
-        if objective.views_differ_by_dropout and not has_lora_dropout:
-            check_dropout(self)
-        st, prompt = self.finished, self.model.config.informin.get("prompt", "")
-        st.prompts, st.default_prompt_name = with_default_prompt(st.prompts, st.default_prompt_name, prompt)
-
-    def _settings(self, args: Any, objective: ActiveObjective) -> dict[str, Any]:
-        """Return what `config.informin` records: the options of the objective, the heads and the prompts.
-
-        `prompt` is that of the exported model, and `training_prompt` that of training if it differs.
-        """
-        by_default = objective.preset.projection_head == "mlp" and not self.is_static
-        has_head = by_default if args.projection_head == "auto" else args.projection_head == "mlp"
-        exported = self.prompt if args.export_prompt else self.default_prompt
-        settings = dict(objective.options)
-        settings["max_seq_length"] = args.max_seq_length or objective.preset.max_seq_length
-        settings["projection_head"] = "mlp" if has_head else "none"
-        settings["lm_head"] = "lm_head" in objective.needs(args)
-        if exported:
-            settings["prompt"] = exported
-        if self.prompt != exported:
-            settings["training_prompt"] = self.prompt
-        return settings
-
-    def _prompt_tokens(self) -> int:
-        """Return the number of tokens of the prompt, without a special token at its end, if the pooling skips them."""
-        if not self.prompt or all(getattr(module, "include_prompt", True) for module in self.finished):
-            return 0
-        ids = self.tokenizer(self.prompt)["input_ids"]
-        return len(ids) - (ids[-1] in self.tokenizer.all_special_ids)
-
-    def collate(self, rows: dict[str, Any]) -> dict[str, Any]:
-        """Return the rows of a forward pass, with `packed` on the device of the training unless `fast` is false.
-
-        Args:
-            rows: `input_ids`, `attention_mask` (N, L), `sentence_ids` (B,), and further values, on the CPU.
-        """
-        forward = self.model.forward_pass
-        return rows if forward is None else rows | {"packed": forward.collate(rows)}
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether FSDP shards the weights of `model`."""
-        return self._skeleton is not None
-
-    def prepare_gathering(self) -> None:
-        """Note the modules before FSDP shards their weights, for `gathered`."""
-        self._skeleton = self._skeleton or skeleton(self.model)
-
-    def gathered(self, weights: dict[str, Tensor] | None) -> "TrainedModel":
-        """Return the same model with these weights of `model`, if FSDP shards its own."""
-        if self._skeleton is None or weights is None:
-            return self
-        whole = copy.copy(self)
-        whole.model = with_weights(self._skeleton, weights)
-        if self.is_native:
-            st: Any = copy.copy(self.finished)
-            st._modules = st._modules | {"0": with_encoder(st[0], whole.model.base_model)}
-            whole.finished = speed_up(st)
-        else:
-            st = whole.finished = whole.model.st
-            st.prompts, st.default_prompt_name = self.finished.prompts, self.finished.default_prompt_name
-        return whole
-
-    @contextmanager
-    def before(self, args: Any) -> Iterator[SentenceTransformer]:
-        """Yield the model before training, with the pooling of training, on its device."""
-        if self.has_lora:
-            with without_lora(self.finished):
-                yield self.finished
-        else:
-            yield (self._copy_before or opened(self.name, args)).to(args.device)
-
-    def save(self, folder: str | Path) -> None:
-        """Write a checkpoint of a SentenceTransformer."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.finished.save_pretrained(str(folder), create_model_card=False)
-        shared = {id(weight) for weight in self.finished.parameters()}  # such as the decoder of the LM head
-        others = self.model.state_dict(keep_vars=True).items()
-        heads = {name: x.data for name, x in others if not name.startswith("st.") and id(x) not in shared}
-        if heads:
-            save_file(heads, folder / HEADS_FILE, {"format": "pt"})
-        if self.has_lora:
-            weights = {name: x.data for name, x in self.model.named_parameters() if x.requires_grad}
-            save_file(weights, folder / TRAINED_FILE, {"format": "pt"})
-
-    def load(self, folder: str | Path) -> None:
-        """Load the weights of such a checkpoint."""
-        if self.has_lora:
-            self.model.load_state_dict(load_file(Path(folder, TRAINED_FILE)), strict=False)
-        else:
-            # A checkpoint has BERT's own pooler, even if the model was opened without it.
-            saved = load_model(folder, device="cpu", trust_remote_code=self.trusts_code).state_dict()
-            missing = self.finished.load_state_dict(saved, strict=False).missing_keys
-            if missing := [name for name in missing if ".pooler." not in name]:
-                raise UsageError(f"{folder} lacks weights, such as {missing[0]}", fix="Use another checkpoint.")
-        if Path(folder, HEADS_FILE).exists():
-            self.model.load_state_dict(load_file(Path(folder, HEADS_FILE)), strict=False)
-
-    @property
-    def packing(self) -> dict[str, Any]:
-        """Options of the record about packing, which the dropout masks depend on, after `build`."""
-        forward = self.model.forward_pass
-        if forward is None or not forward.how.packs:
-            return {}
-        how = forward.how
-        return {"padding_free": True} | ({"cpu_parts": how.threads} if how.threads > 1 else {})
-
-    def record_entry(self) -> dict[str, Any]:
-        """Return where the model comes from, for the record of a run.
-
-        An object in memory may have the name of its class, or a path.
-        """
-        folder = self.source.folder
-        is_path = folder is not None or os.path.isabs(self.name) or os.path.exists(self.name)
-        is_on_hub = not is_path and self.name not in CLASS_NAMES
-        name = self.name if is_on_hub else last_name(folder.resolve() if folder else self.name)
-        hub_id = name if is_on_hub else None
-        return {"name": name, "hub_id": hub_id, "revision": self.source.revision} | self._checksums
