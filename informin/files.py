@@ -1,8 +1,4 @@
-"""JSON files, checksums, and the manifest of a checkpoint.
-
-A checkpoint is complete if it matches its manifest.json, which is written last and lists the size and SHA-256 of each
-file.
-"""
+"""Files and folders that appear once they are complete, JSON, checksums, and the manifest of a checkpoint."""
 
 import errno
 import json
@@ -26,6 +22,107 @@ OF_THE_SYSTEM = (
     *(".ds_store", ".localized", ".spotlight-v100", ".fseventsd", ".trashes", ".temporaryitems"),
     *("desktop.ini", "thumbs.db", "system volume information", "$recycle.bin", "lost+found"),
 )
+
+
+@contextmanager
+def new_file(path: str | Path) -> Iterator[Path]:
+    """Yield a path to write to. The file replaces `path` at the end of the block, but not after an error.
+
+    The parent folder is created. A link is replaced, not its target.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=path.parent, ignore_cleanup_errors=True) as temporary:
+        partial = Path(temporary, path.name)
+        yield partial
+        os.replace(partial, path)
+
+
+@contextmanager
+def new_files(folder: str | Path) -> Iterator[Path]:
+    """Yield an empty folder to fill. Its files move to `folder` when the block ends, but not after an error.
+
+    They replace files of the same name; other files are kept. A missing folder is created.
+    """
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=target, ignore_cleanup_errors=True) as temporary:
+        yield Path(temporary)
+        for path in [path for path in Path(temporary).rglob("*") if path.is_file()]:
+            place = target / path.relative_to(temporary)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, place)
+
+
+@contextmanager
+def new_folder(folder: str | Path, option: str | None = None, replaces: str | None = None) -> Iterator[Path]:
+    """Yield an empty folder to fill. It becomes `folder` when the block ends, but not after an error.
+
+    An existing folder stays, because it may be mounted, and gets the content.
+
+    Args:
+        folder: Missing or empty, or with a file `replaces`.
+        option: Option to name in errors.
+        replaces: Name of a file that shows an older output of the same kind, whose content is replaced.
+
+    Raises:
+        UsageError: `folder` is in use, or another process writes it.
+        SaveError: A file could not be written.
+    """
+    target = Path(os.path.realpath(folder))
+    with only_writer(folder, option), named_in_errors(folder):
+        raise_if_used(folder, option, replaces)
+        replaced = contents(target) if target.is_dir() else []
+        partial = (target if target.is_dir() else target.parent) / f"{PREFIX}{target.name}"
+        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+        try:
+            partial.mkdir()
+            yield partial
+            if target.is_dir():
+                for path in replaced:
+                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                for path in partial.iterdir():
+                    os.replace(path, target / path.name)
+            else:
+                os.replace(partial, target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def raise_if_used(folder: str | Path, option: str | None = None, replaces: str | None = None) -> None:
+    """Raise UsageError if a path exists and cannot become an output.
+
+    Temporary files in a folder and files of the operating system do not count.
+
+    Args:
+        folder: The path.
+        option: Option to name in the error.
+        replaces: Name of a file that shows an older output of the same kind, which can be replaced.
+    """
+    folder = Path(folder)
+    if not os.path.lexists(folder):
+        return
+    found = f"{folder} is in use"
+    if folder.is_dir():
+        used = [path.name for path in contents(folder)]
+        has_checkpoints = any(name.startswith("checkpoint-") for name in used)
+        if not used or (replaces in used and not has_checkpoints):
+            return
+        if replaces and has_checkpoints:
+            fix = "Replacing it would delete the checkpoints of a training run: use another folder."
+            raise UsageError(found, option=option, fix=fix)
+        found += f": it contains {used[0]}"
+    fix = "Use another folder, or replace an output of the same command with `overwrite_output_dir`."
+    if replaces:
+        fix = f"It is not an output of the same command, which has a file {replaces}: use another folder."
+    raise UsageError(found, option=option, fix=fix)
+
+
+def contents(folder: Path) -> list[Path]:
+    """Return what a folder contains, in order, apart from temporary files and those of the operating system."""
+    names = {path: path.name.lower() for path in folder.iterdir()}
+    incidental = (PREFIX, "._")  # macOS adds ._NAME to NAME on other file systems
+    return sorted(path for path, name in names.items() if not name.startswith(incidental) and name not in OF_THE_SYSTEM)
 
 
 @contextmanager
@@ -65,40 +162,6 @@ def only_writer(path: str | Path, option: str | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def new_folder(folder: str | Path, option: str | None = None, replaces: str | None = None) -> Iterator[Path]:
-    """Yield an empty folder to fill. It becomes `folder` when the block ends, but not after an error.
-
-    An existing folder stays, because it may be mounted, and gets the content.
-
-    Args:
-        folder: Missing or empty, or with a file `replaces`.
-        option: Option to name in errors.
-        replaces: Name of a file that shows an older output of the same kind, whose content is replaced.
-
-    Raises:
-        UsageError: `folder` is in use, or another process writes it.
-        SaveError: A file could not be written.
-    """
-    target = Path(os.path.realpath(folder))
-    with only_writer(folder, option), named_in_errors(folder):
-        raise_if_used(folder, option, replaces)
-        replaced = contents(target) if target.is_dir() else []
-        partial = (target if target.is_dir() else target.parent) / f"{PREFIX}{target.name}"
-        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-        try:
-            partial.mkdir()
-            yield partial
-            if target.is_dir():
-                _remove(replaced)
-                for path in partial.iterdir():
-                    os.replace(path, target / path.name)
-            else:
-                os.replace(partial, target)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-
-
-@contextmanager
 def named_in_errors(path: str | Path) -> Iterator[None]:
     """Raise SaveError with the name of an output that cannot be written within the block, such as on a full disk.
 
@@ -124,54 +187,6 @@ def is_write_error(error: BaseException) -> bool:
     return isinstance(error, (OSError, SafetensorError)) or is_of_tokenizers
 
 
-def contents(folder: Path) -> list[Path]:
-    """Return what a folder contains, in order, apart from temporary files and those of the operating system."""
-    return sorted(path for path in folder.iterdir() if not _is_incidental(path.name.lower()))
-
-
-def _is_incidental(name: str) -> bool:
-    return name.startswith((PREFIX, "._")) or name in OF_THE_SYSTEM  # macOS adds ._NAME to NAME on other file systems
-
-
-def _remove(paths: list[Path]) -> None:
-    """Remove files, links and folders."""
-    for path in paths:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-@contextmanager
-def new_files(folder: str | Path) -> Iterator[Path]:
-    """Yield an empty folder to fill. Its files move to `folder` when the block ends, but not after an error.
-
-    They replace files of the same name; other files are kept. A missing folder is created.
-    """
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=target, ignore_cleanup_errors=True) as temporary:
-        yield Path(temporary)
-        for path in [path for path in Path(temporary).rglob("*") if path.is_file()]:
-            place = target / path.relative_to(temporary)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, place)
-
-
-@contextmanager
-def new_file(path: str | Path) -> Iterator[Path]:
-    """Yield a path to write to. The file replaces `path` at the end of the block, but not after an error.
-
-    The parent folder is created. A link is replaced, not its target.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=path.parent, ignore_cleanup_errors=True) as temporary:
-        partial = Path(temporary, path.name)
-        yield partial
-        os.replace(partial, path)
-
-
 def save_text(path: str | Path, text: str) -> None:
     """Write a text file atomically: readers see either the old file or the new one.
 
@@ -182,50 +197,18 @@ def save_text(path: str | Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def raise_if_used(folder: str | Path, option: str | None = None, replaces: str | None = None) -> None:
-    """Raise UsageError if a path exists and cannot become an output.
+def write_json(path: str | Path, values: object, indent: int = 1) -> None:
+    """Write a JSON file atomically: readers see either the old file or the new one.
 
-    Temporary files in a folder and files of the operating system do not count.
+    Bytes of file names that are not UTF-8 are escaped, and read back as they were.
 
-    Args:
-        folder: The path.
-        option: Option to name in the error.
-        replaces: Name of a file that shows an older output of the same kind, which can be replaced.
+    Raises:
+        ValueError: A value is NaN or infinity, which JSON does not define.
     """
-    folder = Path(folder)
-    if not os.path.lexists(folder):
-        return
-    found = f"{folder} is in use"
-    if folder.is_dir():
-        used = [path.name for path in contents(folder)]
-        has_checkpoints = any(name.startswith("checkpoint-") for name in used)
-        if not used or (replaces in used and not has_checkpoints):
-            return
-        if replaces and has_checkpoints:
-            fix = "Replacing it would delete the checkpoints of a training run: use another folder."
-            raise UsageError(found, option=option, fix=fix)
-        found += f": it contains {used[0]}"
-    fix = "Use another folder, or replace an output of the same command with `overwrite_output_dir`."
-    if replaces:
-        fix = f"It is not an output of the same command, which has a file {replaces}: use another folder."
-    raise UsageError(found, option=option, fix=fix)
-
-
-MANIFEST = "manifest.json"
-
-
-def sha256(path: str | Path) -> str:
-    """Return the SHA-256 of a file of any size, in hexadecimal."""
-    with open(path, "rb") as file:
-        return sha_fileobj(file).hex()
-
-
-def last_name(path: str | Path) -> str:
-    r"""Return the name of a file or folder as valid text: a byte that is not UTF-8 is shown, as in `caf\xe9.txt`.
-
-    `.` is resolved, links are not.
-    """
-    return os.fsencode(Path(os.path.abspath(path)).name).decode(errors="backslashreplace")
+    text = json.dumps(values, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+    text = re.sub("[\ud800-\udfff]", lambda match: json.dumps(match[0])[1:-1], text)
+    with new_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def read_json(path: str | Path) -> dict:
@@ -243,18 +226,18 @@ def read_json(path: str | Path) -> dict:
     return values
 
 
-def write_json(path: str | Path, values: object, indent: int = 1) -> None:
-    """Write a JSON file atomically: readers see either the old file or the new one.
+def sha256(path: str | Path) -> str:
+    """Return the SHA-256 of a file of any size, in hexadecimal."""
+    with open(path, "rb") as file:
+        return sha_fileobj(file).hex()
 
-    Bytes of file names that are not UTF-8 are escaped, and read back as they were.
 
-    Raises:
-        ValueError: A value is NaN or infinity, which JSON does not define.
+def last_name(path: str | Path) -> str:
+    r"""Return the name of a file or folder as valid text: a byte that is not UTF-8 is shown, as in `caf\xe9.txt`.
+
+    `.` is resolved, links are not.
     """
-    text = json.dumps(values, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
-    text = re.sub("[\ud800-\udfff]", lambda match: json.dumps(match[0])[1:-1], text)
-    with new_file(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+    return os.fsencode(Path(os.path.abspath(path)).name).decode(errors="backslashreplace")
 
 
 def set_usual_modes(folder: str | Path) -> None:
@@ -268,8 +251,12 @@ def set_usual_modes(folder: str | Path) -> None:
             path.chmod(mode)
 
 
+# Checkpoints. One is complete if it matches its manifest, which is written last.
+MANIFEST = "manifest.json"
+
+
 def write_manifest(checkpoint: str | Path) -> None:
-    """Write the manifest of a complete checkpoint."""
+    """Write the manifest of a complete checkpoint: the size and SHA-256 of each file."""
     folder = Path(checkpoint)
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
     listed = {

@@ -25,6 +25,8 @@ from informin.evaluation.measures import KINDS, Measure
 from informin.evaluation.pairs import GradedPairs, load_pairs
 from informin.evaluation.retrieval import Collection
 
+DevelopmentSet = GradedPairs | LabeledSentences | Collection  # all with kind, name, sha256, measures, texts, score
+
 
 @dataclass(frozen=True)
 class CustomEvaluation:
@@ -67,79 +69,6 @@ class CustomEvaluation:
         names = sorted(result, key=lambda name: name != first)  # keeps the order of the others
         scores = {f"{self.prefix}{name}": float(result[name]) for name in names if isinstance(result[name], Real)}
         return {name: scores[name] for name in self.measures or scores}
-
-
-def custom_evaluation(given: Any, name: str | None = None) -> CustomEvaluation | None:
-    """Return the evaluation by a function, an evaluator of sentence-transformers, or a set that is given with a name.
-
-    Args:
-        given: A function, an evaluator, or an object with `score`, such as `GradedPairs`.
-        name: Name from a dictionary; None for the function's own name.
-
-    Returns:
-        None for anything else.
-    """
-    prefix = f"{name}_" if name else ""
-    if isinstance(given, BaseEvaluator):
-        named = name or str(getattr(given, "name", "") or type(given).__name__)
-        return CustomEvaluation(named, lambda encode: given(EncodingModel(encode)), prefix, evaluator=given)
-    if hasattr(given, "score") and name:
-        measures = {f"{prefix}{key}": measure for key, measure in given.measures.items()}
-        return CustomEvaluation(name, given.score, prefix, measures, given.sha256)
-    if callable(given) and not isinstance(given, type):
-        return CustomEvaluation(name or str(getattr(given, "__name__", type(given).__name__)), given, prefix)
-    return None
-
-
-class EncodingModel:
-    """What evaluators of sentence-transformers use of a model, computed by an encode function.
-
-    Prompts are those of the encode function. Embeddings are compared by the cosine.
-    """
-
-    similarity_fn_name = "cosine"
-    device = torch.device("cpu")
-    similarity = staticmethod(cos_sim)
-    similarity_pairwise = staticmethod(pairwise_cos_sim)
-
-    def __init__(self, encode: Encode):
-        self._encode = encode
-        self.model_card_data = SimpleNamespace(set_evaluation_metrics=lambda *args, **kwargs: None)
-
-    def encode(
-        self,
-        sentences: str | Sequence[str],
-        *args: Any,
-        convert_to_numpy: bool = True,
-        convert_to_tensor: bool = False,
-        normalize_embeddings: bool = False,
-        **kwargs: Any,
-    ) -> Any:
-        """Return the embeddings (N, d) of N texts, or (d,) of one, in the form that sentence-transformers returns."""
-        texts = [sentences] if isinstance(sentences, str) else list(sentences)
-        x: Any = torch.from_numpy(np.asarray(self._encode(texts), dtype=np.float32))
-        x = normalize(x, dim=-1) if normalize_embeddings else x
-        x = x[0] if isinstance(sentences, str) else x
-        if convert_to_tensor:
-            return x
-        return x.numpy() if convert_to_numpy else list(x)
-
-    encode_query = encode_document = encode
-
-    def truncate_embeddings(self, dimension: int | None) -> Any:
-        """Raise UsageError for fewer dimensions: the encode function has one number of them."""
-        if dimension is not None:
-            found = "has an evaluator with truncate_dim, which training does not support"
-            raise UsageError(found, option="eval_dataset")
-        return nullcontext()
-
-
-NEEDED = (
-    "GradedPairs, LabeledSentences, Collection, a data set with sentence1, sentence2 and score, with text and label or "
-    "with query and document, the path of a file of pairs, a function from `encode` to scores, an evaluator of "
-    "sentence-transformers, or a list or a dictionary of these"
-)
-DevelopmentSet = GradedPairs | LabeledSentences | Collection  # all with kind, name, sha256, measures, texts, score
 
 
 @dataclass(frozen=True)
@@ -216,6 +145,13 @@ class Development:
         return scores, problems
 
 
+NEEDED = (
+    "GradedPairs, LabeledSentences, Collection, a data set with sentence1, sentence2 and score, with text and label or "
+    "with query and document, the path of a file of pairs, a function from `encode` to scores, an evaluator of "
+    "sentence-transformers, or a list or a dictionary of these"
+)
+
+
 def as_development(given: object) -> Development | None:
     """Convert the `eval_dataset` of a trainer; None for None.
 
@@ -237,7 +173,7 @@ def as_development(given: object) -> Development | None:
         one = _as_set(one, str(name or "eval_dataset"))
         if isinstance(one, DevelopmentSet) and name is None:
             sets.append(one)
-        elif evaluation := custom_evaluation(one, name and str(name)):
+        elif evaluation := _custom_evaluation(one, name and str(name)):
             evaluations.append(evaluation)
         else:
             raise UsageError(f"has a {type(one).__name__}", option="eval_dataset", needed=NEEDED)
@@ -260,3 +196,68 @@ def _as_set(one: Any, name: str) -> Any:
     if {"query", "document"} <= columns.keys():
         return Collection.of_pairs(name, columns["query"], columns["document"], columns.get("negative"))
     raise UsageError(f"has the columns {', '.join(columns)}", option="eval_dataset", needed=NEEDED)
+
+
+def _custom_evaluation(given: Any, name: str | None) -> CustomEvaluation | None:
+    """Return the evaluation by a function, an evaluator of sentence-transformers, or a set that is given with a name.
+
+    Args:
+        given: A function, an evaluator, or an object with `score`, such as `GradedPairs`.
+        name: Name from a dictionary; None for the function's own name.
+
+    Returns:
+        None for anything else.
+    """
+    prefix = f"{name}_" if name else ""
+    if isinstance(given, BaseEvaluator):
+        named = name or str(getattr(given, "name", "") or type(given).__name__)
+        return CustomEvaluation(named, lambda encode: given(EncodingModel(encode)), prefix, evaluator=given)
+    if hasattr(given, "score") and name:
+        measures = {f"{prefix}{key}": measure for key, measure in given.measures.items()}
+        return CustomEvaluation(name, given.score, prefix, measures, given.sha256)
+    if callable(given) and not isinstance(given, type):
+        return CustomEvaluation(name or str(getattr(given, "__name__", type(given).__name__)), given, prefix)
+    return None
+
+
+class EncodingModel:
+    """What evaluators of sentence-transformers use of a model, computed by an encode function.
+
+    Prompts are those of the encode function. Embeddings are compared by the cosine.
+    """
+
+    similarity_fn_name = "cosine"
+    device = torch.device("cpu")
+    similarity = staticmethod(cos_sim)
+    similarity_pairwise = staticmethod(pairwise_cos_sim)
+
+    def __init__(self, encode: Encode):
+        self._encode = encode
+        self.model_card_data = SimpleNamespace(set_evaluation_metrics=lambda *args, **kwargs: None)
+
+    def encode(
+        self,
+        sentences: str | Sequence[str],
+        *args: Any,
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        normalize_embeddings: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Return the embeddings (N, d) of N texts, or (d,) of one, in the form that sentence-transformers returns."""
+        texts = [sentences] if isinstance(sentences, str) else list(sentences)
+        x: Any = torch.from_numpy(np.asarray(self._encode(texts), dtype=np.float32))
+        x = normalize(x, dim=-1) if normalize_embeddings else x
+        x = x[0] if isinstance(sentences, str) else x
+        if convert_to_tensor:
+            return x
+        return x.numpy() if convert_to_numpy else list(x)
+
+    encode_query = encode_document = encode
+
+    def truncate_embeddings(self, dimension: int | None) -> Any:
+        """Raise UsageError for fewer dimensions: the encode function has one number of them."""
+        if dimension is not None:
+            found = "has an evaluator with truncate_dim, which training does not support"
+            raise UsageError(found, option="eval_dataset")
+        return nullcontext()

@@ -1,6 +1,6 @@
-"""Geometry of embeddings: alignment and uniformity (Wang & Isola, ICML 2020), hubness, rank.
+"""Encode functions that cache and whiten embeddings, and the geometry of embeddings.
 
-All functions take arrays.
+Geometry: alignment and uniformity (Wang & Isola, ICML 2020), hubness, effective rank. All functions take arrays.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ from informin.errors import UndefinedScoreError, counted
 from informin.evaluation.rows import unit_rows
 
 Encode = Callable[[Sequence[str]], np.ndarray]  # from N texts to embeddings (N, d)
+ROWS_AT_ONCE = 1024  # whose distances to all others are in memory at once
 
 
 class EmbeddingCache:
@@ -107,9 +108,6 @@ def whiten(x: np.ndarray, dimensions: int | None) -> np.ndarray:
         found = f"{counted(len(x), 'sentence')} cannot be whitened to {counted(kept, 'dimension')}"
         raise UndefinedScoreError(f"{found}, because all cosines would be equal. Set a smaller `whitening`")
     return Whitening(x, dimensions)(x)
-
-
-ROWS_AT_ONCE = 1024  # whose distances to all others are in memory at once
 
 
 def unit(x: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from informin.evaluation.measures import LABELS, Measure
 from informin.evaluation.neighbors import nearest
 from informin.evaluation.retrieval import name_in
 from informin.files import last_name
-from informin.texts import Cells, joined_cells, read_rows
+from informin.texts import joined_cells, read_rows
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def load_labels(
     columns = [name.strip() for name in text_column.split(",")]
     fix = "Choose the columns with `text_column` and `label_column`." if option == "labels" else None
     for row in read_rows(path, [*columns, label_column], option, fix=fix):
-        text = _text_of(row, columns)
+        text = joined_cells(columns, [row[name] for name in columns], lambda row=row: row.place)
         if not text or row[label_column] is None:
             skipped += 1
             continue
@@ -112,10 +112,6 @@ def load_labels(
             needed="two or more labels, and one that two sentences have",
         )
     return labeled
-
-
-def _text_of(row: Cells, columns: list[str]) -> str:
-    return joined_cells(columns, [row[name] for name in columns], lambda: row.place)
 
 
 def score_labels(encode: Encode, labeled: LabeledSentences) -> dict[str, float]:

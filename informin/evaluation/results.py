@@ -119,15 +119,15 @@ def load_all_results(paths: Iterable[str | Path]) -> list[Results]:
 
 def results_files(path: str | Path) -> list[Path]:
     """Return the file, or the .json files of a folder, seed2 before seed10. Raises UsageError if there are none."""
+
+    def number_aware(file: Path) -> list[int | str]:
+        return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", file.name)]
+
     path = Path(path)
-    files = sorted(path.glob("*.json"), key=_natural) if path.is_dir() else [path]
+    files = sorted(path.glob("*.json"), key=number_aware) if path.is_dir() else [path]
     if not files:
         raise UsageError(f"{path} contains no .json file", needed="a folder with results of `informin eval`")
     return files
-
-
-def _natural(path: Path) -> list:
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
 
 def environment(device) -> dict[str, str | int]:

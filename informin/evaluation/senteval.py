@@ -147,26 +147,24 @@ def load_task(folder: str | Path, name: str, split: str = "test") -> StsTask | T
     if name in YEARS:
         return _load_year(folder, name)
     if name == "STS-B":
-        return _load_stsb(folder, split)
+        columns = ("genre", "file", "year", "id", "score", "first", "second")
+        return _load_pairs(name, split, folder / "STS" / "STSBenchmark", STSB, columns)
     if name == "SICK-R":
         columns = ("id", "first", "second", "score", "entailment")
         return _load_pairs(name, split, folder / "SICK", SICK, columns, header=1)
     return _load_transfer(folder, name, split)
 
 
+def load_stsb(folder: str | Path, split: str) -> GradedPairs:
+    """Load the dev or test split of STS-B; see `load_task`."""
+    task = load_task(folder, "STS-B", split)
+    assert isinstance(task, StsTask)
+    return task.subsets[0]
+
+
 def load_stsb_dev(folder: str | Path) -> GradedPairs:
     """Load STS-B dev, the 1,500 pairs that select the best checkpoint; see `load_task`."""
     return load_stsb(folder, "dev")
-
-
-def load_stsb(folder: str | Path, split: str) -> GradedPairs:
-    """Load the dev or test split of STS-B; see `load_task`."""
-    return _load_stsb(Path(folder), split).subsets[0]
-
-
-def _load_stsb(folder: Path, split: str) -> StsTask:
-    columns = ("genre", "file", "year", "id", "score", "first", "second")
-    return _load_pairs("STS-B", split, folder / "STS" / "STSBenchmark", STSB, columns)
 
 
 def _load_year(folder: Path, name: str) -> StsTask:

@@ -1,4 +1,4 @@
-"""HTML tables, for pages and for results in a notebook. All texts are escaped."""
+"""Tables of scores: what they contain, and how they look as text, Markdown, LaTeX, JSON and HTML."""
 
 import json
 import math
@@ -63,15 +63,6 @@ class Table:
     rows: list[Row]
 
 
-def model_label(results: Results, whole: bool = False) -> str:
-    """Return the name of a model, or its whole path, with its pooling, such as `all-MiniLM-L6-v2, cls`."""
-    whitening = results.whitening
-    size = f" {whitening['dimensions']}" if whitening and whitening["dimensions"] else ""
-    prompt = f", prompt {results.prompt!r}" if results.prompt else ""
-    name = results.model if whole else Path(results.model).name
-    return f"{name}, {results.pooler}{prompt}{f', whitening{size}' if whitening else ''}"
-
-
 def score_tables(rows: Sequence[Results], others: Sequence[Results] = (), seeds: bool = False) -> list[Table]:
     """Return the tables of scores: STS and transfer if there are such tasks, then one table per file or collection.
 
@@ -83,27 +74,41 @@ def score_tables(rows: Sequence[Results], others: Sequence[Results] = (), seeds:
     """
     tables = []
     for group, tasks in GROUPS.items():
-        columns = [task for task in tasks if any(task in results.tasks for results in rows)]
-        if not columns:
+        if not (columns := [task for task in tasks if any(task in results.tasks for results in rows)]):
             continue
-        # The average is shown only together with all of its seven scores.
-        line = partial(_group_line, columns=columns, group=group if columns == list(tasks) else None)
+        line = partial(_group_line, columns=columns, group=group)
         tables.append(Table(TITLES[group], [*columns, AVERAGE], _compared(rows, others, line, seeds)))
     for name, entry in {name: entry for results in rows for name, entry in results.samples().items()}.items():
-        line = partial(_sample_line, name=name, baseline=_baseline(name, rows, others))
+        first = next(results.tasks[name] for results in (*others, *rows) if name in results.tasks)
+        line = partial(_sample_line, name=name, baseline=first | first.get("with_words", {}))
         lines = _compared(rows, others, line, seeds) + _ranking_lines(name, rows, line)
         columns = list(dict.fromkeys(column for row in lines for column in row.values)) or list(KINDS[entry["kind"]])
-        tables.append(Table(_sample_title(name, entry), columns, lines))
+        if entry["kind"] == "labels":
+            size = f"{counted(entry['n'], 'sentence')} of {entry['classes']:,} classes"
+        else:
+            size = f"{entry['n']:,} queries, {counted(entry['documents'], 'document')}"
+        tables.append(Table(f"{name}: {size}, x 100", columns, lines))
     return tables
 
 
-def _group_line(results: Results, columns: Sequence[str], group: str | None) -> Row:
-    scores = {task: results.tasks.get(task, {}).get("score") for task in columns}
-    return Row(model_label(results), scores | {AVERAGE: results.average[group] if group else None})
+def model_label(results: Results, whole: bool = False) -> str:
+    """Return the name of a model, or its whole path, with its pooling, such as `all-MiniLM-L6-v2, cls`."""
+    whitening = results.whitening
+    size = f" {whitening['dimensions']}" if whitening and whitening["dimensions"] else ""
+    prompt = f", prompt {results.prompt!r}" if results.prompt else ""
+    name = results.model if whole else Path(results.model).name
+    return f"{name}, {results.pooler}{prompt}{f', whitening{size}' if whitening else ''}"
+
+
+def _group_line(results: Results, columns: list[str], group: str) -> Row:
+    """Return the scores of a group, and their average if the table has all of them."""
+    values = {task: results.tasks.get(task, {}).get("score") for task in columns}
+    average = results.average[group] if columns == list(GROUPS[group]) else None
+    return Row(model_label(results), values | {AVERAGE: average})
 
 
 def _sample_line(results: Results, name: str, baseline: dict) -> Row:
-    """Return the scores on a file or collection, and of retrieval the p-values against another entry."""
+    """Return the scores on a file or collection, and of retrieval the p-values against the entry `baseline`."""
     entry = results.tasks.get(name, {})
     scores = entry.get("measures", {})
     measures = KINDS[baseline["kind"]]
@@ -120,12 +125,6 @@ def _sample_line(results: Results, name: str, baseline: dict) -> Row:
     return Row(model_label(results), values)
 
 
-def _baseline(name: str, rows: Sequence[Results], others: Sequence[Results]) -> dict:
-    """Return the entry of a task that others are tested against: the first one, for retrieval with BM25."""
-    first = next(results.tasks[name] for results in (*others, *rows) if name in results.tasks)
-    return first | first.get("with_words", {})
-
-
 def _ranking_lines(name: str, rows: Sequence[Results], line: Callable[[Results], Row]) -> list[Row]:
     """Return a row for each of the further rankings of a test collection."""
     lines: list[Row] = []
@@ -138,12 +137,6 @@ def _ranking_lines(name: str, rows: Sequence[Results], line: Callable[[Results],
     return lines
 
 
-def _sample_title(name: str, entry: dict) -> str:
-    if entry["kind"] == "labels":
-        return f"{name}: {counted(entry['n'], 'sentence')} of {entry['classes']:,} classes, x 100"
-    return f"{name}: {entry['n']:,} queries, {counted(entry['documents'], 'document')}, x 100"
-
-
 def _compared(
     rows: Sequence[Results], others: Sequence[Results], line: Callable[[Results], Row], seeds: bool
 ) -> list[Row]:
@@ -152,70 +145,6 @@ def _compared(
     after = list(map(line, rows))
     gains = [difference(row, other) for row, other in zip(after, before * len(after))]  # one for all, or one per row
     return [row for block in (before, after, gains) for row in (_with_mean(block) if seeds else block)]
-
-
-def footnotes(rows: Sequence[Results], others: Sequence[Results] = ()) -> list[str]:
-    """Return notes about undefined scores, prompts of queries and documents, similarities and p-values."""
-    notes = []
-    for results in rows:
-        label = model_label(results)
-        for name, task in results.tasks.items():
-            if task["score"] is None:
-                notes.append(f"{label}: {name} has no score: {task['error']}.")
-            if prompts := task.get("prompts"):
-                query, document = (repr(prompts[side]) if prompts[side] else "none" for side in ("query", "document"))
-                notes.append(f"{label}: {name}, prompt of queries: {query}; of documents: {document}.")
-        if results.similarity != COSINE:
-            what = SIMILARITY_TITLES.get(results.similarity, results.similarity)
-            notes.append(f"Similarity in STS and retrieval: {what}, as declared by {label}.")
-    tested = [results for results in (*others, *rows) if any("queries" in task for task in results.tasks.values())]
-    if len(tested) > 1 or any("bm25" in task for results in tested for task in results.tasks.values()):
-        bm25 = "with BM25: " if any("with_words" in task for task in tested[0].tasks.values()) else ""
-        against = f"against {bm25}{model_label(tested[0])}, two-sided, {TRIALS:,} sign flips over queries"
-        notes.append(f"p: paired randomization test {against}.")
-    return notes
-
-
-def render(table: Table, form: str) -> str:
-    """Format a table as `text`, `markdown` or `latex` (booktabs)."""
-    if form == "latex":
-        return _latex(table)
-    cells = [["", *table.columns]]
-    for row in table.rows:
-        cells.append([row.label, *map(row.cell, table.columns)])
-    cells = [[one_line(text) for text in line] for line in cells]  # names from files can contain line breaks
-    if form == "markdown":
-        cells = [[text.replace("|", "\\|") for text in line] for line in cells]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    cells = [_padded(line, widths) for line in cells]
-    if form == "text":
-        lines = ["  ".join(line).rstrip() for line in cells]
-        return "\n".join([one_line(table.title), *lines])
-    rule = ["-" * (width - 1) + ":" for width in widths]
-    rule[0] = "-" * widths[0]
-    cells.insert(1, rule)
-    lines = [f"| {' | '.join(line)} |" for line in cells]
-    return "\n".join([f"**{one_line(table.title)}**", "", *lines])
-
-
-def _padded(line: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Return the cells of a line in their widths: the first one aligned left, the others right."""
-    padded = [text.rjust(width) for text, width in zip(line, widths)]
-    padded[0] = line[0].ljust(widths[0])
-    return padded
-
-
-def _latex(table: Table) -> str:
-    def escaped(text: str) -> str:
-        return "".join(f"\\{c}" if c in "_&%#$" else c for c in one_line(text))
-
-    cells = [["", *map(escaped, table.columns)]]
-    for row in table.rows:
-        values = [one_line(row.cell(column, "$\\pm$")) for column in table.columns]
-        cells.append([escaped(row.label), *values])
-    header, *lines = (" & ".join(line) + " \\\\" for line in cells)
-    begin = f"% {one_line(table.title)}\n\\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
-    return "\n".join([begin, "\\toprule", header, "\\midrule", *lines, "\\bottomrule", "\\end{tabular}"])
 
 
 def difference(row: Row, other: Row) -> Row:
@@ -242,6 +171,28 @@ def _with_mean(rows: list[Row]) -> list[Row]:
     means = {name: float(np.mean(values)) for name, values in complete.items()}
     spread = {name: float(np.std(values, ddof=1)) for name, values in complete.items()}
     return [*rows, Row(f"mean ± sd of these {len(rows)}", means, spread, rows[0].signed, rows[0].digits)]
+
+
+def footnotes(rows: Sequence[Results], others: Sequence[Results] = ()) -> list[str]:
+    """Return notes about undefined scores, prompts of queries and documents, similarities and p-values."""
+    notes = []
+    for results in rows:
+        label = model_label(results)
+        for name, task in results.tasks.items():
+            if task["score"] is None:
+                notes.append(f"{label}: {name} has no score: {task['error']}.")
+            if prompts := task.get("prompts"):
+                query, document = (repr(prompts[side]) if prompts[side] else "none" for side in ("query", "document"))
+                notes.append(f"{label}: {name}, prompt of queries: {query}; of documents: {document}.")
+        if results.similarity != COSINE:
+            what = SIMILARITY_TITLES.get(results.similarity, results.similarity)
+            notes.append(f"Similarity in STS and retrieval: {what}, as declared by {label}.")
+    tested = [results for results in (*others, *rows) if any("queries" in task for task in results.tasks.values())]
+    if len(tested) > 1 or any("bm25" in task for results in tested for task in results.tasks.values()):
+        bm25 = "with BM25: " if any("with_words" in task for task in tested[0].tasks.values()) else ""
+        against = f"against {bm25}{model_label(tested[0])}, two-sided, {TRIALS:,} sign flips over queries"
+        notes.append(f"p: paired randomization test {against}.")
+    return notes
 
 
 def load_others(paths: Iterable[str | Path], rows: int, split: str) -> list[Results]:
@@ -288,6 +239,44 @@ def tables_text(
     return "\n\n".join(tables + notes)
 
 
+def render(table: Table, form: str) -> str:
+    """Format a table as `text`, `markdown` or `latex` (booktabs)."""
+    if form == "latex":
+        return _latex(table)
+    cells = [["", *table.columns]]
+    for row in table.rows:
+        cells.append([row.label, *map(row.cell, table.columns)])
+    cells = [[one_line(text) for text in line] for line in cells]  # names from files can contain line breaks
+    if form == "markdown":
+        cells = [[text.replace("|", "\\|") for text in line] for line in cells]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    cells = [
+        [text.rjust(width) if i else text.ljust(width) for i, (text, width) in enumerate(zip(line, widths))]
+        for line in cells
+    ]
+    if form == "text":
+        lines = ["  ".join(line).rstrip() for line in cells]
+        return "\n".join([one_line(table.title), *lines])
+    rule = ["-" * (width - 1) + ":" for width in widths]
+    rule[0] = "-" * widths[0]
+    cells.insert(1, rule)
+    lines = [f"| {' | '.join(line)} |" for line in cells]
+    return "\n".join([f"**{one_line(table.title)}**", "", *lines])
+
+
+def _latex(table: Table) -> str:
+    def escaped(text: str) -> str:
+        return "".join(f"\\{c}" if c in "_&%#$" else c for c in one_line(text))
+
+    cells = [["", *map(escaped, table.columns)]]
+    for row in table.rows:
+        values = [one_line(row.cell(column, "$\\pm$")) for column in table.columns]
+        cells.append([escaped(row.label), *values])
+    header, *lines = (" & ".join(line) + " \\\\" for line in cells)
+    begin = f"% {one_line(table.title)}\n\\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
+    return "\n".join([begin, "\\toprule", header, "\\midrule", *lines, "\\bottomrule", "\\end{tabular}"])
+
+
 PAGES = Environment(
     loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
     autoescape=True,
@@ -298,14 +287,12 @@ PAGES = Environment(
 
 
 def tables_html(tables: Sequence[Table]) -> str:
-    """Return tables of numbers."""
-    return "".join(str(_macros().number_table(table)) for table in tables)
+    """Return tables of numbers. All texts are escaped."""
+    macros: Any = PAGES.get_template("tables.html").module
+    return "".join(str(macros.number_table(table)) for table in tables)
 
 
 def values_html(title: str, values: Mapping[str, Any]) -> str:
-    """Return a table of names and values."""
-    return str(_macros().value_table(title, values))
-
-
-def _macros() -> Any:
-    return PAGES.get_template("tables.html").module
+    """Return a table of names and values. All texts are escaped."""
+    macros: Any = PAGES.get_template("tables.html").module
+    return str(macros.value_table(title, values))
