@@ -1,6 +1,7 @@
-"""What torchrun, accelerate launch or MPI say in the environment about the processes of a run."""
+"""What a launcher or a scheduler tells a run: torchrun, accelerate launch or MPI by the environment, and signals."""
 
 import os
+import signal
 
 from informin.errors import UsageError
 
@@ -12,6 +13,10 @@ SIZES = (
     "WORLD_SIZE LOCAL_WORLD_SIZE MASTER_PORT PMI_SIZE MPI_LOCALNRANKS OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_SIZE "
     "MV2_COMM_WORLD_SIZE MV2_COMM_WORLD_LOCAL_SIZE"
 ).split()
+
+# Job schedulers send SIGUSR1 or SIGUSR2 before the time limit, such as SLURM with `--signal=USR1@300`.
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 
 
 def check_launcher() -> None:

@@ -1,6 +1,7 @@
 """Options: fields of dataclasses that are also options of the command line."""
 
 import os
+import re
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import field, fields
 from functools import wraps
@@ -18,6 +19,8 @@ from informin.errors import UsageError
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# Fields that several terms have. In messages, records and options of the command line, the term's name precedes them.
+SHARED_FIELDS = ("weight", "form", "layers", "neighbors", "size")
 UNIONS = (Union, UnionType)
 UNNAMED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)  # *args and **kwargs
 CLASSES: dict[Any, Any] = {
@@ -136,6 +139,11 @@ def described(kind: Any) -> str:
         return "a list" if item is Any else f"a list (each {described(item)})"
     expected = origin or kind
     return NAMES.get(expected, getattr(expected, "__name__", str(expected)))
+
+
+def snake_case(name: str) -> str:
+    """Return the name of a class in snake case, as options have it: MaskedLM becomes masked_lm."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def option(default, help: str, choices: Collection[str] | None = None) -> Any:

@@ -21,7 +21,6 @@ LAYERS = [  # a layer may import itself and those above it
         "informin.hub",
         "informin.distributed",
         "informin.launcher",
-        "informin.program",
     ),
     ("modeling_informin",),
     ("informin.fast",),

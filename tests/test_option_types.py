@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 
 import informin
 from informin import Contrast, Index, InforMinTrainingArguments, LinearAdapter, Term, embed
-from informin.cli.train_options import Parser
+from informin.cli.train_options import TrainParser
 from informin.objectives import TERMS
 from informin.options import checked_value, fits
 from informin.training.arguments import RANGES
@@ -175,7 +175,7 @@ def test_a_default_needs_no_type():
 
 def test_a_parser_of_the_command_line_changes_no_type():
     """It replaces `Optional[int]` by `int` in the fields of the class."""
-    Parser()
+    TrainParser()
     args = InforMinTrainingArguments("x", use_cpu=True, save_total_limit=None, view_dropout=[0.1], bf16=None)
     assert args.save_total_limit is None
     with raises_usage(option="save_total_limit"):

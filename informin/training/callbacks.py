@@ -18,7 +18,7 @@ from informin.errors import NonFiniteLossError
 from informin.evaluation.development import Development
 from informin.evaluation.measures import ALL
 from informin.fast.threads import retained_graphs
-from informin.program import hidden
+from informin.model.embedding import hidden
 from informin.training.arguments import LOGGING_STEPS
 from informin.training.batch import step_seed
 

@@ -24,11 +24,10 @@ from informin.evaluation.neighbors import ROWS_AT_ONCE, nearest_rows, neighbor_m
 from informin.fast.speed import PackedInference
 from informin.files import named_in_errors, new_file, read_json, sha256, write_json
 from informin.model.checksums import model_sha256
-from informin.model.embedding import bar_of_texts, encode, width_of
+from informin.model.embedding import bar_of_texts, encode, hidden, width_of
 from informin.model.open import Source, limit_length, load_finished, name_of
 from informin.objectives import Replay
 from informin.objectives.term import Term, needed
-from informin.program import hidden
 from informin.texts import read_texts
 from informin.training.arguments import InforMinTrainingArguments
 from informin.training.batch import IGNORED

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import PreTrainedTokenizerBase
 
-from informin.objectives.term import snake_case
-from informin.options import check_fields
+from informin.options import check_fields, snake_case
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """A batch size that is not positive is an error of each command that embeds, and nothing is written."""
 
-from importlib import import_module
-
 import pytest
+
+from informin.cli import run_command
 
 WORDS = {
     "embed": ["--output=v.npy"],
@@ -21,8 +21,8 @@ def test_a_batch_size_is_positive(model, texts, tmp_path, monkeypatch, capsys, n
     (tmp_path / "titles.tsv").write_text("text\tlabel\n" + "the dog\ta\nthe cat\tb\nthe man\ta\nthe bird\tb\n")
     command = name.split()[0]
     read = [] if command == "eval" else [f"--train_file={texts}"]
-    main = import_module(f"informin.cli.{command}").main
-    assert main([f"--model_name={model}", "--device=cpu", f"--batch_size={size}", *read, *WORDS[name]]) == 2
+    options = [f"--model_name={model}", "--device=cpu", f"--batch_size={size}", *read, *WORDS[name]]
+    assert run_command(command, *options) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: --batch_size is {size}") and error.count("\n") == 1
     assert not (tmp_path / "v.npy").exists() and not (tmp_path / "out").exists()

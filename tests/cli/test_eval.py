@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
-from informin.cli import eval as eval_command
+from informin.cli import run_command
 from informin.model.open import load_model
 from tests.conftest import ROOT, make_sentences
 from tests.support.senteval_data import small_counts, write_senteval
@@ -34,7 +34,7 @@ def run(model, senteval, monkeypatch, capsys):
             values = value if isinstance(value, list) else [value]
             argv += [] if value is None else [f"--{name}", *map(str, values)]
         capsys.readouterr()
-        code = eval_command.main(argv)
+        code = run_command("eval", *argv)
         return code, *capsys.readouterr()
 
     return run
@@ -211,6 +211,5 @@ def test_missing_data_is_one_line_with_its_path(run):
 
 def test_a_model_or_saved_results_are_needed(capsys):
     for argv in ([], ["--model_name", "m", "--report", "r"]):
-        with pytest.raises(SystemExit) as caught:
-            eval_command.main(argv)
-        assert caught.value.code == 2 and "--report" in capsys.readouterr().err
+        assert run_command("eval", *argv) == 2
+        assert "--report" in capsys.readouterr().err

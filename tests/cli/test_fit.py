@@ -12,7 +12,7 @@ import pytest
 import safetensors.numpy
 from sentence_transformers import SentenceTransformer
 
-from informin.cli import fit
+from informin.cli import run_command
 from informin.frozen.adapter import TASKS, LinearAdapter
 from tests.conftest import make_sentences
 from tests.support import forked
@@ -35,7 +35,7 @@ def words(tmp_path, *others: object) -> list[str]:
 @pytest.mark.parametrize("task", ["clustering", "search"])
 def test_adapted_model_is_loaded_as_printed(model, texts, tmp_path, capsys, task):
     argv = ["--task", task, "--model_name", model, "--train_file", texts, "--output_dir", tmp_path / "o"]
-    assert fit.main(list(map(str, argv))) == 0
+    assert run_command("fit", *list(map(str, argv))) == 0
     out = capsys.readouterr().out
     adapted = eval(shown(out, "load"), {"SentenceTransformer": SentenceTransformer})
     original = SentenceTransformer(str(model), device="cpu").encode(TEXTS)
@@ -58,7 +58,7 @@ def fitted_on(x: np.ndarray, task: str, **options) -> LinearAdapter:
 def test_embeddings_alone_give_the_adapter(vectors, tmp_path, capsys):
     """The printed expression applies it to embeddings."""
     argv = ["--embeddings", tmp_path / "x.npy", "--dimension", 4, "--rotation", "bits"]
-    assert fit.main(words(tmp_path, *argv)) == 0
+    assert run_command("fit", *words(tmp_path, *argv)) == 0
     applied = eval(shown(capsys.readouterr().out, "load"), {"safetensors": safetensors, "embeddings": vectors[:1]})[0]
     expected = fitted_on(vectors, "clustering", n_components=4, rotation="bits").transform(vectors)
     np.testing.assert_allclose(applied / np.linalg.norm(applied), expected[0], atol=1e-5)
@@ -68,7 +68,7 @@ def test_embeddings_alone_give_the_adapter(vectors, tmp_path, capsys):
 def test_embeddings_of_the_model_save_the_time_to_embed(model, texts, tmp_path):
     np.save(tmp_path / "x.npy", SentenceTransformer(str(model), device="cpu").encode(TEXTS))
     argv = ["--model_name", model, "--train_file", texts, "--embeddings", tmp_path / "x.npy"]
-    assert fit.main(words(tmp_path, *argv)) == 0
+    assert run_command("fit", *words(tmp_path, *argv)) == 0
     original = SentenceTransformer(str(model), device="cpu").encode(TEXTS[:1])
     adapted = SentenceTransformer(str(tmp_path / "o"), device="cpu").encode(TEXTS[:1])
     assert adapted.shape == (1, 32) and np.abs(adapted - original).max() > 0.01
@@ -77,7 +77,7 @@ def test_embeddings_of_the_model_save_the_time_to_embed(model, texts, tmp_path):
 def test_embeddings_in_another_order_are_refused(model, texts, tmp_path, capsys):
     np.save(tmp_path / "x.npy", SentenceTransformer(str(model), device="cpu").encode(TEXTS)[::-1])
     argv = ["--model_name", model, "--train_file", texts, "--embeddings", tmp_path / "x.npy"]
-    assert fit.main(words(tmp_path, *argv)) == 2
+    assert run_command("fit", *words(tmp_path, *argv)) == 2
     assert "--embeddings" in capsys.readouterr().err and not (tmp_path / "o").exists()
 
 
@@ -85,7 +85,7 @@ def test_embeddings_in_another_order_are_refused(model, texts, tmp_path, capsys)
 def test_embeddings_that_are_not_finite_are_refused(vectors, tmp_path, capsys, value):
     vectors[7, 3] = value
     np.save(tmp_path / "x.npy", vectors)
-    assert fit.main(words(tmp_path, "--embeddings", tmp_path / "x.npy")) == 2
+    assert run_command("fit", *words(tmp_path, "--embeddings", tmp_path / "x.npy")) == 2
     error = capsys.readouterr().err
     assert "x.npy" in error and error.count("\n") == 1 and not (tmp_path / "o").exists()
 
@@ -93,7 +93,7 @@ def test_embeddings_that_are_not_finite_are_refused(vectors, tmp_path, capsys, v
 def test_used_folder_is_refused_before_the_work(vectors, tmp_path, capsys):
     (tmp_path / "o").mkdir()
     (tmp_path / "o" / "mine.txt").write_text("mine")
-    assert fit.main(words(tmp_path, "--embeddings", tmp_path / "gone.npy")) == 2
+    assert run_command("fit", *words(tmp_path, "--embeddings", tmp_path / "gone.npy")) == 2
     assert "--output_dir" in capsys.readouterr().err and len(list((tmp_path / "o").iterdir())) == 1
 
 
@@ -110,10 +110,9 @@ def test_used_folder_is_refused_before_the_work(vectors, tmp_path, capsys):
     ],
 )
 def test_missing_options_are_named(argv, option, capsys):
-    with pytest.raises(SystemExit) as caught:
-        fit.main(argv)
+    assert run_command("fit", *argv) == 2
     error = capsys.readouterr().err
-    assert caught.value.code == 2 and option in error and error.count("\n") == 1
+    assert option in error and error.count("\n") == 1
 
 
 @contextmanager

@@ -1,12 +1,12 @@
 """One rule for all commands: an output of the same kind is replaced with --overwrite_output_dir, and nothing else."""
 
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 from filelock import FileLock
 
+from informin.cli import run_command
 from informin.files import PREFIX
 from tests.cli.test_commands import informin
 
@@ -26,8 +26,7 @@ def command(model, texts, tmp_path):
     }
 
     def run(name: str, *more: str) -> int:
-        main = import_module(f"informin.cli.{words[name][0]}").main
-        return main([*words[name][1:], f"--output_dir={tmp_path / 'out'}", *more])
+        return run_command(*words[name], f"--output_dir={tmp_path / 'out'}", *more)
 
     return run
 
@@ -80,18 +79,17 @@ def test_a_run_in_the_folder_of_another_one_ends_before_the_data_are_read(model,
     (tmp_path / "modules.json").write_text("[]")
     monkeypatch.setattr("informin.cli.train.new_trainer", None)
     words = [f"--model_name={model}", f"--train_file={texts}", f"--output_dir={tmp_path}", "--eval_strategy=no"]
-    assert import_module("informin.cli.train").main(words) == 2
+    assert run_command("train", *words) == 2
     assert "--output_dir" in capsys.readouterr().err
 
 
 def test_embed_replaces_its_own_file_only(model, texts, tmp_path):
-    main = import_module("informin.cli.embed").main
-    words = [f"--model_name={model}", f"--train_file={texts}", f"--output={tmp_path / 'v.npy'}", "--device=cpu"]
-    assert main(words) == 0
+    words = ["embed", f"--model_name={model}", f"--train_file={texts}", f"--output={tmp_path / 'v.npy'}"]
+    assert run_command(*words) == 0
     first = np.load(tmp_path / "v.npy")
     texts.write_text("a cat\na dog\n")
-    assert main(words) == 2 and len(np.load(tmp_path / "v.npy")) == len(first)
-    assert main([*words, "--overwrite_output_dir"]) == 0 and len(np.load(tmp_path / "v.npy")) == 2
+    assert run_command(*words) == 2 and len(np.load(tmp_path / "v.npy")) == len(first)
+    assert run_command(*words, "--overwrite_output_dir") == 0 and len(np.load(tmp_path / "v.npy")) == 2
     np.save(tmp_path / "v.npy", first[:9])  # by another program
     (tmp_path / "v.npy.json").unlink()
-    assert main([*words, "--overwrite_output_dir"]) == 2 and len(np.load(tmp_path / "v.npy")) == 9
+    assert run_command(*words, "--overwrite_output_dir") == 2 and len(np.load(tmp_path / "v.npy")) == 9

@@ -11,8 +11,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
-from informin.cli import eval as eval_command
-from informin.cli import export, push, train
+from informin.cli import run_command, train
 from informin.frozen.adapted import save_adapted
 from informin.frozen.adapter import LinearAdapter
 from informin.model.open import load_model
@@ -46,7 +45,7 @@ def local(folder: Path) -> dict[str, bytes]:
 
 def fails(capsys, code: int, *argv: str) -> str:
     """Run `informin push`, which must fail, and return its message."""
-    assert push.main(list(argv)) == code
+    assert run_command("push", *list(argv)) == code
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and error.startswith("error: ")
     return error
@@ -55,19 +54,19 @@ def fails(capsys, code: int, *argv: str) -> str:
 def test_push(logged_in, folder, capsys):
     """It lists what is uploaded and what is not, and uploads it. Sentences in the report stay here."""
     (folder / "report.html").write_text("sentences")
-    assert push.main(words(folder, "--private")) == 0
+    assert run_command("push", *words(folder, "--private")) == 0
     out = capsys.readouterr().out
     assert remote(logged_in) == local(folder) and "report.html" not in remote(logged_in)
     assert "Not uploaded: report.html\n" in out and out.endswith(f"The model is at {logged_in.url}/{REPO}\n")
     for name, content in local(folder).items():
         if name != "README.md":  # which is pinned after that
             assert f"{len(content):>13,}  {name}\n" in out
-    assert push.main(words(folder)) == 0
+    assert run_command("push", *words(folder)) == 0
 
 
 @pytest.mark.skipif(not find_spec("gradio"), reason="gradio is not installed")  # imported by the page only
 def test_space(logged_in, folder, capsys):
-    assert push.main(words(folder, "--space", "page")) == 0
+    assert run_command("push", *words(folder, "--space", "page")) == 0
     assert capsys.readouterr().out.endswith(f"The page is at {logged_in.url}/spaces/alice/page\n")
     page = logged_in.files("alice/page", kind="space")
     assert json.loads(page["model.json"])["model"] == REPO and "app.py" in page
@@ -77,7 +76,7 @@ def test_dry_run_sends_and_changes_nothing(logged_in, folder, capsys, monkeypatc
     """It shows the card and the files, of their sizes."""
     monkeypatch.delenv("HF_TOKEN")
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
-    assert push.main(words(folder, "--dry_run")) == 0
+    assert run_command("push", *words(folder, "--dry_run")) == 0
     out = capsys.readouterr().out
     assert logged_in.requests == [] and out.endswith(f"Nothing was uploaded to {REPO}.\n")
     assert f'SentenceTransformer("{REPO}"' in out
@@ -99,7 +98,7 @@ def test_finish_of_a_failed_push(logged_in, folder, capsys):
     logged_in.fail("POST", "/commit/main", status=403)
     error = fails(capsys, 1, *words(folder))
     command = shlex.split(error.partition("Finish with: ")[2])
-    assert command[:2] == ["informin", "push"] and push.main(command[2:]) == 0
+    assert command[:2] == ["informin", "push"] and run_command("push", *command[2:]) == 0
     assert remote(logged_in) == local(folder)
 
 
@@ -107,7 +106,7 @@ def test_files_of_others_are_kept(logged_in, folder, capsys):
     logged_in.add_repo(REPO, {"a.txt": b"mine"}, author="alice")
     assert "--overwrite" in fails(capsys, 2, *words(folder))
     assert remote(logged_in) == {"a.txt": b"mine"}
-    assert push.main(words(folder, "--overwrite")) == 0
+    assert run_command("push", *words(folder, "--overwrite")) == 0
     assert remote(logged_in).keys() == {*local(folder), "a.txt"}
 
 
@@ -129,7 +128,7 @@ def test_trained_model_is_exported_scored_and_pushed(logged_in, command, tmp_pat
     assert train.main(command()) == 0
     checkpoint, new, scores = tmp_path / "run" / "checkpoint-4", tmp_path / "new", tmp_path / "scores.json"
     assert "informin export" in fails(capsys, 2, *words(checkpoint))
-    assert export.main(["--model_name", str(checkpoint), "--output_dir", str(new)]) == 0
+    assert run_command("export", *["--model_name", str(checkpoint), "--output_dir", str(new)]) == 0
     assert capsys.readouterr().out.split() == [path.as_posix() for path in published_files(new)]
     vectors = [SentenceTransformer(str(path), device="cpu").encode(["the old dog"]) for path in (checkpoint, new)]
     np.testing.assert_allclose(*vectors, atol=1e-5)
@@ -137,8 +136,8 @@ def test_trained_model_is_exported_scored_and_pushed(logged_in, command, tmp_pat
     pairs.write_text(
         "query\tdocument\n" + "".join(f"{a}\t{b}\n" for a, b in zip(make_sentences(9), make_sentences(9, 1)))
     )
-    assert eval_command.main(["--model_name", str(new), "--retrieval", str(pairs), "--output", str(scores)]) == 0
-    assert push.main(words(new, "--results", scores)) == 0
+    assert run_command("eval", *["--model_name", str(new), "--retrieval", str(pairs), "--output", str(scores)]) == 0
+    assert run_command("push", *words(new, "--results", scores)) == 0
     assert json.loads(remote(logged_in)["results/model.json"])["model"] == "this model"
     assert str(tmp_path).encode() not in b"".join(remote(logged_in).values())
 
@@ -151,13 +150,12 @@ def test_results_of_another_model_are_refused(logged_in, folder, capsys, tmp_pat
 
 def test_export_in_half_precision(folder, tmp_path):
     argv = ["--model_name", folder, "--output_dir", tmp_path / "half", "--dtype", "float16"]
-    assert export.main(list(map(str, argv))) == 0
+    assert run_command("export", *list(map(str, argv))) == 0
     weights = load_file(tmp_path / "half" / "model.safetensors")
     assert {str(weight.dtype) for weight in weights.values()} == {"torch.float16"}
-    assert export.main(list(map(str, argv))) == 2, "the folder is in use"
+    assert run_command("export", *list(map(str, argv))) == 2, "the folder is in use"
 
 
 def test_int8_needs_onnx(tmp_path, capsys):
-    with pytest.raises(SystemExit) as caught:
-        export.main(["--model_name", "m", "--output_dir", str(tmp_path / "new"), "--int8"])
-    assert caught.value.code == 2 and "--int8" in capsys.readouterr().err
+    words = ["--model_name", "m", "--output_dir", str(tmp_path / "new"), "--int8"]
+    assert run_command("export", *words) == 2 and "--int8" in capsys.readouterr().err

@@ -12,8 +12,7 @@ import pandas
 import pytest
 import torch
 
-from informin.cli import index as index_command
-from informin.cli import search as search_command
+from informin.cli import run_command
 from informin.frozen.index import Index
 from informin.frozen.index_entries import new_entries
 from informin.frozen.index_files import DATA
@@ -211,9 +210,9 @@ def test_hits_are_strict_json(st_mean, tmp_path, capsys):
     columns = {"text": ["the dog", "a cat"], "size": [math.nan, 1.5], "day": [datetime.date(2026, 1, 2), None]}
     write_table(pyarrow.table(columns), tmp_path / "texts.parquet")
     options = ["--model_name", str(st_mean), "--train_file", str(tmp_path / "texts.parquet"), "--id_column", "size"]
-    assert index_command.main([*options, "--keep", "day,size", "--output_dir", str(tmp_path / "index")]) == 0
+    assert run_command("index", *[*options, "--keep", "day,size", "--output_dir", str(tmp_path / "index")]) == 0
     capsys.readouterr()
-    assert search_command.main(["the dog", "--index", str(tmp_path / "index"), "--format", "json"]) == 0
+    assert run_command("search", *["the dog", "--index", str(tmp_path / "index"), "--format", "json"]) == 0
     hits = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     found = {hit["text"]: (hit["id"], hit["fields"]) for hit in hits}
     assert found == {
@@ -238,14 +237,14 @@ def test_errors_of_columns_name_their_option(st_mean, tmp_path, capsys, asked, o
 
     write_table(pyarrow.table({"text": ["the dog"], "raw": [b"a"], "blank": [" "]}), tmp_path / "texts.parquet")
     options = ["--model_name", str(st_mean), "--train_file", str(tmp_path / "texts.parquet")]
-    assert index_command.main([*options, *asked, "--output_dir", str(tmp_path / "index")]) == 2
+    assert run_command("index", *[*options, *asked, "--output_dir", str(tmp_path / "index")]) == 2
     assert capsys.readouterr().err.startswith(f"error: {option} ")
 
 
 @pytest.mark.parametrize("query", ["", " \n"])
 def test_a_blank_query_is_an_error(built, tmp_path, capsys, query):
     built.save(tmp_path)
-    assert search_command.main([query, "--index", str(tmp_path)]) == 2
+    assert run_command("search", *[query, "--index", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -261,7 +260,7 @@ def test_words_of_a_query_need_no_quotes(built, tmp_path, capsys):
     built.save(tmp_path)
     shown = []
     for words in (["the", "dog"], ["the dog"]):
-        assert search_command.main([*words, "--index", str(tmp_path)]) == 0
+        assert run_command("search", *[*words, "--index", str(tmp_path)]) == 0
         shown.append(capsys.readouterr().out)
     assert shown[0] == shown[1] != ""
 
@@ -272,22 +271,22 @@ def test_columns_of_ids_and_fields(st_mean, tmp_path, capsys):
     options = ["--model_name", str(st_mean), "--train_file", str(tmp_path / "texts.csv")]
     folder = str(tmp_path / "index")
     kept = ["--id_column", "key", "--keep", "title, url"]
-    assert index_command.main([*options, "--output_dir", folder, *kept]) == 0
+    assert run_command("index", *[*options, "--output_dir", folder, *kept]) == 0
     index = Index.load(folder)
     assert index.ids == ["7", "9"]
     assert index.fields == [{"title": "Dogs", "url": "http://dogs"}, {"title": "Cats", "url": None}]
     capsys.readouterr()
-    assert search_command.main(["the dog", "--index", folder]) == 0
+    assert run_command("search", *["the dog", "--index", folder]) == 0
     printed = {line.strip() for line in capsys.readouterr().out.splitlines()}
     assert {"the dog  [row 0, id 7]", "title: Dogs", "url: http://dogs", "a cat  [row 2, id 9]"} < printed
     assert len(printed) == 7, "a line with scores and one with the text for each hit, and the three fields"
-    assert search_command.main(["the dog", "--index", folder, "--format", "json"]) == 0
+    assert run_command("search", *["the dog", "--index", folder, "--format", "json"]) == 0
     found = {hit["id"]: hit["fields"] for hit in json.loads(capsys.readouterr().out)}
     assert found == dict(zip(index.ids, index.fields))
-    assert index_command.main([*options, "--output_dir", str(tmp_path / "other"), "--keep", "author"]) == 2
+    assert run_command("index", *[*options, "--output_dir", str(tmp_path / "other"), "--keep", "author"]) == 2
     (tmp_path / "texts.txt").write_text("the dog\na cat\n")
     options[-1] = str(tmp_path / "texts.txt")
-    assert index_command.main([*options, "--output_dir", str(tmp_path / "other"), *kept]) == 2
+    assert run_command("index", *[*options, "--output_dir", str(tmp_path / "other"), *kept]) == 2
 
 
 def test_rows_of_hits_are_lines_of_the_file(st_mean, tmp_path):
@@ -295,7 +294,7 @@ def test_rows_of_hits_are_lines_of_the_file(st_mean, tmp_path):
     lines = ["the dog", "", "a cat", " ", "the bird"]
     (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n")
     options = ["--model_name", str(st_mean), "--train_file", str(tmp_path / "texts.txt")]
-    assert index_command.main([*options, "--output_dir", str(tmp_path / "index")]) == 0
+    assert run_command("index", *[*options, "--output_dir", str(tmp_path / "index")]) == 0
     index = Index.load(tmp_path / "index")
     assert index.rows.tolist() == Index.build(st_mean, lines).rows.tolist() == [0, 2, 4]
     assert [lines[hit.row] for hit in index.search("a bird")] == [hit.text for hit in index.search("a bird")]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from informin.cli.distill import main
+from informin.cli import run_command
 from informin.frozen.adapter import TASKS, LinearAdapter
 from informin.frozen.distill import FAILS, distill
 from informin.frozen.fit import fit
@@ -142,9 +142,9 @@ def test_it_is_indexed_and_searched_like_any_model(st_mean, tmp_path):
 def test_the_command_writes_the_folder(st_mean, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     command = [f"--model_name={st_mean}", f"--train_file={tmp_path / 'texts.txt'}", "--device=cpu"]
-    assert main([*command, "--task=clustering", f"--output_dir={tmp_path / 'fast'}"]) == 0
+    assert run_command("distill", *[*command, "--task=clustering", f"--output_dir={tmp_path / 'fast'}"]) == 0
     assert "texts per second" in capsys.readouterr().out
     saved = SentenceTransformer(str(tmp_path / "fast"), device="cpu").encode(TEXTS)
     expected = distill(st_mean, TEXTS, task="clustering", device="cpu").static.encode(TEXTS)
     np.testing.assert_allclose(saved, expected, atol=1e-5)
-    assert main([*command, "--task=clustering", f"--output_dir={tmp_path / 'fast'}"]) == 2
+    assert run_command("distill", *[*command, "--task=clustering", f"--output_dir={tmp_path / 'fast'}"]) == 2

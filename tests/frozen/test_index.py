@@ -10,8 +10,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 import informin
-from informin.cli import index as index_command
-from informin.cli import search as search_command
+from informin.cli import run_command
 from informin.errors import UsageError
 from informin.evaluation.rows import top
 from informin.frozen import index_search as vectors_module
@@ -82,13 +81,13 @@ def test_long_texts_and_control_characters_in_the_terminal(st_mean, tmp_path, ca
     fields = [{"note": "one\ntwo\x07"}, {"note": "x" * 9_000}]
     index = Index.build(st_mean, texts, fields=fields)
     index.save(tmp_path / "index")
-    assert search_command.main(["dog", "--index", str(tmp_path / "index")]) == 0
+    assert run_command("search", *["dog", "--index", str(tmp_path / "index")]) == 0
     printed = capsys.readouterr().out
     assert len(printed.splitlines()) == 6 and max(map(len, printed.splitlines())) < 700
     assert (
         "a dog\ufffd[31m and a cat \u200d" in printed and "120,000 characters" in printed and "one two\ufffd" in printed
     )
-    assert search_command.main(["dog", "--index", str(tmp_path / "index"), "--format", "json"]) == 0
+    assert run_command("search", *["dog", "--index", str(tmp_path / "index"), "--format", "json"]) == 0
     assert sorted(hit["text"] for hit in json.loads(capsys.readouterr().out)) == texts
 
 
@@ -247,7 +246,7 @@ def test_a_moved_model_is_opened_with_the_options_of_the_index(request, texts, t
     after = Index.load(tmp_path / "index", tmp_path / "new")
     assert after.search(QUERIES) == before.search(QUERIES)
     moved = ["--index", str(tmp_path / "index"), "--model_name", str(tmp_path / "new")]
-    assert search_command.main(["the dog", *moved]) == 0
+    assert run_command("search", *["the dog", *moved]) == 0
 
 
 FLIP = """
@@ -279,11 +278,11 @@ def test_search_trusts_code_that_the_index_trusted(st_mean, texts, tmp_path, cap
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     folder = str(tmp_path / "index")
     options = ["--model_name", str(model), "--train_file", str(tmp_path / "texts.txt"), "--output_dir", folder]
-    assert index_command.main([*options, "--trust_remote_code"]) == 0
+    assert run_command("index", *[*options, "--trust_remote_code"]) == 0
     assert "--trust_remote_code" in capsys.readouterr().out  # of the command that it prints
-    assert search_command.main(["the dog", "--index", folder]) == 2
+    assert run_command("search", *["the dog", "--index", folder]) == 2
     assert "trust_remote_code" in capsys.readouterr().err
-    assert search_command.main(["the dog", "--index", folder, "--trust_remote_code"]) == 0
+    assert run_command("search", *["the dog", "--index", folder, "--trust_remote_code"]) == 0
 
 
 def test_smoothed(built, st_mean, texts, tmp_path):
@@ -351,20 +350,20 @@ def test_commands(st_mean, texts, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     folder = str(tmp_path / "my index")
     options = ["--train_file", str(tmp_path / "texts.txt"), "--output_dir", folder, "--batch_size", "32"]
-    assert index_command.main(["--model_name", str(st_mean), *options]) == 0
+    assert run_command("index", *["--model_name", str(st_mean), *options]) == 0
     printed = capsys.readouterr().out
     assert shlex.split(printed.splitlines()[-1].removeprefix("Search it: "))[3] == folder
     again = ["--model_name", str(st_mean), *options, "--smooth", "--language", "de"]
-    assert index_command.main(again) == 2
+    assert run_command("index", *again) == 2
     assert "--overwrite_output_dir" in capsys.readouterr().err
-    assert index_command.main([*again, "--overwrite_output_dir"]) == 0
+    assert run_command("index", *[*again, "--overwrite_output_dir"]) == 0
     index = Index.load(folder)
     assert index.record.smooth and index.record.language == "german"
     capsys.readouterr()
-    assert search_command.main(["the old dog", "--index", folder, "--k", "3", "--format", "json"]) == 0
+    assert run_command("search", *["the old dog", "--index", folder, "--k", "3", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == [asdict(hit) for hit in index.search(["the old dog"], 3)[0]]
-    assert search_command.main(["the old dog", "--index", folder, "--k", "3"]) == 0
+    assert run_command("search", *["the old dog", "--index", folder, "--k", "3"]) == 0
     printed = capsys.readouterr().out
     assert all(hit.text in printed for hit in index.search(["the old dog"], 3)[0])
-    assert search_command.main(["dog", "--index", str(tmp_path)]) == 2
+    assert run_command("search", *["dog", "--index", str(tmp_path)]) == 2
     assert "--index" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import informin
-from informin.cli import search as search_command
+from informin.cli import run_command
 from informin.errors import SaveError, UsageError
 from informin.files import PREFIX
 from informin.frozen import bm25 as words_module
@@ -172,7 +172,7 @@ def test_a_damaged_index_is_not_searched(built, tmp_path, capsys, harm):
     harm(data_of(tmp_path))
     with raises_usage("index"):
         Index.load(tmp_path)
-    assert search_command.main(["dog", "--index", str(tmp_path)]) == 2
+    assert run_command("search", *["dog", "--index", str(tmp_path)]) == 2
     assert "damaged" in capsys.readouterr().err
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from informin.cli import search
+from informin.cli import run_command
 from informin.frozen import search_page as local
 from informin.frozen.bm25 import z_scores
 from informin.frozen.index import Index
@@ -201,7 +201,7 @@ def test_command_serves_the_page(index, tmp_path, monkeypatch, capsys):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(local, "threading", SimpleNamespace(Event=Event))
-    assert search.main(["--index", str(tmp_path)]) == 130
+    assert run_command("search", *["--index", str(tmp_path)]) == 130
     assert "gradio" in pages[0]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from informin.cli import index as index_command
+from informin.cli import run_command
 from informin.frozen import late_interaction
 from informin.frozen.index import Index
 from informin.frozen.index_files import DATA
@@ -238,8 +238,8 @@ def test_cost(looking, texts, tmp_path):
 def test_command(st_mean, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("\n".join(make_sentences(30)))
     options = ["--model_name", str(st_mean), "--train_file", str(tmp_path / "texts.txt")]
-    assert index_command.main([*options, "--output_dir", str(tmp_path / "plain")]) == 0
+    assert run_command("index", *[*options, "--output_dir", str(tmp_path / "plain")]) == 0
     assert "--rerank" in capsys.readouterr().out
-    assert index_command.main([*options, "--output_dir", str(tmp_path / "looking"), "--rerank"]) == 0
+    assert run_command("index", *[*options, "--output_dir", str(tmp_path / "looking"), "--rerank"]) == 0
     assert "--rerank" not in capsys.readouterr().out
     assert Index.load(tmp_path / "looking").search("the dog")[0].token_score is not None

@@ -8,7 +8,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import BoW
 
-from informin.cli import index as index_command
+from informin.cli import run_command
 from informin.errors import UsageError
 from informin.frozen import static as table_module
 from informin.frozen.index import Index
@@ -140,13 +140,13 @@ def test_searching_imports_neither_torch_nor_transformers(st_mean, texts, tmp_pa
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     folder, file = str(tmp_path / "index"), str(tmp_path / "texts.txt")
     options = ["--train_file", file, "--output_dir", folder, "--queries", "static", *more]
-    assert index_command.main(["--model_name", str(st_mean), *options]) == 0
+    assert run_command("index", *["--model_name", str(st_mean), *options]) == 0
     code = f"""
 import sys
 import informin
-from informin.cli.search import main
+from informin.cli import run_command
 print(informin.Index.load({folder!r}).search(["the old dog"], 1)[0][0].text)
-assert main(["the old dog", "--index", {folder!r}, "--k", "1"]) == 0
+assert run_command("search", *["the old dog", "--index", {folder!r}, "--k", "1"]) == 0
 print(sorted({{"torch", "sentence_transformers", "transformers", "sklearn"}} & sys.modules.keys()))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

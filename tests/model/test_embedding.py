@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from informin.cli import embed as embed_command
+from informin.cli import run_command
 from informin.model.embedding import embed
 from informin.texts import read_texts
 from tests.conftest import make_sentences, raises_usage, save_letters, save_sentence_transformer
@@ -107,5 +107,5 @@ def test_a_truncated_model_has_the_width_that_it_says(st_mean, tmp_path, capsys)
     np.testing.assert_allclose(embed(tmp_path / "cut", TEXTS[3:4], device="cpu"), vectors[3:4], atol=1e-5)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     words = [f"--model_name={tmp_path / 'cut'}", f"--train_file={tmp_path / 'texts.txt'}", "--device=cpu"]
-    assert embed_command.main([*words, f"--output={tmp_path / 'v.npy'}"]) == 0
+    assert run_command("embed", *[*words, f"--output={tmp_path / 'v.npy'}"]) == 0
     assert "8 dimensions" in capsys.readouterr().out

@@ -20,8 +20,8 @@ from informin.objectives import (
     SelfContrast,
 )
 from informin.objectives.presets import BERT_BASE, Encoder, Paper, Preset, active_terms, as_preset
-from informin.objectives.term import Term, Views, fill_heads, losses_of, snake_case
-from informin.options import check_value, option
+from informin.objectives.term import Term, Views, fill_heads, losses_of
+from informin.options import check_value, option, snake_case
 from tests.conftest import ROOT, raises_usage
 from tests.objectives.conftest import head_values, model_of, rows
 

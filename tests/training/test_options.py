@@ -10,11 +10,11 @@ import torch
 from transformers import TrainingArguments
 
 from informin.cli import train
-from informin.cli.train_options import EVALUATION_DATA, OFTEN_USED, Parser, parse, recipe
+from informin.cli.program import quiet_transformers
+from informin.cli.train_options import EVALUATION_DATA, OFTEN_USED, TrainParser, parse, recipe
 from informin.errors import is_installed
 from informin.objectives import PRESETS
 from informin.objectives.presets import BERT_BASE, active_terms
-from informin.program import quiet_transformers
 from informin.training.arguments import InforMinTrainingArguments, check_terms, prefers_bf16, with_paper_values
 from informin.training.inputs import RECIPES, DataArguments, SourceArguments, recipe_options
 from informin.training.objective import activate
@@ -193,12 +193,12 @@ def test_wrong_arguments_end_the_program(options, argument, code):
     with pytest.raises(SystemExit) as caught:
         options(argument)
     assert caught.value.code == code
-    with raises_usage(found="--learning_rat=1"):  # no abbreviations
+    with raises_usage(found="--learning_rat", fix="--learning_rate"):  # no abbreviations
         options("--learning_rat=1")
 
 
 def test_help_shows_our_options_and_the_often_used_ones(capsys):
-    text = Parser().format_help()
+    text = TrainParser().format_help()
     shown = {line.split()[0][2:] for line in text.splitlines() if line.startswith("  --")}
     assert {"temperature", "train_file", "license", "max_steps", "model_name", "recipe", *OFTEN_USED} <= shown
     assert not {"ddp_backend", "adam_beta1", "no_load_best_model_at_end"} & shown
@@ -210,7 +210,7 @@ def test_help_shows_our_options_and_the_often_used_ones(capsys):
 
 
 def test_help_shows_every_default_once():
-    parser = Parser()
+    parser = TrainParser()
     parser.set_defaults(num_train_epochs=3.0, lora_merge=False)
     text = " ".join(parser.format_help().split())
     assert "training sentences. Default: 3. --max_steps" in text

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from transformers import TrainerCallback
 
-from informin.program import SAME, SIGNALS
+from informin.cli.program import SAME
+from informin.launcher import SIGNALS
 from informin.training.arguments import InforMinTrainingArguments
 from informin.training.checkpoints import LAUNCHED, StopOnSignal, complete_checkpoints, step_of
 from tests.conftest import make_sentences

@@ -1,10 +1,9 @@
-"""What all commands share: the parser, signals as exceptions, exit codes, progress bars, and distributed runs.
+"""What all commands share: signals as exceptions, exit codes, and what is printed.
 
 Exit codes: 0, 1 for a failure, 2 for wrong options or files, and 128 + the signal's number (130 for Ctrl-C, 143 for
 SIGTERM, 141 if whoever reads the output has gone). Imports neither torch nor transformers at module level.
 """
 
-import argparse
 import io
 import logging
 import os
@@ -14,17 +13,14 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from math import inf
 from typing import NoReturn
 
 from informin.errors import InforMinError, PushError, error_line, is_wrong_path, one_line
-from informin.launcher import check_launcher
+from informin.launcher import SIGNALS, check_launcher
 
-# Job schedulers send SIGUSR1 or SIGUSR2 before the time limit, such as SLURM with `--signal=USR1@300`.
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 READER_GONE = 128 + 13  # what a shell reports for SIGPIPE, as in `informin search ... | head -1`
 SAME = 1.0  # seconds: a launcher forwards a signal that the terminal has already sent to every process
 
@@ -34,40 +30,30 @@ class Interrupted(KeyboardInterrupt):
 
     Attributes:
         number: Number of the signal.
+        kept: A sentence that says what is on disk.
     """
 
-    def __init__(self, number: int):
+    def __init__(self, number: int, kept: str = ""):
         super().__init__(signal.Signals(number).name)
         self.number = number
+        self.kept = kept
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser without abbreviations, whose errors are one line."""
+@contextmanager
+def after_signal(kept: str) -> Iterator[None]:
+    """Add a sentence to what is printed after a signal in a `with` block or a decorated function.
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {one_line(message)}. See --help.\n")
-
-    def check_needs(self, args: argparse.Namespace, needs: Mapping[str, str]) -> None:
-        """End with an error if an option is set that has no effect without another one; `needs` has both names."""
-        for name, needed in needs.items():
-            if getattr(args, name) != self.get_default(name) and not getattr(args, needed):
-                self.error(f"--{name} needs --{needed}")
-
-    def check_unused(self, args: argparse.Namespace, names: Iterable[str], reason: str) -> None:
-        """End with an error if one of the options is set. `reason` says when it has no effect: "with --report"."""
-        for name in names:
-            if getattr(args, name) != self.get_default(name):
-                self.error(f"--{name} has no effect {reason}")
-
-    def option_names(self) -> list[str]:
-        """Return the names of all options, without dashes."""
-        return [name[2:] for name in self._option_string_actions if name.startswith("--")]
+    Args:
+        kept: Says what is on disk, or how to go on.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        number = error.number if isinstance(error, Interrupted) else signal.SIGINT
+        raise Interrupted(number, kept) from error
 
 
-def run(main: Callable[[], int]) -> NoReturn:
+def run_program(main: Callable[[], int]) -> NoReturn:
     """Run a program and exit with its code. Signals raise `Interrupted`, so that `with` blocks clean up.
 
     What the encoding of the output cannot express, such as an emoji on a console of Windows, is printed as `?`.
@@ -86,16 +72,15 @@ def run(main: Callable[[], int]) -> NoReturn:
     sys.exit(_flushed(code))
 
 
-def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str = "") -> int:
-    """Run a command's work, print its error in one line, and return the exit code.
+def exit_code(function: Callable[[], int | None], options: Collection[str]) -> int:
+    """Call a function, print its error in one line, and return the exit code.
 
     Shows informin's log messages, and only errors from transformers.
 
     Args:
-        work: The function to run.
+        function: What the command does.
         options: Names of the command's options, without dashes. If an error names one of them in backticks, it is
             printed as a flag.
-        kept: A sentence to print after a signal that says what is on disk.
     """
     logging.basicConfig(format="%(message)s")
     logging.getLogger("informin").setLevel(logging.INFO)
@@ -103,18 +88,18 @@ def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str 
     quiet_transformers()
     try:
         check_launcher()
-        return work() or 0
+        return function() or 0
     except InforMinError as error:
         finish = f" Finish with: {_push_command(error.finish)}" if isinstance(error, PushError) else ""
-        _print_error(f"error: {_with_flags(str(error), options)}{finish}")
+        print_error(f"error: {_with_flags(str(error), options)}{finish}")
         return error.exit_code
     except OSError as error:  # of the disk, or of transformers and huggingface_hub for a model that they cannot load
         if isinstance(error, BrokenPipeError) and _reader_has_gone():
             return READER_GONE
-        _print_error(f"error: {one_line(error_line(error))}")
+        print_error(f"error: {one_line(error_line(error))}")
         return 2 if is_wrong_path(error) else 1
     except KeyboardInterrupt as error:
-        return _interrupted(error, kept)
+        return _interrupted(error)
 
 
 def quiet_transformers() -> None:
@@ -162,12 +147,12 @@ def raise_on_signals() -> None:
             signal.signal(number, interrupt)
 
 
-def _interrupted(error: KeyboardInterrupt, kept: str = "") -> int:
+def _interrupted(error: KeyboardInterrupt) -> int:
     """Print what ended the program, in the first process only, and return the exit code."""
-    number = error.number if isinstance(error, Interrupted) else signal.SIGINT
+    number, kept = (error.number, error.kept) if isinstance(error, Interrupted) else (signal.SIGINT, "")
     if os.environ.get("RANK", "0") == "0":
         by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
-        _print_error(f"Interrupted{by}. {kept}".rstrip())
+        print_error(f"Interrupted{by}. {kept}".rstrip())
     return 128 + number
 
 
@@ -194,20 +179,20 @@ def _flushed(code: int | str | None) -> int | str | None:
         if isinstance(error, BrokenPipeError):
             return READER_GONE
         if not code:
-            _print_error(f"error: The output could not be written ({error_line(error)}).")
+            print_error(f"error: The output could not be written ({error_line(error)}).")
         return code or 1
     return code
 
 
-def _print_error(text: str) -> None:
+def print_error(text: str) -> None:
+    """Print a line to stderr."""
     with suppress(OSError):  # the terminal may be closed
         print(text, file=sys.stderr, flush=True)
 
 
-def _with_flags(text: str, options: Iterable[str]) -> str:
+def _with_flags(text: str, options: Collection[str]) -> str:
     """Return the text with `name` replaced by --name for each of the options."""
-    names = set(options)
-    return re.sub(r"`(\w+)`", lambda match: f"--{match[1]}" if match[1] in names else match[0], text)
+    return re.sub(r"`(\w+)`", lambda match: f"--{match[1]}" if match[1] in options else match[0], text)
 
 
 def _push_command(options: dict[str, str | bool]) -> str:
@@ -215,13 +200,6 @@ def _push_command(options: dict[str, str | bool]) -> str:
     for name, value in options.items():
         words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     return shlex.join(words)
-
-
-def hidden() -> bool | None:
-    """Return the value of tqdm's `disable`: False in a notebook, otherwise None: show bars in a terminal only."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython else None
-    return False if shell is not None and "IPKernelApp" in shell.config else None
 
 
 @contextmanager

@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 import transformers
 
-from informin import errors, program
+from informin import errors
+from informin.cli import program
 from informin.errors import InforMinError, PushError, SaveError, UndefinedScoreError, UsageError
+from informin.launcher import SIGNALS
 from tests.conftest import ROOT
 
 
 @pytest.fixture
 def handlers_as_before():
-    previous = {number: signal.getsignal(number) for number in program.SIGNALS}
+    previous = {number: signal.getsignal(number) for number in SIGNALS}
     yield
     for number, handler in previous.items():
         signal.signal(number, handler)
@@ -34,6 +36,7 @@ def fail(error: BaseException):
     return work
 
 
+HELP = "__import__('informin.cli').cli.run_command('embed', '-h')"
 PUSH = {"model_name": "my folder", "hub_model_id": "me/m", "revision": "v2", "overwrite": True}
 
 
@@ -61,7 +64,8 @@ PUSH = {"model_name": "my folder", "hub_model_id": "me/m", "revision": "v2", "ov
     ids=repr,
 )
 def test_errors_and_signals_are_printed_in_one_line(capsys, error, code, line):
-    assert program.exit_code(fail(error), ["lambda", "b"], "The rest is kept.") == code
+    function = program.after_signal("The rest is kept.")(fail(error))
+    assert program.exit_code(function, ["lambda", "b"]) == code
     assert capsys.readouterr().err == f"{line}\n"
 
 
@@ -74,8 +78,8 @@ def test_exit_codes():
 
 
 def started(main: str, stdout: Any = subprocess.PIPE, **environment: str) -> subprocess.Popen:
-    """Start a program whose work is an expression."""
-    code = f"from informin import program; program.run(lambda: program.exit_code(lambda: {main}, []))"
+    """Start a program whose main function is an expression."""
+    code = f"from informin.cli.program import *; run_program(lambda: exit_code(lambda: {main}, []))"
     names = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "", **environment}
     return subprocess.Popen(
         [sys.executable, "-c", code], stdout=stdout, stderr=subprocess.PIPE, cwd=ROOT, env=os.environ | names
@@ -92,7 +96,12 @@ def test_what_the_console_cannot_show_is_replaced(encoding):
 
 @pytest.mark.parametrize(
     ("main", "unbuffered"),
-    [("print('x' * 10**6)", ""), ("print('x')", ""), ("print('x')", "1"), ("program.Parser().parse_args(['-h'])", "")],
+    [
+        ("print('x' * 10**6)", ""),
+        ("print('x')", ""),
+        ("print('x')", "1"),
+        (HELP, ""),
+    ],
     ids=["many", "few", "unbuffered", "help"],
 )
 def test_a_reader_that_has_gone_ends_the_program_quietly(main, unbuffered):
@@ -147,7 +156,7 @@ def test_a_signal_raises_an_exception(capsys, monkeypatch, number, line):
                 signal.raise_signal(number)
 
     with pytest.raises(SystemExit) as ended:
-        program.run(main)
+        program.run_program(main)
     assert ended.value.code == 128 + number and capsys.readouterr().err == f"{line}\n"
     assert cleaned == [number]
 
@@ -156,7 +165,7 @@ def test_a_signal_raises_an_exception(capsys, monkeypatch, number, line):
 def test_only_the_first_process_prints_the_signal(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(SystemExit) as ended:
-        program.run(lambda: signal.raise_signal(signal.SIGTERM))
+        program.run_program(lambda: signal.raise_signal(signal.SIGTERM))
     assert ended.value.code == 143 and capsys.readouterr().err == ""
 
 
@@ -172,12 +181,12 @@ def test_a_signal_kills_a_forked_worker():
 
 
 @pytest.mark.usefixtures("handlers_as_before")
-@pytest.mark.parametrize("number", program.SIGNALS)
+@pytest.mark.parametrize("number", SIGNALS)
 def test_ignored_signals_stay_ignored(number):
     """A shell ignores them for background jobs."""
     signal.signal(number, signal.SIG_IGN)
     with pytest.raises(SystemExit):
-        program.run(lambda: 0)
+        program.run_program(lambda: 0)
     assert signal.getsignal(number) is signal.SIG_IGN
 
 
@@ -198,42 +207,21 @@ def test_other_values_of_a_launcher_are_errors(monkeypatch, capsys, name, value)
 def test_a_program_needs_no_standard_streams():
     """No file that it opens gets the number of a stream, and with it what is printed."""
     code = (
-        "import os, sys; from informin import program\n"
+        "import os, sys; from informin.cli import program\n"
         "def main():\n"
         "    print('out'); sys.stdout.flush(); print('error', file=sys.stderr); sys.stderr.flush()\n"
         "    assert sys.stdin.read() == ''\n"
         "    return 3 if os.open(os.devnull, os.O_RDONLY) > 2 else 4\n"
-        "program.run(main)"
+        "program.run_program(main)"
     )
     ran = subprocess.run(["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', sys.executable, "-c", code], cwd=ROOT)
     assert ran.returncode == 3
 
 
-@pytest.fixture
-def parser():
-    parser = program.Parser(prog="informin embed")
-    parser.add_argument("--train_file", nargs="+")
-    parser.add_argument("--batch_size", type=int)
-    return parser
-
-
-@pytest.mark.parametrize("words", [["--train", "x"], ["--batch_size", "many\n"], ["--other"], ["x"]])
-def test_wrong_options_end_with_one_line(parser, capsys, words):
-    """Also abbreviations."""
-    with pytest.raises(SystemExit) as ended:
-        parser.parse_args(words)
-    err = capsys.readouterr().err
-    assert ended.value.code == 2 and err.startswith("error: ") and err.count("\n") == 1
-
-
-def test_option_names(parser):
-    assert parser.option_names() == ["help", "train_file", "batch_size"]
-
-
 def test_neither_torch_nor_transformers_is_imported():
     code = (
         "import sys, types; package = types.ModuleType('informin'); package.__path__ = ['informin'];"
-        "sys.modules['informin'] = package; import informin.program, informin.texts, informin.files;"
+        "sys.modules['informin'] = package; import informin.launcher, informin.texts, informin.files;"
         "assert not {'torch', 'transformers', 'datasets', 'numpy'} & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -1,0 +1,308 @@
+"""The commands of the core for finished models: embed, eval, export and push.
+
+The signature and the docstring of a function are the options of its command and their help. A function imports what
+does the work when it is called, so that its help and a wrong option need no torch.
+"""
+
+import logging
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from informin.cli.options import Flag, Location, ModelOptions, PooledModelOptions, Texts, changed, refuse_given
+from informin.cli.program import after_signal, processes
+from informin.errors import UsageError
+
+if TYPE_CHECKING:
+    from informin.frozen.rankings import SearchRankings
+
+logger = logging.getLogger(__name__)
+
+
+@after_signal("Run the same command again to resume.")
+def embed(
+    *,
+    model_name: Location,
+    texts: Texts,
+    output: Location,
+    overwrite_output_dir: Flag = False,
+    side: Literal["query", "document"] | None = None,
+    model: PooledModelOptions = PooledModelOptions(),
+) -> None:
+    """Embed texts into a .npy file. If it is interrupted, the same command resumes.
+
+    Args:
+        model_name: Hub id or local folder.
+        output: File to write, FILE.npy: (texts, dimensions) float32.
+        overwrite_output_dir: Replace an output of embed with other texts or another model that is already there.
+        side: Embed as queries or as documents of a search, with the prompt or route that the model has for them.
+    """
+    from informin.hub import raise_if_not_found
+
+    raise_if_not_found(model_name, model.revision)
+    from informin.errors import counted
+    from informin.model.embedding import embed
+    from informin.texts import read_texts
+
+    with processes():
+        found = list(read_texts(texts.train_file, texts.text_column))
+        if not found:
+            raise UsageError("contains no text that is not blank", option="train_file")
+        overwrite = overwrite_output_dir
+        vectors = embed(model_name, found, output, side=side, overwrite_output_dir=overwrite, **vars(model))
+        print(f"{output}: {counted(len(vectors), 'text')}, {vectors.shape[1]} dimensions, float32")
+
+
+def evaluate_models(
+    *,
+    model_name: list[Location] | None = None,
+    report: list[Location] | None = None,
+    tasks: list[str] | None = None,
+    senteval_dir: Location | None = None,
+    split: Literal["test", "dev"] = "test",
+    labels: list[Location] | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    retrieval: list[Location] | None = None,
+    bm25: Flag = False,
+    language: str | None = None,
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
+    whitening: Annotated[list[int] | None, Parameter(consume_multiple=(0, 1))] = None,
+    pooler: list[str] | None = None,
+    model: ModelOptions = ModelOptions(),
+    output: Location | None = None,
+    format: Literal["text", "markdown", "latex", "json"] = "text",
+    compare: list[Location] | None = None,
+    seeds: Flag = False,
+) -> int:
+    """Score models on STS and transfer tasks, labeled texts or retrieval.
+
+    Args:
+        model_name: Hub ids or folders, one row each.
+        report: Print the tables of these results files or folders without scoring. --output FOLDER also writes them to
+            FOLDER/table.md, with the results.
+        tasks: all (default if no files are given), sts, transfer, or names such as STS12, STSB, MR, TREC.
+        senteval_dir: SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.
+        split: dev: STS-B, SICK-R, transfer validation accuracy.
+        labels: Labeled files, one task each: TSV, CSV or JSONL with columns text and label. Rows without either are
+            skipped. Reports V-measure, nearest neighbors and 8-shot accuracy.
+        text_column: Column of --labels with the texts, or several to join, such as subject,body. Default: text.
+        label_column: Column of --labels with the labels. Default: label.
+        retrieval: Test collections: folders in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/test.tsv) or with
+            corpus.tsv, queries.tsv and qrels.tsv. Or files (TSV, CSV, JSONL) with columns query, document and
+            optionally relevance (or score) and negative, one task each.
+        bm25: With --retrieval: also the rank fusion of BM25 and each model.
+        language: Language of BM25 in --retrieval: english or en, german or de, ...; `other` for neither stems nor stop
+            words. Default: english.
+        query_prompt: Prompt for queries of --retrieval. Default: --prompt, or the model's prompt for queries.
+        document_prompt: Prompt for documents. Default: --prompt, or the model's prompt for documents.
+        whitening: Whiten the embeddings of each task and keep this number of dimensions. Default without one: all.
+        pooler: auto (as the model specifies), cls, mean, last, first_last, embeddings_last, last2 or mlp; one row each.
+            Default: auto.
+        output: Save results here and resume from them: FILE.json for one row, a folder for several.
+        format: Format of the printed tables.
+        compare: Results files or folders to subtract: one for all rows, or one per row.
+        seeds: Treat the models as seeds of one recipe: adds mean ± sd.
+    """
+    if bool(model_name) == bool(report):
+        found = "are given together" if report else "is missing"
+        raise UsageError(f"{found}: give either `model_name` or `report`", option="model_name")
+    of_labels = {"text_column": text_column, "label_column": label_column}
+    prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
+    of_retrieval = {"bm25": bm25, "language": language, **prompts}
+    data = {"tasks": tasks, "senteval_dir": senteval_dir, "labels": labels, "retrieval": retrieval}
+    if report:
+        others = {"whitening": whitening, "pooler": pooler, **changed(model)}
+        refuse_given(data | of_labels | of_retrieval | others, "has no effect with `report`")
+        print_report(report, compare or [], split, format, seeds, output)
+        return 0
+    if not labels:
+        refuse_given(of_labels, "needs `labels`")
+    if not retrieval:
+        refuse_given(of_retrieval, "needs `retrieval`")
+    finished = f"Finished tasks are in {output}. Run the same command again to resume."
+    with after_signal(finished if output else "Nothing was saved."):
+        from informin.hub import raise_if_not_found
+
+        for name in model_name or []:
+            raise_if_not_found(name, model.revision)
+        rankings = search_rankings(bm25, language) if retrieval else None
+        from informin.evaluation.evaluate import evaluate
+
+        with processes():
+            result = evaluate(
+                model_name or [],
+                tasks=tasks or (),
+                labels=labels or (),
+                **of_labels,
+                retrieval=retrieval or (),
+                rankings=rankings,
+                **prompts,
+                senteval_dir=senteval_dir,
+                split=split,
+                whitening=whitening if whitening is None else [*whitening, float("inf")][0],
+                pooler=pooler or ["auto"],
+                output=output,
+                compare=compare or (),
+                **vars(model),
+            )
+            print(result.table(format, seeds=seeds))
+    return int(any(score is None for row in result.scores.values() for score in row.values()))
+
+
+def search_rankings(bm25: bool, language: str | None) -> "SearchRankings | None":
+    """Return the rankings of an index; None without the extra `search`, unless an option needs it."""
+    from informin.errors import missing_packages, raise_if_missing
+
+    if bm25 or language not in (None, "english"):
+        raise_if_missing("search", option="bm25" if bm25 else "language")
+    if missing := missing_packages("search"):
+        logger.warning(f"Retrieval is scored without BM25, because {missing[0]} is not installed (extra `search`).")
+        return None
+    from informin.frozen.rankings import SearchRankings
+
+    return SearchRankings(language or "english", bm25)
+
+
+def print_report(
+    paths: list[str], compare: list[str], split: str, format: str, seeds: bool, output: str | None
+) -> None:
+    """Print the tables of saved results, and save them in a folder."""
+    from informin.evaluation.evaluate import Evaluation
+    from informin.evaluation.results import load_all_results
+    from informin.evaluation.table import load_others
+
+    rows = load_all_results(paths)
+    saved = Evaluation(rows, load_others(compare, len(rows), split))
+    print(saved.table(format, seeds=seeds))
+    if output:
+        saved.save(output, seeds=seeds)
+
+
+@after_signal("Nothing was written.")
+def export(
+    *,
+    model_name: Location,
+    output_dir: Location,
+    overwrite_output_dir: Flag = False,
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32",
+    onnx: Flag = False,
+    int8: Flag = False,
+) -> None:
+    """Export a checkpoint as a folder to use or publish; optionally ONNX.
+
+    Args:
+        model_name: Folder checkpoint-N, or an exported folder.
+        output_dir: Folder to write.
+        overwrite_output_dir: Replace an exported folder that is already there.
+        dtype: Data type of the weights.
+        onnx: Also write onnx/model.onnx, in float32. Needs the extra onnx.
+        int8: With --onnx: also write onnx/model_quantized.onnx.
+    """
+    from informin.errors import raise_if_missing
+    from informin.files import new_folder, raise_if_used
+
+    if onnx:
+        raise_if_missing("onnx", option="onnx")
+    else:
+        refuse_given({"int8": int8}, "needs `onnx`")
+    replaces = "modules.json" if overwrite_output_dir else None
+    raise_if_used(output_dir, "output_dir", replaces=replaces)
+    from informin.publishing.card import CARD, write_card
+    from informin.publishing.export import export_checkpoint, published_files
+    from informin.publishing.onnx import advice_for_clients, export_onnx, quantize_onnx
+
+    with new_folder(output_dir, "output_dir", replaces=replaces) as folder:
+        export_checkpoint(model_name, folder, dtype)
+        if onnx:
+            export_onnx(folder)
+        if int8:
+            quantize_onnx(folder)
+        if (folder / CARD).is_file():
+            write_card(folder)  # with the files that were added
+    for path in published_files(output_dir):
+        print(path.as_posix())
+    if onnx:
+        print(advice_for_clients(output_dir))
+
+
+def push(
+    *,
+    model_name: Location,
+    hub_model_id: str,
+    private: Flag = False,
+    branch: str | None = None,
+    results: list[Location] | None = None,
+    trust_remote_code: Flag = False,
+    space: str | None = None,
+    dry_run: Flag = False,
+    overwrite: Flag = False,
+) -> None:
+    """Publish an exported folder on the Hub.
+
+    Args:
+        model_name: Exported folder: the output of train, fit, distill or export.
+        hub_model_id: Repository USER/REPO, or its name alone for your own. Created if it does not exist.
+        private: Create a private repository; an existing public one is rejected.
+        branch: Push to this existing branch instead of main.
+        results: Results of `informin eval` to add to the model card: files or folders, of this model, of its source
+            model, and of the same run with other seeds.
+        trust_remote_code: With --results: run the model's own code to load it.
+        space: Also publish a page as this Space, where visitors compare sentences. Needs the extra demo.
+        dry_run: Print the model card and the files. Nothing is written or uploaded.
+        overwrite: Overwrite files that you did not upload with InforMin-CL.
+    """
+    if not results:
+        refuse_given({"trust_remote_code": trust_remote_code}, "needs `results`")
+    from informin.errors import raise_if_missing
+    from informin.publishing.card import CARD, write_card
+    from informin.publishing.export import check_export, preview
+    from informin.publishing.push import check_name, prepare, push_folder
+    from informin.publishing.scores import add_results
+
+    check_export(model_name)
+    check_name(hub_model_id, "hub_model_id")
+    if space:
+        check_name(space, "space")
+        raise_if_missing("demo", option="space")
+    if dry_run:
+        with preview(model_name) as copy:
+            if results:
+                add_results(model_name, results, trust_remote_code=trust_remote_code, to=copy)
+            write_card(copy, hub_model_id)
+            print((copy / CARD).read_text(encoding="utf-8"))
+            print_files(model_name, copy)
+        print(f"Nothing was uploaded to {hub_model_id}.")
+        return
+    if results:
+        add_results(model_name, results, trust_remote_code=trust_remote_code)
+    to = prepare(hub_model_id, private or None, branch=branch, overwrite=overwrite, folder=model_name)
+    print_files(model_name, Path(model_name))
+    print(f"The model is at {push_folder(model_name, to)}")
+    if space:
+        publish_space(space, to.repo, private, overwrite)
+
+
+def publish_space(space: str, model: str, private: bool, overwrite: bool) -> None:
+    """Upload the page of a model on the Hub."""
+    from informin.frozen.space import write_space
+    from informin.publishing.push import push_space
+
+    with TemporaryDirectory() as folder:
+        write_space(folder, model)
+        print(f"The page is at {push_space(folder, space, private or None, overwrite)}")
+
+
+def print_files(folder: str, source: Path) -> None:
+    """Print the files to upload, with their sizes in `source`, the folder or its preview, and what stays here."""
+    from informin.publishing.export import published_files
+
+    files = published_files(source)
+    for path in files:
+        print(f"{(source / path).stat().st_size:>13,}  {path.as_posix()}")
+    uploaded = {path.parts[0] for path in files}
+    if others := sorted(path.name for path in Path(folder).iterdir() if path.name not in uploaded):
+        print(f"Not uploaded: {', '.join(others)}")

@@ -1,0 +1,293 @@
+"""The commands of what needs no training: fit, distill, index and search. See `informin.cli.commands`."""
+
+import json
+import re
+import sys
+from dataclasses import asdict
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from informin.cli.options import Flag, Location, OptionalTexts, PooledModelOptions, Texts, changed, refuse_given
+from informin.cli.program import after_signal, processes
+from informin.errors import UsageError
+
+if TYPE_CHECKING:
+    from informin.frozen.index import Index
+    from informin.frozen.index_search import Hit
+
+OPTION_OF = {"ids": "id_column", "fields": "keep", "texts": "train_file"}  # by the argument of `Index.build`
+EXCERPT = 600  # characters of a text that are printed
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+
+
+@after_signal("Nothing was written.")
+def fit(
+    *,
+    task: Literal["clustering", "search"],
+    model_name: Location | None = None,
+    texts: OptionalTexts = OptionalTexts(),
+    embeddings: Location | None = None,
+    output_dir: Location,
+    overwrite_output_dir: Flag = False,
+    dimension: int | None = None,
+    rotation: Literal["principal", "bits"] = "principal",
+    seed: int = 0,
+    model: PooledModelOptions = PooledModelOptions(),
+) -> None:
+    """Adapt a model or its embeddings to your texts in closed form, without training or labels.
+
+    Args:
+        task: What the embeddings are for. clustering: also labels and near-duplicates. search: for queries that
+            resemble the texts.
+        model_name: Hub id or local folder. The output is this model with the adapter.
+        embeddings: Embeddings of the texts from any source: .npy, .parquet or .safetensors. Alone, the output is the
+            adapter itself and the adapted documents.npy; with --model_name, they must be this model's and save the time
+            to embed.
+        output_dir: Folder to write.
+        overwrite_output_dir: Replace an output of fit or distill that is already there.
+        dimension: Number of dimensions of the adapted vectors. Default: all.
+        rotation: principal: the first numbers of a vector approximate it best, for vectors that are cut later. bits:
+            for binary quantization, one bit per number.
+        seed: Seed of the sample of texts, if there are more than 50,000.
+    """
+    if model_name and not texts.train_file:
+        raise UsageError("needs `train_file`", option="model_name")
+    if not model_name and not embeddings:
+        raise UsageError("is missing: give `model_name` and `train_file`, or `embeddings`", option="model_name")
+    if not texts.train_file:
+        refuse_given({"text_column": texts.text_column}, "needs `train_file`")
+    if not model_name:
+        refuse_given(changed(model), "needs `model_name`")
+    from informin.files import only_writer, raise_if_used
+    from informin.hub import raise_if_not_found
+    from informin.model.records import ADAPTER, FITTED
+
+    kind = FITTED if model_name else ADAPTER
+    raise_if_used(output_dir, "output_dir", replaces=kind if overwrite_output_dir else None)
+    if model_name:
+        raise_if_not_found(model_name, model.revision)
+    from informin.distributed import first_only
+    from informin.frozen.fit import fit
+    from informin.texts import read_texts
+
+    with processes(), first_only(only_writer(output_dir, "output_dir")):
+        result = fit(
+            model_name,
+            list(read_texts(texts.train_file, texts.text_column)) if texts.train_file else None,
+            task=task,
+            embeddings=embeddings,
+            dimension=dimension,
+            rotation=rotation,
+            seed=seed,
+            **vars(model) if model_name else {},
+        )
+        result.save(output_dir, overwrite_output_dir=overwrite_output_dir)
+        print(result)
+
+
+@after_signal("Nothing was written.")
+def distill(
+    *,
+    task: Literal["clustering", "search"],
+    model_name: Location,
+    texts: Texts,
+    embeddings: Location | None = None,
+    output_dir: Location,
+    overwrite_output_dir: Flag = False,
+    model: PooledModelOptions = PooledModelOptions(),
+) -> None:
+    """Distill a model into a static model of your texts in seconds: a table of token vectors, without a transformer.
+
+    Args:
+        task: clustering: also for labels. search: the result contains words of your texts.
+        model_name: Hub id or local folder.
+        embeddings: Embeddings of the texts by this model, from `informin embed`, to save the time to embed.
+        output_dir: Folder to write.
+        overwrite_output_dir: Replace an output of fit or distill that is already there.
+    """
+    from informin.files import only_writer, raise_if_used
+    from informin.hub import raise_if_not_found
+    from informin.model.records import FITTED
+
+    raise_if_used(output_dir, "output_dir", replaces=FITTED if overwrite_output_dir else None)
+    raise_if_not_found(model_name, model.revision)
+    from informin.distributed import first_only
+    from informin.frozen.distill import distill
+    from informin.texts import read_texts
+
+    with processes(), first_only(only_writer(output_dir, "output_dir")):
+        found = list(read_texts(texts.train_file, texts.text_column))
+        result = distill(model_name, found, task=task, embeddings=embeddings, **vars(model))
+        result.save(output_dir, overwrite_output_dir=overwrite_output_dir)
+        print(result)
+
+
+@after_signal("Nothing was written.")
+def index(
+    *,
+    model_name: Location,
+    texts: Texts,
+    id_column: str | None = None,
+    keep: str | None = None,
+    output_dir: Location,
+    overwrite_output_dir: Flag = False,
+    language: str = "english",
+    word_weight: float = 0.25,
+    smooth: Flag = False,
+    queries: Literal["model", "static", "table"] = "model",
+    document_prompt: str | None = None,
+    query_prompt: str | None = None,
+    rerank: Annotated[Flag, Parameter(name=["--rerank", "--second_look"])] = False,
+    model: PooledModelOptions = PooledModelOptions(),
+) -> None:
+    """Build an index of your texts for `informin search`.
+
+    Args:
+        model_name: Hub id or local folder, such as an output of fit.
+        id_column: Column of your ids of the texts, which hits show.
+        keep: More columns to show with each hit, such as title,url.
+        output_dir: Folder to write.
+        overwrite_output_dir: Replace an index that is already there.
+        language: Language of the texts, for stop words and stems: german or de, french or fr, ...; `other` for neither.
+        word_weight: Weight of BM25 relative to the vectors.
+        smooth: Average each document vector with its nearest neighbors.
+        queries: What embeds queries. static: token vectors fitted to the texts, so that search starts without the model
+            and torch. table: an older name of static.
+        document_prompt: Prompt prepended to every text. Default: --prompt, or the model's document prompt.
+        query_prompt: Prompt prepended to every query. Default: the model's query prompt.
+        rerank: Keep the token vectors of the texts, to rerank the first 50 hits of a search by late interaction.
+    """
+    from informin.hub import raise_if_not_found
+
+    raise_if_not_found(model_name, model.revision)
+    from informin.errors import counted
+    from informin.files import only_writer
+    from informin.frozen.index import Index
+    from informin.frozen.index_files import raise_if_not_index
+
+    with only_writer(output_dir, "output_dir"):
+        raise_if_not_index(output_dir, overwrite_output_dir)
+        loading = dict(vars(model))
+        prompt = loading.pop("prompt")
+        try:
+            built = Index.build(
+                model_name,
+                **read_entries(texts, id_column, keep),
+                language=language,
+                word_weight=word_weight,
+                smooth=smooth,
+                queries="static" if queries == "table" else queries,
+                document_prompt=prompt if document_prompt is None else document_prompt,
+                query_prompt=query_prompt,
+                rerank=rerank,
+                **loading,
+            )
+        except UsageError as error:
+            option = OPTION_OF.get(error.option or "", error.option)
+            raise UsageError(error.found, option=option, needed=error.needed, fix=error.fix) from None
+        built.save(output_dir)
+    print(f"{output_dir}: {counted(len(built), 'text')}, {built.vectors.shape[1]} dimensions")
+    if built.threshold is not None:
+        print(f"Above a cosine of {built.threshold:.3f}, expect at most about one unrelated text per query.")
+    if not rerank:
+        print(reranking_cost(built))
+    code = " --trust_remote_code" if model.trust_remote_code else ""
+    print(f'Search it: informin search --index {quote(output_dir)}{code} "your words"')
+
+
+def read_entries(texts: Texts, id_column: str | None, keep: str | None) -> dict[str, Any]:
+    """Return the texts, blank ones included, and their ids and fields if there are columns of them."""
+    from informin.texts import read_documents, read_texts
+
+    kept = [name.strip() for name in keep.split(",")] if keep else []
+    columns = {name: "keep" for name in kept}
+    if id_column:
+        columns[id_column] = "id_column"
+    if not columns:
+        return {"texts": list(read_texts(texts.train_file, texts.text_column, keep_blank=True))}
+    found = list(read_documents(texts.train_file, texts.text_column, columns))
+    return {
+        "texts": [text for text, _ in found],
+        "ids": [values.get(id_column) for _, values in found],
+        "fields": [{name: values[name] for name in kept} for _, values in found],
+    }
+
+
+def reranking_cost(index: "Index") -> str:
+    """Return a sentence with the bytes that reranking would add."""
+    from informin.frozen.index_model import token_vector_bytes
+
+    size = token_vector_bytes(index.model, index.texts)
+    if size is None:
+        return "The model has no token vectors to rerank hits."
+    megabytes = f"{size / 1e6:,.1f}" if size >= 1e5 else "less than 0.1"
+    return f"Reranking the first 50 hits (--rerank) would add {megabytes} MB to the index."
+
+
+def search(
+    *query: str,
+    index: Location,
+    model_name: Location | None = None,
+    trust_remote_code: Flag = False,
+    k: int | None = None,
+    format: Literal["text", "json"] | None = None,
+    host: str | None = None,
+    port: int | None = None,
+) -> None:
+    """Search an index that `informin index` wrote: print the hits of a query, or open a page in the browser.
+
+    Args:
+        query: What to search for. Default: open the search page, which needs the extra demo.
+        index: Folder of the index.
+        model_name: Path of the index's model, if it was moved.
+        trust_remote_code: Run code from the model's repository, if it needs any.
+        k: Number of hits. Default: 10.
+        format: Format of the hits. Default: text.
+        host: Address of the page. 0.0.0.0 lets other machines reach it. Default: 127.0.0.1.
+        port: Port of the page. Default: the first free one from 7860.
+    """
+    if query:
+        refuse_given({"host": host, "port": port}, "has no effect with a query")
+    else:
+        refuse_given({"k": k, "format": format}, "has no effect without a query")
+    from informin.frozen.index import Index
+    from informin.texts import is_blank
+
+    words = " ".join(query)
+    if query and is_blank(words):
+        raise UsageError("The query is blank", fix="Give the words to search for.")
+    opened = Index.load(index, model_name, trust_remote_code=trust_remote_code)
+    if not query:
+        from informin.frozen.search_page import serve
+
+        serve(opened, host or "127.0.0.1", port)
+        return
+    hits = opened.search(words, 10 if k is None else k)
+    if format == "json":
+        is_unicode = getattr(sys.stdout, "encoding", "utf-8").lower().startswith("utf")
+        print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=not is_unicode, indent=1))
+        return
+    for rank, hit in enumerate(hits, start=1):
+        print(shown(rank, hit))
+
+
+def shown(rank: int, hit: "Hit") -> str:
+    """Return the lines that show a hit."""
+    unrelated = "  (may be unrelated)" if hit.relevant is False else ""
+    tokens = "" if hit.token_score is None else f"  tokens {hit.token_score:.3f}"
+    parts = f"vectors {hit.vector_score:.3f}  words {hit.word_score:5.2f}{tokens}"
+    scores = f"{rank:>3}  {hit.score:6.2f}  {parts}{unrelated}"
+    origin = f"row {hit.row}" if hit.id is None else f"row {hit.row}, id {hit.id}"
+    lines = [scores, f"     {excerpt(hit.text)}  [{origin}]"]
+    lines += [f"     {name}: {excerpt(str(value))}" for name, value in hit.shown_fields.items()]
+    return "\n".join(lines)
+
+
+def excerpt(text: str) -> str:
+    """Return the beginning of a text in one line, without control characters, which could change the terminal."""
+    line = CONTROL.sub("\ufffd", " ".join(text.split()))
+    if len(line) <= EXCERPT:
+        return line
+    return f"{line[:EXCERPT].rstrip()} ... ({len(text):,} characters)"
