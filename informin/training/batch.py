@@ -5,6 +5,7 @@ there would differ after a resume. It runs on the CPU; `on_device` copies the ro
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import datasets
@@ -13,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
 
 from informin.distributed import to_device
 from informin.errors import UsageError
 from informin.objectives.term import Masking
-from informin.views.view import SentenceTokens, View, join_rows, pad_rows, pad_tokens
+from informin.views.view import SentenceTokens, View
 
 IGNORED = -100  # transformers' label for positions that are not predicted
 VIEW = 1  # the random numbers of views differ from those of masks, which are seeded with the same step
@@ -78,33 +80,43 @@ def _padded_lists(column: pa.ChunkedArray, value: int, side: str) -> Tensor:
     return pad_tokens(tokens, lengths, value, side)
 
 
-class TokenMasker:
-    """BERT's masking: of the chosen tokens, 80% become [MASK], 10% a random word, 10% stay (Devlin et al., 2019)."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, probability: float):
-        if tokenizer.mask_token is None:
-            raise UsageError("needs masked tokens, and the tokenizer has no mask token", option="mlm_weight")
-        self.collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=probability)
-        self.special_ids = torch.tensor(tokenizer.all_special_ids)
-
-    def __call__(self, input_ids: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-        """Mask a clone of `input_ids` (N, L), on the CPU.
-
-        Returns:
-            The masked ids (N, L) and the labels (N, L): the original id at the positions to predict, -100 elsewhere.
-            The mask depends on the seed, not on the global random state.
-        """
-        self.collator.generator = torch.Generator().manual_seed(seed)
-        # torch_mask_tokens changes its argument: without the clone the contrast would encode masked sentences.
-        return self.collator.torch_mask_tokens(input_ids.clone(), torch.isin(input_ids, self.special_ids))
+def pad_tokens(tokens: np.ndarray, lengths: np.ndarray, value: int, side: str) -> Tensor:
+    """Return rows of lengths (N,), which follow each other in `tokens`, as (N, L); see `pad_rows`."""
+    places = np.arange(lengths.max()) < lengths[:, None]
+    if side == "left":
+        places = places[:, ::-1]
+    padded = np.full(places.shape, value, np.int64)
+    padded[places] = tokens
+    return torch.from_numpy(padded)
 
 
-def step_seed(*parts: int) -> int:
-    """Return one seed from several non-negative numbers: run seed, optimizer step, accumulation step, process.
+def pad_rows(rows: Sequence[Sequence[int]], value: int, side: str) -> Tensor:
+    """Return rows of N lists as (N, L), padded with a value on the side `left` or `right`."""
+    lengths = np.array([len(row) for row in rows])
+    return pad_tokens(np.fromiter(chain.from_iterable(rows), np.int64, count=lengths.sum()), lengths, value, side)
 
-    Zeros at the end of the parts change nothing, so lists of other lengths must end with another number.
-    """
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])
+
+def join_rows(first: Tensor, second: Tensor, value: int, side: str) -> Tensor:
+    """Concatenate rows (N, L) and (M, K) to (N + M, max(L, K)), padded with a value on the side `left` or `right`."""
+    length = max(first.shape[1], second.shape[1])
+    padded = []
+    for rows in (first, second):
+        missing = length - rows.shape[1]
+        sides = (0, missing) if side == "right" else (missing, 0)
+        padded.append(pad(rows, sides, value=value))
+    return torch.cat(padded)
+
+
+def check_batch(batch: Any, needs_row: bool) -> None:
+    """Raise UsageError for a batch of a custom collator without what training reads."""
+    needed = ["input_ids", "attention_mask"] + (["row"] if needs_row else [])
+    missing = [name for name in needed if name not in batch]
+    if missing:
+        raise UsageError(
+            f"returned a batch without {' and '.join(missing)}",
+            option="data_collator",
+            needed=f"a dictionary with the tensors {', '.join(needed)}",
+        )
 
 
 class StackedViews:
@@ -212,23 +224,6 @@ def _shared(places: Sequence[Sequence[int]], mask: Tensor) -> Tensor:
     return shared
 
 
-def check_batch(batch: Any, needs_row: bool) -> None:
-    """Raise UsageError for a batch of a custom collator without what training reads."""
-    needed = ["input_ids", "attention_mask"] + (["row"] if needs_row else [])
-    missing = [name for name in needed if name not in batch]
-    if missing:
-        raise UsageError(
-            f"returned a batch without {' and '.join(missing)}",
-            option="data_collator",
-            needed=f"a dictionary with the tensors {', '.join(needed)}",
-        )
-
-
-def on_device(rows: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """Return rows with their tensors on a device; see `to_device`."""
-    return {name: to_device(value, device) if isinstance(value, Tensor) else value for name, value in rows.items()}
-
-
 def at_shared(maps: Tensor, shared: Tensor) -> Tensor:
     """Return attention maps (B, T, H, L, L) of view 2 at the tokens of view 1, with 0 for tokens that it lacks."""
     places = shared.clamp(min=0)
@@ -245,3 +240,37 @@ def sentence_ids(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
     powers = input_ids.new_full(input_ids.shape[1:], 6364136223846793005).cumprod(0)  # (L,)
     positions = (attention_mask.cumsum(1) - 1).clamp(min=0)  # in the sentence: padding may come first
     return ((input_ids + 1) * attention_mask * powers[positions]).sum(-1)
+
+
+class TokenMasker:
+    """BERT's masking: of the chosen tokens, 80% become [MASK], 10% a random word, 10% stay (Devlin et al., 2019)."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, probability: float):
+        if tokenizer.mask_token is None:
+            raise UsageError("needs masked tokens, and the tokenizer has no mask token", option="mlm_weight")
+        self.collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=probability)
+        self.special_ids = torch.tensor(tokenizer.all_special_ids)
+
+    def __call__(self, input_ids: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+        """Mask a clone of `input_ids` (N, L), on the CPU.
+
+        Returns:
+            The masked ids (N, L) and the labels (N, L): the original id at the positions to predict, -100 elsewhere.
+            The mask depends on the seed, not on the global random state.
+        """
+        self.collator.generator = torch.Generator().manual_seed(seed)
+        # torch_mask_tokens changes its argument: without the clone the contrast would encode masked sentences.
+        return self.collator.torch_mask_tokens(input_ids.clone(), torch.isin(input_ids, self.special_ids))
+
+
+def step_seed(*parts: int) -> int:
+    """Return one seed from several non-negative numbers: run seed, optimizer step, accumulation step, process.
+
+    Zeros at the end of the parts change nothing, so lists of other lengths must end with another number.
+    """
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])
+
+
+def on_device(rows: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """Return rows with their tensors on a device; see `to_device`."""
+    return {name: to_device(value, device) if isinstance(value, Tensor) else value for name, value in rows.items()}

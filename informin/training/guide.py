@@ -30,10 +30,9 @@ from informin.objectives import Replay
 from informin.objectives.term import Term, needed
 from informin.texts import read_texts
 from informin.training.arguments import InforMinTrainingArguments
-from informin.training.batch import IGNORED
+from informin.training.batch import IGNORED, join_rows
 from informin.training.data import TRUNCATED, Sentences, tokenize
 from informin.training.model import TrainedModel
-from informin.views.view import join_rows
 from modeling_informin import with_default_prompt
 
 logger = logging.getLogger(__name__)

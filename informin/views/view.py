@@ -4,13 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import chain
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from transformers import PreTrainedTokenizerBase
 
 from informin.options import check_fields, snake_case
@@ -142,30 +139,3 @@ class View(ABC):
             else:
                 rows.append(torch.cat([start, changed, end]).tolist())
         return SecondView(rows, places=places or None)
-
-
-def pad_rows(rows: Sequence[Sequence[int]], value: int, side: str) -> Tensor:
-    """Return rows of N lists as (N, L), padded with a value on the side `left` or `right`."""
-    lengths = np.array([len(row) for row in rows])
-    return pad_tokens(np.fromiter(chain.from_iterable(rows), np.int64, count=lengths.sum()), lengths, value, side)
-
-
-def pad_tokens(tokens: np.ndarray, lengths: np.ndarray, value: int, side: str) -> Tensor:
-    """Return rows of lengths (N,), which follow each other in `tokens`, as (N, L); see `pad_rows`."""
-    places = np.arange(lengths.max()) < lengths[:, None]
-    if side == "left":
-        places = places[:, ::-1]
-    padded = np.full(places.shape, value, np.int64)
-    padded[places] = tokens
-    return torch.from_numpy(padded)
-
-
-def join_rows(first: Tensor, second: Tensor, value: int, side: str) -> Tensor:
-    """Concatenate rows (N, L) and (M, K) to (N + M, max(L, K)), padded with a value on the side `left` or `right`."""
-    length = max(first.shape[1], second.shape[1])
-    padded = []
-    for rows in (first, second):
-        missing = length - rows.shape[1]
-        sides = (0, missing) if side == "right" else (missing, 0)
-        padded.append(pad(rows, sides, value=value))
-    return torch.cat(padded)
