@@ -17,7 +17,7 @@ from accelerate.utils import TorchDynamoPlugin, recursively_apply
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from transformers import (
     DataCollator,
@@ -38,7 +38,6 @@ from informin.distributed import (
 )
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation.development import as_development
-from informin.evaluation.results import environment
 from informin.fast.threads import one_thread
 from informin.files import damage, set_usual_modes
 from informin.model.embedding import count_truncated, encode, encode_in_shares, note_truncated
@@ -98,6 +97,7 @@ from informin.training.model import TrainedModel
 from informin.training.objective import ActiveObjective, activate
 from informin.training.plain import forward, two_views, weighted_losses
 from informin.training.record import (
+    development_facts,
     drift_of_run,
     headline,
     of_given_optimizer,
@@ -132,24 +132,24 @@ class InforMinTrainer(Trainer):
             newly initialized.
         args: Training arguments. The trainer uses a copy if it has to fill in the paper's values, the output folder or
             the metric, and otherwise this object.
+        data_collator: Turns a list of rows into a batch. None pads to the longest row.
         train_dataset: Sentences (a list or another iterable, a data set with a column of sentences, a `DatasetDict`, a
             stream), or tokenized rows with `input_ids` and `attention_mask`.
         eval_dataset: `GradedPairs`, `LabeledSentences`, `Collection`, a data set with their columns, the path of a file
             of pairs, a function from `encode` to scores, an evaluator of sentence-transformers, or a list or a
             dictionary of these; see `informin.evaluation.development.as_development`. With None, nothing is evaluated.
         processing_class: Tokenizer. None uses the encoder's own.
-        data_collator: Turns a list of rows into a batch. None pads to the longest row.
-        provenance: Facts for training.json that the trainer cannot derive; see `informin.training.record.provenance`.
-        text_column: Column of the sentences in `train_dataset`. Default: `text`, `sentence`, or the only column.
         callbacks, optimizers, optimizer_cls_and_kwargs: As in Trainer.
         objective: The name of a published objective ("informin", "simcse", "scd", "micse", "guided"), one term, or a
             list of terms, such as `Contrast(temperature=0.05)`; see `informin.objectives.Term`. None uses
             `args.objective`.
         view: How the second view of a sentence is made, such as `Crop(min_fraction=0.3)`. None uses `args.view`.
+        text_column: Column of the sentences in `train_dataset`. Default: `text`, `sentence`, or the only column.
+        provenance: Facts for training.json that the trainer cannot derive; see `informin.training.record.provenance`.
 
     Raises:
         UsageError: The encoder cannot do what the objective needs, there are too few sentences for a batch or a term,
-            or an argument has another type.
+            or the model or the data is something else.
     """
 
     # The losses are means over a batch, so Trainer must divide them by the number of accumulation steps.
@@ -180,7 +180,7 @@ class InforMinTrainer(Trainer):
         processing_class: PreTrainedTokenizerBase | None = None,
         *,
         callbacks: list[TrainerCallback] | None = None,
-        optimizers: tuple[Optimizer | None, LRScheduler | None] = (None, None),
+        optimizers: tuple[Optimizer | None, LambdaLR | None] = (None, None),
         optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, Any]] | None = None,
         objective: Objective | None = None,
         view: View | None = None,
@@ -199,7 +199,7 @@ class InforMinTrainer(Trainer):
         rows = self._read_sentences(train_dataset, args, text_column)
         facts = provenance or {}
         facts = facts if "license" in facts else facts | license_of(self.trained.source)
-        self.facts = run_facts(self.trained.record_entry(), self.sentences, facts)
+        self.facts = run_facts(args, self.objective, self.trained, self.sentences, facts)
         tokenizer = self.trained.tokenizer
         if is_initialized() and AcceleratorState().mixed_precision != args.mixed_precision:
             AcceleratorState._reset_state()  # that of an earlier trainer, which TrainingArguments resets, too
@@ -277,9 +277,10 @@ class InforMinTrainer(Trainer):
 
     def _headline(self) -> str:
         """Return the line that describes the run when training begins."""
-        rows = len(self.train_dataset) if hasattr(self.train_dataset, "__len__") else None
+        data: Any = self.train_dataset
         preset, name, step = self.objective.preset, self.trained.name, self.state.global_step
-        return headline(self.args, preset, name, self.record().options, sentences=rows, step=step)
+        sentences = len(data) if hasattr(data, "__len__") else None
+        return headline(self.args, preset, name, self.record().options, sentences, step)
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
         """Create the optimizer, or check the given one.
@@ -600,28 +601,22 @@ class InforMinTrainer(Trainer):
 
     def record(self) -> RunRecord:
         """Return the record of the run so far, for training.json."""
-        args, state, trained, development = self.args, self.state, self.trained, self.eval_dataset
-        optimizer = None if self.created_optimizer else self.optimizer
-        scheduler = None if self._created_lr_scheduler else self.lr_scheduler
-        given = of_given_optimizer(optimizer, self.optimizer_cls_and_kwargs) | of_given_scheduler(scheduler)
+        args, state = self.args, self.state
+        given = of_given_optimizer(None if self.created_optimizer else self.optimizer, self.optimizer_cls_and_kwargs)
+        given |= of_given_scheduler(None if self._created_lr_scheduler else self.lr_scheduler)
         is_stream = isinstance(self.train_dataset, datasets.IterableDataset)
         # Trainer loads the best checkpoint at the end of training; until then the weights are those of the last step.
         # A resumed run without the folder of the best checkpoint has none.
-        chosen = args.load_best_model_at_end and not self.is_in_train and state.best_model_checkpoint is not None
+        is_best = args.load_best_model_at_end and not self.is_in_train and state.best_model_checkpoint is not None
+        kept_step = state.best_global_step if is_best else None
         return RunRecord(
-            seed=args.seed,
-            options=options_of(args, self.objective, trained, given, is_stream),
-            objective=self.objective.describe(),
+            options=options_of(args, self.objective, self.trained, given, is_stream),
             steps=state.global_step,
-            kept_step=state.best_global_step if chosen else state.global_step,
-            chosen=chosen,
-            environment=environment(args.device),
-            development=development.name if development else None,
-            development_sha256=development.sha256 if development else None,
-            development_sets=[{"kind": one.kind, "name": one.name} for one in development.sets] if development else [],
+            kept_step=state.global_step if kept_step is None else kept_step,
+            chosen=is_best,
             history=scores_of(state.log_history),
             sentences_per_second=self.throughput.sentences_per_second,
-            dimensions=None if trained.is_native else trained.config.hidden_size,
+            **development_facts(self.eval_dataset),
             **self.facts,
         )
 

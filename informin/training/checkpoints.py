@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import Trainer, TrainerCallback, TrainerState
 from transformers.integrations.integration_utils import MLflowCallback, TrackioCallback, WandbCallback, WandbLogModel
 from transformers.trainer import OPTIMIZER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
+from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 
 from informin.distributed import any_process
@@ -447,7 +448,7 @@ def check_order(checkpoint: str | Path, args: InforMinTrainingArguments, has_siz
         args: Arguments of the resumed run.
         has_size: Whether the length of the data is known.
     """
-    loader = args.accelerator_config
+    loader = cast(AcceleratorConfig, args.accelerator_config)
     strategy = args.train_sampling_strategy
     epoch = read_json(Path(checkpoint, TRAINER_STATE_NAME))["epoch"] or 0
     is_later = has_size and not args.ignore_data_skip and epoch > 1 and epoch % 1 > 0  # within the second or later

@@ -31,6 +31,7 @@ from informin.evaluation.drift import (
     stsb_dev,
 )
 from informin.evaluation.encode import Encode, embed_once
+from informin.evaluation.results import environment
 from informin.files import last_name
 from informin.hub import HUB_DATA, HUB_SENTENCES
 from informin.model.records import RunRecord
@@ -101,21 +102,41 @@ def provenance(data: DataArguments, card: CardArguments) -> dict[str, Any]:
 
 
 def run_facts(
-    base_model: dict[str, Any] | None, sentences: Sentences | None, provenance: Mapping[str, Any]
+    args: InforMinTrainingArguments,
+    objective: ActiveObjective,
+    model: TrainedModel,
+    sentences: Sentences | None,
+    provenance: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the facts about a run with those of its source model and its sentences.
+    """Return the entries of the record that are known before the first step.
 
     Args:
-        base_model: Entry of the source model; see `TrainedModel.record_entry`.
+        args: Training arguments.
+        objective: The objective of the run.
+        model: The model in training.
         sentences: The training sentences; None for tokenized rows.
         provenance: See `provenance`.
     """
     facts = dict(provenance)
     hub_id = facts.pop("hub_id", None)
-    facts["base_model"] = base_model | {"hub_id": hub_id or base_model["hub_id"]} if base_model else None
+    base_model = model.record_entry()
+    facts["base_model"] = base_model | {"hub_id": hub_id or base_model["hub_id"]}
     if sentences is not None:
         facts["data"] = describe_sentences(sentences) | (facts.get("data") or {})
-    return facts
+    facts |= {"seed": args.seed, "objective": objective.describe(), "environment": environment(args.device)}
+    return facts | {"dimensions": None if model.is_native else model.config.hidden_size}
+
+
+def development_facts(development: Development | None) -> dict[str, Any]:
+    """Return the entries of the record about the evaluation data."""
+    if development is None:
+        return {}
+    sets = [{"kind": one.kind, "name": one.name} for one in development.sets]
+    return {
+        "development": development.name,
+        "development_sha256": development.sha256,
+        "development_sets": sets,
+    }
 
 
 def scores_of(log_history: list[dict]) -> list[dict[str, Any]]:
