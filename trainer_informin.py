@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import datasets
 import numpy as np
@@ -385,7 +385,8 @@ class InforMinTrainer(Trainer):
         self._step_values = {f"{TERM}{name}": value for name, value in values.items()}
         if self.measures_gradient_ratios and CONTRAST in weighted and len(weighted) > 1:
             weights = [] if self.args.gradient_checkpointing else [x for x in model.parameters() if x.requires_grad]
-            self._gradient_ratios = gradient_ratios(weighted, outputs.projection, len(views.z1), weights)
+            projection = cast(Tensor, outputs.projection)
+            self._gradient_ratios = gradient_ratios(weighted, projection, len(views.z1), weights)
         self.measures_gradient_ratios = False
         total: Any = sum(weighted.values())
         return (total, outputs) if return_outputs else total
