@@ -5,7 +5,7 @@ import pytest
 from tests.conftest import make_sentences, save_pairs
 from tests.support import forked
 
-# In a process that can import neither the packages of the extra, except regex, which transformers needs, nor matplotlib.
+# In a process that imports neither matplotlib nor the packages of the extra, except regex, which transformers needs.
 SCRIPT = """
 import sys
 from tests.support.forked import forget_this_package
