@@ -8,7 +8,7 @@ PYTHON ?= python3
 PIP := .venv/bin/python -m pip install --disable-pip-version-check --quiet
 
 # Without training and without further processes.
-FAST := tests/objectives tests/views tests/evaluation tests/adapters tests/experiments \
+FAST := tests/objectives tests/views tests/evaluation tests/experiments \
 	--ignore-glob "*/test_family*.py" -k "not two_processes"
 
 .PHONY: quickstart test test-fast docs clean
