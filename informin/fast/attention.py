@@ -7,6 +7,7 @@ class is patched, and checkpoints do not change.
 
 import copy
 from collections.abc import Sequence, Set
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -129,30 +130,37 @@ def keep_maps(encoder: nn.Module, maps: Sequence[Tensor]) -> None:
         module.kept_map = kept
 
 
+_calls: ContextVar[dict[nn.Module, float]] = ContextVar("calls")  # of the attention function, while it is probed
+
+
+def probe_attention(module: nn.Module, *states: Any, **kwargs: Any) -> tuple[Tensor, None]:
+    """Compute attention, and note the module that called, with its dropout rate."""
+    _calls.get().setdefault(module, float(kwargs.get("dropout") or 0.0))
+    return sdpa_attention_forward(module, *states, **kwargs)[0], None
+
+
+AttentionInterface.register(PROBE, probe_attention)
+AttentionMaskInterface.register(PROBE, sdpa_mask)
+
+
 def attention_modules(encoder: PreTrainedModel) -> list[tuple[nn.Module, float]]:
     """Return the modules that call the attention function, in their order, each with its own dropout rate.
 
-    The encoder is called once, on two tokens.
+    The encoder, which no other thread may use, is called once, on two tokens.
     """
-    calls: dict[nn.Module, float] = {}
-
-    def record(module: nn.Module, *states: Any, **kwargs: Any) -> tuple[Tensor, None]:
-        calls.setdefault(module, float(kwargs.get("dropout") or 0.0))
-        return sdpa_attention_forward(module, *states, **kwargs)[0], None
-
-    AttentionInterface.register(PROBE, record)
-    AttentionMaskInterface.register(PROBE, sdpa_mask)
     implementation, training, device = encoder.config._attn_implementation, encoder.training, encoder.device
+    token = _calls.set({})
     encoder.set_attn_implementation(PROBE)
     encoder.train()
     try:
         with torch.no_grad(), torch.random.fork_rng():
             ones = torch.ones(1, 2, dtype=torch.long, device=device)
             encoder(input_ids=2 * ones, attention_mask=ones)
+        return list(_calls.get().items())
     finally:
         encoder.train(training)
         encoder.set_attn_implementation(implementation)
-    return list(calls.items())
+        _calls.reset(token)
 
 
 def copy_with_dropout(encoder: Any, rate: float) -> Any:

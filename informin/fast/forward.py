@@ -7,7 +7,7 @@ backward pass; otherwise there is one part.
 
 import copy
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from informin.distributed import to_device
 from informin.fast.attention import keep_maps, kept_maps
 from informin.fast.graphs import TOKENS, GraphedEncoder
-from informin.fast.masks import OwnDropout
+from informin.fast.masks import OwnDropout, mask_recomputed_layers
 from informin.fast.packing import BF16_ROWS, Packed, can_pack, pack, packed_copy, padding_index_of
 from informin.fast.threads import run_in_threads
 
@@ -74,6 +74,7 @@ class How:
         prompt_tokens: Tokens of the prompt that the pooling leaves out.
         graph_length: The most tokens of a text, if CUDA graphs compute the encoder; None without them.
         dtype: Data type of autocast on a GPU; None without autocast.
+        own_masks: Whether NumPy draws the dropout masks, on a CPU.
     """
 
     packs: bool
@@ -86,6 +87,7 @@ class How:
     prompt_tokens: int = 0
     graph_length: int | None = None
     dtype: torch.dtype | None = None
+    own_masks: bool = False
 
 
 # Modules after the pooling that read only the embedding.
@@ -135,6 +137,13 @@ class Forward:
         """The modules of the embedding in training."""
         modules = list(self.st)
         return modules[:-1] if len(modules) > 1 and isinstance(modules[-1], Normalize) else modules
+
+    def own_dropout(self) -> AbstractContextManager:
+        """Return the context of a step in which a CPU draws dropout masks faster."""
+        if not self.how.own_masks:
+            return nullcontext()
+        mask_recomputed_layers(self.st)
+        return OwnDropout()
 
     # On the side of the collator
 
@@ -282,7 +291,12 @@ class Forward:
         `checkpoint` restores the random state of the devices of its arguments. Without a tensor among them, a GPU would
         draw other dropout masks in the backward pass.
         """
-        return checkpoint(lambda ids: self._compute(part, modules), part.features["input_ids"], use_reentrant=False)
+
+        def compute(_: Tensor) -> tuple[Tensor, ...]:
+            with self.own_dropout():  # also in the backward pass, which leaves that of the step
+                return self._compute(part, modules)
+
+        return checkpoint(compute, part.features["input_ids"], use_reentrant=False)
 
     def _compute(self, part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
         transformer: Any = modules[0]
@@ -290,10 +304,7 @@ class Forward:
             return self._through(self._graphed(part, part.fixed, transformer.auto_model), part, modules[1:])
         if "packed" not in part.features:
             return self._through(dict(part.features), part, modules)
-        # Not for padded rows, whose layers gradient checkpointing computes again outside of this context.
-        drops = self.how.device.type == "cpu" and transformer.training
-        with OwnDropout() if drops else nullcontext():
-            return self._through(dict(part.features), part, [packed_copy(transformer), *modules[1:]])
+        return self._through(dict(part.features), part, [packed_copy(transformer), *modules[1:]])
 
     def _graphed(self, part: Part, fixed: dict[str, Tensor], encoder: nn.Module) -> dict[str, Any]:
         """Return the features of a part after an encoder, whose graphs are captured when they are first needed."""
