@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -95,7 +96,7 @@ def load_labels(
     columns = [name.strip() for name in text_column.split(",")]
     fix = "Choose the columns with `text_column` and `label_column`." if option == "labels" else None
     for row in read_rows(path, [*columns, label_column], option, fix=fix):
-        text = joined_cells(columns, [row[name] for name in columns], lambda row=row: row.place)
+        text = joined_cells(columns, [row[name] for name in columns], partial(getattr, row, "place"))
         if not text or row[label_column] is None:
             skipped += 1
             continue

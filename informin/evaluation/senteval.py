@@ -28,6 +28,8 @@ YEARS = {
 }
 STSB = {"dev": ("sts-dev.csv", 1500), "test": ("sts-test.csv", 1379)}
 SICK = {"dev": ("SICK_trial.txt", 500), "test": ("SICK_test_annotated.txt", 4927)}
+STSB_COLUMNS = ("genre", "file", "year", "id", "score", "first", "second")
+SICK_COLUMNS = ("id", "first", "second", "score", "entailment")
 AGAIN = "Download the file again."
 STSB_DEV = "STS/STSBenchmark/sts-dev.csv"
 
@@ -147,11 +149,9 @@ def load_task(folder: str | Path, name: str, split: str = "test") -> StsTask | T
     if name in YEARS:
         return _load_year(folder, name)
     if name == "STS-B":
-        columns = ("genre", "file", "year", "id", "score", "first", "second")
-        return _load_pairs(name, split, folder / "STS" / "STSBenchmark", STSB, columns)
+        return _load_pairs(name, split, folder / "STS" / "STSBenchmark", STSB, STSB_COLUMNS)
     if name == "SICK-R":
-        columns = ("id", "first", "second", "score", "entailment")
-        return _load_pairs(name, split, folder / "SICK", SICK, columns, header=1)
+        return _load_pairs(name, split, folder / "SICK", SICK, SICK_COLUMNS, header=1)
     return _load_transfer(folder, name, split)
 
 

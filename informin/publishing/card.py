@@ -179,7 +179,7 @@ def eval_results(results: Results) -> list[EvalResult]:
     """Return the scores of SentEval tasks, and every measure of the user's own labeled data."""
     scored: list[EvalResult] = []
 
-    def add(kind: tuple[str, str, str], score: float, **data: str) -> None:
+    def add(kind: tuple[str, str, str], score: float, **data: Any) -> None:
         task, metric, name = kind
         value = round(score, 2)
         scored.append(EvalResult(task_type=task, metric_type=metric, metric_name=name, metric_value=value, **data))
@@ -295,17 +295,18 @@ def worse_by_drift(drift: Mapping | None, subject: str, scored: bool = False) ->
 def _compared_scores(base: Results, model: Results) -> Iterator[tuple[str, float | None, float | None]]:
     """Yield the name of each score, the source model's and this model's: averages, or tasks of an incomplete group."""
 
-    def both(task: str) -> Iterator[float | None]:
-        return (results.tasks.get(task, {}).get("score") for results in (base, model))
+    def scores_on(task: str) -> tuple[float | None, float | None]:
+        old, new = (results.tasks.get(task, {}).get("score") for results in (base, model))
+        return old, new
 
     for group, tasks in GROUPS.items():
-        averages = base.average[group], model.average[group]
-        if None not in averages:
-            yield f"{'STS' if group == 'sts' else group} average", *averages
+        old, new = base.average[group], model.average[group]
+        if old is not None and new is not None:
+            yield f"{'STS' if group == 'sts' else group} average", old, new
         else:
-            yield from ((f"score on {task}", *both(task)) for task in tasks)
+            yield from ((f"score on {task}", *scores_on(task)) for task in tasks)
     for name, entry in model.samples().items():
-        yield f"{next(iter(KINDS[entry['kind']].values())).title} on {name}", *both(name)
+        yield f"{next(iter(KINDS[entry['kind']].values())).title} on {name}", *scores_on(name)
 
 
 def _lower(title: str, measure: Measure, old: float | None, new: float | None) -> Iterator[str]:

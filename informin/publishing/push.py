@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import CommitInfo, HfApi, ModelInfo, SpaceInfo, get_token
 from huggingface_hub.errors import HFValidationError
@@ -91,7 +92,7 @@ def prepare(
     repo = repo if "/" in repo else f"{user['name']}/{repo}"
     api.create_repo(repo, repo_type=kind, private=private, space_sdk="gradio" if kind == SPACE else None, exist_ok=True)
     api.auth_check(repo, repo_type=kind, write=True)
-    info = api.repo_info(repo, repo_type=kind, revision=branch)
+    info: Any = api.repo_info(repo, repo_type=kind, revision=branch)  # of a model or a Space
     if private and not info.private:
         raise UsageError(f"{repo} is public", option="private", fix="Choose another repository.")
     if not overwrite:
