@@ -65,9 +65,3 @@ def model_sha256(model: SentenceTransformer, prompt: str | None = None) -> str:
     prompts = [model.prompts, model.default_prompt_name] if prompt is None else prompt
     parts = [weights_sha256(model), settings_sha256(model), model.max_seq_length, source_of(model).bf16, prompts]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def forget_truncation(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Reset the truncation and padding of the last call, which save_pretrained would write to tokenizer.json."""
-    tokenizer.backend_tokenizer.no_truncation()
-    tokenizer.backend_tokenizer.no_padding()

@@ -22,7 +22,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Transformer
 from tokenizers import Tokenizer
 from torch import nn
-from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
+from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
 from informin.errors import UsageError, counted, error_line
@@ -386,6 +386,12 @@ def limit_length(model: SentenceTransformer, length: float | None) -> None:
         model[0].tokenizer.no_truncation()
     else:
         model[0].tokenizer.enable_truncation(int(length))
+
+
+def forget_truncation(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Reset the truncation and padding of the last call, which save_pretrained would write to tokenizer.json."""
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
 
 
 def check_tokenizers(model: SentenceTransformer, name: str) -> None:

@@ -32,8 +32,7 @@ import modeling_informin
 from informin.errors import UsageError
 from informin.files import named_in_errors, new_files, new_folder, read_json, set_usual_modes, sha256, write_json
 from informin.hub import is_hub_id
-from informin.model.checksums import forget_truncation
-from informin.model.open import ADAPTER_CONFIG, MODULES, load_finished, modules_of, own_dropouts
+from informin.model.open import ADAPTER_CONFIG, MODULES, forget_truncation, load_finished, modules_of, own_dropouts
 from informin.model.pooling import NAME_OF_MODE
 from informin.model.records import FITTED, TRAINING, FitRecord, RunRecord
 from informin.publishing.card import CARD, write_card

@@ -42,7 +42,7 @@ from informin.fast.packing import computes_at_once
 from informin.fast.speed import speed_up
 from informin.fast.threads import number_of_parts
 from informin.files import last_name
-from informin.model.checksums import forget_truncation, settings_sha256, weights_sha256
+from informin.model.checksums import settings_sha256, weights_sha256
 from informin.model.embedding import encode, width_of
 from informin.model.lora import add_lora, without_lora
 from informin.model.open import (
@@ -51,6 +51,7 @@ from informin.model.open import (
     SAFE,
     Source,
     file_of,
+    forget_truncation,
     found_name,
     load_model,
     own_dropouts,
