@@ -112,7 +112,7 @@ def raise_if_used(folder: str | Path, option: str | None = None, replaces: str |
             fix = "Replacing it would delete the checkpoints of a training run: use another folder."
             raise UsageError(found, option=option, fix=fix)
         found += f": it contains {used[0]}"
-    fix = "Use another folder, or replace an output of the same command with `overwrite_output_dir`."
+    fix = "Use another folder, or replace an output of the same command with `overwrite`."
     if replaces:
         fix = f"It is not an output of the same command, which has a file {replaces}: use another folder."
     raise UsageError(found, option=option, fix=fix)

@@ -14,7 +14,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 import informin
-from informin import Contrast, Index, InforMinTrainingArguments, LinearAdapter, Term, embed
+from informin import Contrast, Index, InforMinTrainingArguments, Term, embed
 from informin.cli.train_options import TrainParser
 from informin.objectives import TERMS
 from informin.options import checked_value, fits
@@ -39,16 +39,11 @@ def typed(parameters: Mapping[str, Parameter]) -> Iterator[str]:
 
 
 def public_functions() -> Iterator[Callable]:
-    """Yield the functions of the package and the methods of its classes that check the types of their arguments."""
+    """Yield the functions of the package that check the types of their arguments."""
     for name in informin.__all__:
         exported = getattr(informin, name)
         if isfunction(exported) and hasattr(exported, "__wrapped__"):  # by `checks_options`
             yield exported
-    for kind in (Index, LinearAdapter):
-        for name, method in vars(kind).items():
-            function = getattr(method, "__func__", method)
-            if isfunction(function) and not name.startswith("_"):
-                yield function
 
 
 def options_of_functions() -> Iterator[tuple[Callable, str]]:
@@ -65,12 +60,6 @@ def test_functions_name_the_option(function, name):
     required = {key: GIVEN[key] for key, each in parameters if key in GIVEN and each.default is Parameter.empty}
     with raises_usage(option=name):
         function(**required | {name: WRONG})
-
-
-@pytest.mark.parametrize("name", list(typed(signature(LinearAdapter).parameters)))
-def test_the_adapter_names_the_option_when_it_is_fitted(name):
-    with raises_usage(option=name):
-        LinearAdapter(**{name: WRONG}).fit(np.eye(4))
 
 
 @pytest.mark.parametrize("kind", [*TERMS, *VIEWS.values()], ids=lambda kind: kind.__name__)

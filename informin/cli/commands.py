@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from informin.cli.options import Flag, Location, ModelOptions, PooledModelOptions, Texts, changed, refuse_given
+from informin.cli.options import (
+    Flag,
+    Location,
+    ModelOptions,
+    Overwrite,
+    PooledModelOptions,
+    Texts,
+    changed,
+    refuse_given,
+)
 from informin.cli.program import after_signal, processes
 from informin.errors import UsageError
 
@@ -27,7 +36,7 @@ def embed(
     model_name: Location,
     texts: Texts,
     output: Location,
-    overwrite_output_dir: Flag = False,
+    overwrite: Overwrite = False,
     side: Literal["query", "document"] | None = None,
     model: PooledModelOptions = PooledModelOptions(),
 ) -> None:
@@ -36,7 +45,7 @@ def embed(
     Args:
         model_name: Hub id or local folder.
         output: File to write, FILE.npy: (texts, dimensions) float32.
-        overwrite_output_dir: Replace an output of embed with other texts or another model that is already there.
+        overwrite: Replace an output of embed with other texts or another model that is already there.
         side: Embed as queries or as documents of a search, with the prompt or route that the model has for them.
     """
     from informin.hub import raise_if_not_found
@@ -50,8 +59,7 @@ def embed(
         found = list(read_texts(texts.train_file, texts.text_column))
         if not found:
             raise UsageError("contains no text that is not blank", option="train_file")
-        overwrite = overwrite_output_dir
-        vectors = embed(model_name, found, output, side=side, overwrite_output_dir=overwrite, **vars(model))
+        vectors = embed(model_name, found, output, side=side, overwrite=overwrite, **vars(model))
         print(f"{output}: {counted(len(vectors), 'text')}, {vectors.shape[1]} dimensions, float32")
 
 
@@ -187,7 +195,7 @@ def export(
     *,
     model_name: Location,
     output_dir: Location,
-    overwrite_output_dir: Flag = False,
+    overwrite: Overwrite = False,
     dtype: Literal["float32", "float16", "bfloat16"] = "float32",
     onnx: Flag = False,
     int8: Flag = False,
@@ -197,7 +205,7 @@ def export(
     Args:
         model_name: Folder checkpoint-N, or an exported folder.
         output_dir: Folder to write.
-        overwrite_output_dir: Replace an exported folder that is already there.
+        overwrite: Replace an exported folder that is already there.
         dtype: Data type of the weights.
         onnx: Also write onnx/model.onnx, in float32. Needs the extra onnx.
         int8: With --onnx: also write onnx/model_quantized.onnx.
@@ -209,7 +217,7 @@ def export(
         raise_if_missing("onnx", option="onnx")
     else:
         refuse_given({"int8": int8}, "needs `onnx`")
-    replaces = "modules.json" if overwrite_output_dir else None
+    replaces = "modules.json" if overwrite else None
     raise_if_used(output_dir, "output_dir", replaces=replaces)
     from informin.publishing.card import CARD, write_card
     from informin.publishing.export import export_checkpoint, published_files

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from informin.cli.options import Flag, Location, OptionalTexts, PooledModelOptions, Texts, changed, refuse_given
+from informin.cli.options import (
+    Flag,
+    Location,
+    OptionalTexts,
+    Overwrite,
+    PooledModelOptions,
+    Texts,
+    changed,
+    refuse_given,
+)
 from informin.cli.program import after_signal, processes
 from informin.errors import UsageError
 
@@ -30,7 +39,7 @@ def fit(
     texts: OptionalTexts = OptionalTexts(),
     embeddings: Location | None = None,
     output_dir: Location,
-    overwrite_output_dir: Flag = False,
+    overwrite: Overwrite = False,
     dimension: int | None = None,
     rotation: Literal["principal", "bits"] = "principal",
     seed: int = 0,
@@ -46,7 +55,7 @@ def fit(
             adapter itself and the adapted documents.npy; with --model_name, they must be this model's and save the time
             to embed.
         output_dir: Folder to write.
-        overwrite_output_dir: Replace an output of fit or distill that is already there.
+        overwrite: Replace an output of fit or distill that is already there.
         dimension: Number of dimensions of the adapted vectors. Default: all.
         rotation: principal: the first numbers of a vector approximate it best, for vectors that are cut later. bits:
             for binary quantization, one bit per number.
@@ -65,7 +74,7 @@ def fit(
     from informin.model.records import ADAPTER, FITTED
 
     kind = FITTED if model_name else ADAPTER
-    raise_if_used(output_dir, "output_dir", replaces=kind if overwrite_output_dir else None)
+    raise_if_used(output_dir, "output_dir", replaces=kind if overwrite else None)
     if model_name:
         raise_if_not_found(model_name, model.revision)
     from informin.distributed import first_only
@@ -83,7 +92,7 @@ def fit(
             seed=seed,
             **vars(model) if model_name else {},
         )
-        result.save(output_dir, overwrite_output_dir=overwrite_output_dir)
+        result.save(output_dir, overwrite=overwrite)
         print(result)
 
 
@@ -95,7 +104,7 @@ def distill(
     texts: Texts,
     embeddings: Location | None = None,
     output_dir: Location,
-    overwrite_output_dir: Flag = False,
+    overwrite: Overwrite = False,
     model: PooledModelOptions = PooledModelOptions(),
 ) -> None:
     """Distill a model into a static model of your texts in seconds: a table of token vectors, without a transformer.
@@ -105,13 +114,13 @@ def distill(
         model_name: Hub id or local folder.
         embeddings: Embeddings of the texts by this model, from `informin embed`, to save the time to embed.
         output_dir: Folder to write.
-        overwrite_output_dir: Replace an output of fit or distill that is already there.
+        overwrite: Replace an output of fit or distill that is already there.
     """
     from informin.files import only_writer, raise_if_used
     from informin.hub import raise_if_not_found
     from informin.model.records import FITTED
 
-    raise_if_used(output_dir, "output_dir", replaces=FITTED if overwrite_output_dir else None)
+    raise_if_used(output_dir, "output_dir", replaces=FITTED if overwrite else None)
     raise_if_not_found(model_name, model.revision)
     from informin.distributed import first_only
     from informin.frozen.distill import distill
@@ -120,7 +129,7 @@ def distill(
     with processes(), first_only(only_writer(output_dir, "output_dir")):
         found = list(read_texts(texts.train_file, texts.text_column))
         result = distill(model_name, found, task=task, embeddings=embeddings, **vars(model))
-        result.save(output_dir, overwrite_output_dir=overwrite_output_dir)
+        result.save(output_dir, overwrite=overwrite)
         print(result)
 
 
@@ -132,7 +141,7 @@ def index(
     id_column: str | None = None,
     keep: str | None = None,
     output_dir: Location,
-    overwrite_output_dir: Flag = False,
+    overwrite: Overwrite = False,
     language: str = "english",
     word_weight: float = 0.25,
     smooth: Flag = False,
@@ -149,7 +158,7 @@ def index(
         id_column: Column of your ids of the texts, which hits show.
         keep: More columns to show with each hit, such as title,url.
         output_dir: Folder to write.
-        overwrite_output_dir: Replace an index that is already there.
+        overwrite: Replace an index that is already there.
         language: Language of the texts, for stop words and stems: german or de, french or fr, ...; `other` for neither.
         word_weight: Weight of BM25 relative to the vectors.
         smooth: Average each document vector with its nearest neighbors.
@@ -168,7 +177,7 @@ def index(
     from informin.frozen.index_files import raise_if_not_index
 
     with only_writer(output_dir, "output_dir"):
-        raise_if_not_index(output_dir, overwrite_output_dir)
+        raise_if_not_index(output_dir, overwrite)
         loading = dict(vars(model))
         prompt = loading.pop("prompt")
         try:

@@ -12,6 +12,7 @@ from informin.errors import UsageError
 # A file, a folder or a model. A shell expands `~` only at the start of a word, not in `--output_dir=~/x`.
 Location = Annotated[str, Parameter(converter=lambda _, tokens: expanduser(tokens[0].value))]
 Flag = Annotated[bool, Parameter(show_default=False)]
+Overwrite = Annotated[bool, Parameter(name=["--overwrite", "--overwrite_output_dir"], show_default=False)]
 
 
 @Parameter(name="*")

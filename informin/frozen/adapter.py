@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from informin.evaluation.neighbors import ROWS_AT_ONCE, nearest_rows, neighbor_m
 from informin.evaluation.rows import CHUNK, native, raise_if_not_finite, rows_of
 from informin.frozen.duplicates import GRIDS, distinct_rows, duplicate_keys, first_duplicates
 from informin.frozen.unrelated import FEWEST_TEXTS, UnrelatedScores, draw_rows, unrelated_scores
-from informin.options import check_arguments, checks_options
+from informin.options import check_value, with_home
 
 ROTATIONS = ("principal", "bits")
 # Options by task. Whitening helps search, and often hurts labels and clusters of short texts.
@@ -180,7 +179,6 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.intercept_ = np.zeros(len(self.coef_))
         return self
 
-    @checks_options
     def transform(self, X, smooth: bool = False) -> np.ndarray:
         """Return adapted embeddings of unit length, of queries or documents.
 
@@ -196,6 +194,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             UsageError: X contains NaN or infinity.
         """
         check_is_fitted(self)
+        check_value(isinstance(smooth, bool | np.bool_), "smooth", smooth, "True or False")
         X = self._validated(X, reset=False)
         adapted = np.empty((len(X), len(self.coef_)), dtype=X.dtype)
         coef = torch.from_numpy(self.coef_.T)
@@ -206,7 +205,6 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             adapted[rows] = (unit_tensor(x @ coef + intercept) * nonzero(x)[:, None]).numpy()
         return smooth_rows(adapted, self.n_neighbors) if smooth else adapted
 
-    @checks_options
     def measure_scores(self, X, documents: np.ndarray | None = None) -> "LinearAdapter":
         """Measure the cosines between unrelated texts, for `threshold`.
 
@@ -225,7 +223,6 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.scores_ = unrelated_scores(vectors, queries, index, texts=len(X))
         return self
 
-    @checks_options
     def threshold(self, false_hits_per_query: float = 1.0, texts: int | None = None) -> float:
         """Return the cosine of adapted embeddings above which a query finds at most about this many unrelated texts.
 
@@ -245,7 +242,6 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             )
         return self.scores_.threshold(false_hits_per_query, texts)
 
-    @checks_options
     def save(self, path: str | Path) -> None:
         """Save the map as a safetensors file with `coef` (d_out, d) and `intercept` (d_out,), in float32.
 
@@ -256,7 +252,8 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         metadata = {"format": "informin-linear-adapter", "version": "1"}
         if self.scores_:
             metadata["scores"] = json.dumps(asdict(self.scores_))
-        Path(path).write_bytes(save(tensors, metadata))  # `save_file` writes a file that only its owner can read
+        # `save_file` of safetensors writes a file that only its owner can read.
+        Path(with_home(path)).write_bytes(save(tensors, metadata))
 
     @property
     def _n_features_out(self) -> int:
@@ -269,7 +266,6 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return tags
 
     def _check_options(self, width: int) -> None:
-        check_arguments(signature(type(self).__init__), self.get_params())
         for name, fits, needed in (
             ("n_neighbors", self.n_neighbors >= 1, "1 or more"),
             ("whitening", 0 <= self.whitening <= 1, "a number from 0 to 1"),

@@ -31,7 +31,7 @@ from informin.frozen.static import (
 )
 from informin.model.embedding import encode, encode_in_shares
 from informin.model.open import Loading, name_of
-from informin.options import checks_options
+from informin.options import check_value, with_home
 from informin.publishing.card import STATIC
 from informin.texts import as_texts
 
@@ -68,17 +68,18 @@ class DistillResult:
     speeds: tuple[float, float]
     folder: Path | None = None
 
-    @checks_options
-    def save(self, output_dir: str | Path, *, overwrite_output_dir: bool = False) -> None:
+    def save(self, output_dir: str | Path, *, overwrite: bool = False) -> None:
         """Write the static model to a folder.
 
         Args:
             output_dir: Missing or empty folder. It appears once it is complete.
-            overwrite_output_dir: Whether to replace an older output of `save` in the folder.
+            overwrite: Whether to replace an older output of `save` in the folder.
 
         Raises:
             UsageError: The folder is in use, or another process writes it.
         """
+        check_value(isinstance(overwrite, bool), "overwrite", overwrite, "True or False")
+        output_dir = with_home(output_dir)
         with first_only(only_writer(output_dir, "output_dir")):
             if rank() == 0:
                 record = fit_record(
@@ -89,7 +90,7 @@ class DistillResult:
                     dimensions=self.static.get_embedding_dimension(),
                     drift=self.drift,
                 )
-                save_fitted(self.static, record, output_dir, overwrite_output_dir)
+                save_fitted(self.static, record, output_dir, overwrite)
         self.folder = Path(output_dir)
 
     def __repr__(self) -> str:
@@ -110,7 +111,6 @@ class DistillResult:
         return "\n".join([*lines, f"  use: {FAILS}", f"  load: {load}"])
 
 
-@checks_options
 def distill(
     model: str | Path | SentenceTransformer,
     texts: Iterable[str],

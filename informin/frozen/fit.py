@@ -28,7 +28,7 @@ from informin.model.embedding import encode_in_shares, raise_if_other_texts, wid
 from informin.model.open import Loading, load_model, name_of
 from informin.model.pooling import MODES, LayerPooling, ProjectionPooling
 from informin.model.records import ADAPTER, FITTED
-from informin.options import checks_options
+from informin.options import check_value, with_home
 from informin.publishing.report import write_fit_report
 from informin.texts import as_texts
 
@@ -64,7 +64,7 @@ def load_vectors(source: str | Path | ArrayLike) -> np.ndarray:
     if not isinstance(source, str | Path):
         array = _numpy(source) if isinstance(source, torch.Tensor) else np.asarray(source)
         return _validated(array, "the array")
-    path = Path(source)
+    path = Path(with_home(source))
     if path.suffix not in EMBEDDING_SUFFIXES:
         raise UsageError(f"is {path}", option="embeddings", needed=f"a file ending in {', '.join(EMBEDDING_SUFFIXES)}")
     try:
@@ -214,8 +214,7 @@ class FitResult:
         """Cosine above which a query finds at most about one unrelated text; None for fewer than 100 texts."""
         return self.adapter.threshold() if self.adapter.scores_ else None
 
-    @checks_options
-    def save(self, output_dir: str | Path, *, overwrite_output_dir: bool = False) -> None:
+    def save(self, output_dir: str | Path, *, overwrite: bool = False) -> None:
         """Write the model with the adapter or, for embeddings alone, adapter.safetensors and the adapted documents.npy.
 
         report.html shows examples of the texts; it is never published. In a distributed run, all processes call this
@@ -223,15 +222,17 @@ class FitResult:
 
         Args:
             output_dir: Missing or empty folder. It appears once it is complete.
-            overwrite_output_dir: Whether to replace an older output of `save` in the folder.
+            overwrite: Whether to replace an older output of `save` in the folder.
 
         Raises:
             UsageError: The folder is in use, or another process writes it.
         """
+        check_value(isinstance(overwrite, bool), "overwrite", overwrite, "True or False")
+        output_dir = with_home(output_dir)
         kind = FITTED if self.model else ADAPTER
         with first_only(only_writer(output_dir, "output_dir")):
             if rank() == 0:
-                with new_folder(output_dir, "output_dir", kind if overwrite_output_dir else None) as folder:
+                with new_folder(output_dir, "output_dir", kind if overwrite else None) as folder:
                     self._write(folder)
         self.folder = Path(output_dir)
 
@@ -280,7 +281,6 @@ class FitResult:
         return values_html(self.title, self.summary())
 
 
-@checks_options
 def fit(
     model: str | Path | SentenceTransformer | None = None,
     texts: Iterable[str] | None = None,
@@ -356,8 +356,9 @@ def fit(
 
 def check_dimension(dimension: int | None, width: int) -> None:
     """Raise UsageError if vectors of a width cannot have so many dimensions."""
-    if dimension is not None and not 1 <= dimension <= width:
-        raise UsageError(f"is {dimension}", option="dimension", needed=f"1 to {width}")
+    if dimension is not None:
+        is_number = isinstance(dimension, int | np.integer) and dimension is not True
+        check_value(is_number and 1 <= dimension <= width, "dimension", dimension, f"1 to {width}")
 
 
 def raise_if_not_savable(model: SentenceTransformer) -> None:
@@ -391,6 +392,8 @@ def open_with_prompt(
 
 def given_vectors(embeddings: str | Path | ArrayLike, texts: list[str] | None) -> np.ndarray:
     """Read embeddings. Raises UsageError if they are a file that `embed` wrote for other texts."""
+    if isinstance(embeddings, str | Path):
+        embeddings = with_home(embeddings)
     vectors = load_vectors(embeddings)
     if texts is not None:
         check_rows(vectors, texts)

@@ -27,7 +27,7 @@ from informin.frozen.index_files import read_state, write_state
 from informin.frozen.index_search import Hit, Queries, State
 from informin.frozen.late_interaction import Tokens, TokenVectors
 from informin.frozen.static_queries import StaticQueries
-from informin.options import checks_options
+from informin.options import check_value, with_home
 from informin.texts import as_texts, is_blank
 
 if TYPE_CHECKING:
@@ -139,7 +139,6 @@ class Index:
         return tokenizer_of(self.model) if fast_tokenizer(self.model) else None
 
     @classmethod
-    @checks_options
     def build(
         cls,
         model: "str | Path | SentenceTransformer",
@@ -188,7 +187,7 @@ class Index:
         from informin.model.open import load_model, name_of
 
         queries = OLD_QUERIES.get(queries, queries)
-        check_options(queries, word_weight)
+        check_options(queries, word_weight, smooth, rerank)
         language = language_name(language)
         texts = as_texts(texts)
         entries = new_entries(texts, ids, fields)
@@ -204,7 +203,7 @@ class Index:
             similarity=similarity_of(st),
             language=language,
             smooth=smooth or is_static,
-            word_weight=word_weight,
+            word_weight=float(word_weight),
             document_prompt=document_prompt,
             query_prompt=query_prompt,
             queries=queries,
@@ -218,7 +217,6 @@ class Index:
         return cls(st, derive(record, entries, vectors, bm25, lambda: st, tokens=tokens))
 
     @classmethod
-    @checks_options
     def load(
         cls,
         folder: str | Path,
@@ -239,6 +237,7 @@ class Index:
         Raises:
             UsageError: The folder holds no index, the index is damaged, or the model is another one.
         """
+        folder = with_home(folder)
         state = read_state(folder)
         opened = None
         if model is not None or not state.static_queries:
@@ -249,7 +248,6 @@ class Index:
         index._data[os.path.realpath(folder)] = state.record.data
         return index
 
-    @checks_options
     def save(self, folder: str | Path) -> None:
         """Write the index to a folder, or replace the index in it. After a crash, it has the old one or the new one.
 
@@ -259,11 +257,11 @@ class Index:
             UsageError: The folder holds something else, another process writes it, or it has changed since this index
                 was loaded from it.
         """
+        folder = with_home(folder)
         path = os.path.realpath(folder)
         with self._changes:
             self._data[path] = write_state(self._state, folder, self._data.get(path))
 
-    @checks_options
     def add(
         self,
         texts: Iterable[str],
@@ -301,7 +299,6 @@ class Index:
             self._replace(grown, entries, vectors, tokens)
             return added.rows
 
-    @checks_options
     def remove(self, rows: int | Iterable[int]) -> None:
         """Remove texts. The other texts keep their row numbers.
 
@@ -323,7 +320,6 @@ class Index:
     def search(self, queries: str, k: int = 10) -> list[Hit]: ...  # type: ignore[overload-overlap]
     @overload
     def search(self, queries: Iterable[str], k: int = 10) -> list[list[Hit]]: ...
-    @checks_options
     def search(self, queries: str | Iterable[str], k: int = 10) -> Any:
         """Return the k best texts for a query, or for each of several queries, best first.
 
@@ -331,8 +327,7 @@ class Index:
             queries: A query, or a list of queries. A blank one has no hits.
             k: Number of hits, or of all texts if there are fewer.
         """
-        if k < 1:
-            raise UsageError(f"is {k}", option="k", needed="1 or more")
+        check_value(isinstance(k, int | np.integer) and k is not True and k >= 1, "k", k, "a whole number from 1")
         if isinstance(queries, str):
             return self.search([queries], k)[0]
         state = self._state
@@ -343,7 +338,6 @@ class Index:
         found = (hits for part in parts for hits in state.find(asked[part], embedded[part], k))
         return [[] if is_blank(query) else next(found) for query in queries]
 
-    @checks_options
     def embed_queries(self, queries: Iterable[str]) -> np.ndarray:
         """Return the vectors (Q, d) float32 of queries, to compare with `documents` by dot product."""
         return self._embedded(self._state, as_texts(queries, "queries")).vectors
@@ -352,7 +346,6 @@ class Index:
         """Return the BM25 weights (N, V) of the words in each text, for a store with sparse vectors."""
         return self.bm25.weights()
 
-    @checks_options
     def sparse_queries(self, queries: Iterable[str]) -> csr_array:
         """Return sparse vectors (Q, V) of queries, for a store with sparse vectors.
 
@@ -362,7 +355,6 @@ class Index:
         queries = as_texts(queries, "queries")
         return state.sparse_queries(queries, self._embedded(state, queries).vectors)
 
-    @checks_options
     def rerank(self, query: str, rows: Sequence[int]) -> np.ndarray:
         """Return what late interaction adds (P,) to the scores of texts that a store with sparse vectors found.
 
@@ -382,7 +374,6 @@ class Index:
         _, added = tokens.rerank(embedded.tokens[0], indices_of(rows, state.entries.rows))
         return deviation[0] * added
 
-    @checks_options
     def matched_spans(self, query: str, rows: Sequence[int]) -> list[list[Span]]:
         """Return for each of P texts the spans (start, end) of tokens that make up most of its token score.
 
@@ -421,12 +412,13 @@ class Index:
         self._state = derive(state.record, entries, vectors, bm25, lambda: self.model, state, tokens)
 
 
-def check_options(queries: str, word_weight: float) -> None:
+def check_options(queries: str, word_weight: float, smooth: bool, rerank: bool) -> None:
     """Raise UsageError if an option of `Index.build` is invalid for every model."""
-    if queries not in ("model", "static"):
-        raise UsageError(f"is {queries}", option="queries", needed="model or static")
-    if not np.isfinite(word_weight):
-        raise UsageError(f"is {word_weight}", option="word_weight", needed="a finite number")
+    check_value(queries in ("model", "static"), "queries", queries, "model or static")
+    is_number = isinstance(word_weight, int | float | np.number) and bool(np.isfinite(word_weight))
+    check_value(is_number, "word_weight", word_weight, "a finite number")
+    for option, value in (("smooth", smooth), ("rerank", rerank)):
+        check_value(isinstance(value, bool | np.bool_), option, value, "True or False")  # any text would count as True
 
 
 def tokens_of(state: State) -> TokenVectors:
@@ -469,9 +461,11 @@ def indices_of(numbers: Sequence[int], rows: np.ndarray) -> np.ndarray:
     """Return the indices (n,) of row numbers among the rows of an index (N,), which ascend.
 
     Raises:
-        UsageError: A row does not exist.
+        UsageError: They are not whole numbers, or a row does not exist.
     """
-    wanted = np.asarray(numbers, int)
+    wanted = np.asarray(numbers)
+    if wanted.ndim != 1 or (wanted.size and not np.issubdtype(wanted.dtype, np.integer)):
+        raise UsageError(f"is {numbers!r:.60}", option="rows", needed="row numbers")
     missing = np.setdiff1d(wanted, rows)
     if len(missing):
         raise UsageError(f"contains {missing[0]}, which is not in the index", option="rows")

@@ -152,6 +152,8 @@ def new_entries(
     """
     texts = as_texts(texts)
     raise_if_set(ids, "ids")
+    if isinstance(ids, str | bytes):
+        raise UsageError(f"is one text, {ids!r:.40}", option="ids", needed="a list")
     ids = [None] * len(texts) if ids is None else [as_json(each, "ids") for each in ids]
     values = [{} for _ in texts] if fields is None else [_as_fields(each) for each in fields]
     for option, given in (("ids", ids), ("fields", values)):

@@ -44,7 +44,7 @@ def raise_if_not_index(folder: str | Path, overwrite: bool) -> None:
         found = f"{folder} is in use: it contains {others[0]}"
         raise UsageError(found, option="output_dir", needed="a new folder, or an index")
     if RECORD in others and not overwrite:
-        fix = "Set `overwrite_output_dir` to replace it."
+        fix = "Set `overwrite` to replace it."
         raise UsageError(f"{folder} already holds an index", option="output_dir", needed="a new folder", fix=fix)
 
 

@@ -44,7 +44,7 @@ def embed(
     side: str | None = None,
     prompt: str | None = None,
     batch_size: int = 64,
-    overwrite_output_dir: bool = False,
+    overwrite: bool = False,
     pooler: str = "auto",
     **loading: Unpack[Loading],
 ) -> np.ndarray:
@@ -56,7 +56,7 @@ def embed(
         model: Hub id, folder, or SentenceTransformer. The options about loading concern a name or folder.
         texts: N texts: a list, or another iterable of strings.
         output: A .npy file to write. It appears once it is complete. After an interruption, the same call resumes.
-        overwrite_output_dir: Whether to replace a file of other embeddings that this function wrote to `output`.
+        overwrite: Whether to replace a file of other embeddings that this function wrote to `output`.
         side: `query` or `document`: embed with the prompt or route that the model has for them. Default: the model's
             `encode`.
         prompt: Prompt prepended to each text, instead of the stored prompt; an empty string for none.
@@ -71,14 +71,14 @@ def embed(
     """
     texts = as_texts(texts)
     check_value(side in ("query", "document", None), "side", side, "query, document or None")
-    check_value(isinstance(overwrite_output_dir, bool), "overwrite_output_dir", overwrite_output_dir, "True or False")
+    check_value(isinstance(overwrite, bool), "overwrite", overwrite, "True or False")
     if output is not None and Path(output).suffix != ".npy":
         raise UsageError(f"is {output}", option="output", needed="a name ending in .npy")
     st = load_model(model, pooler=pooler, **loading)
     how: dict[str, Any] = {"side": side, "prompt": prompt, "batch_size": batch_size}
     if output is None:
         return encode_in_shares(st, texts, **how)
-    return embed_file(st, texts, with_home(output), **how, overwrite=overwrite_output_dir)
+    return embed_file(st, texts, with_home(output), **how, overwrite=overwrite)
 
 
 # In memory
@@ -305,11 +305,11 @@ def _is_finished(path: Path, description: dict[str, Any], overwrite: bool) -> bo
     if is_same:
         raise UsageError(
             f"{path} is damaged: its checksum is not that of its record",
-            fix="Delete it, or replace it with `overwrite_output_dir`.",
+            fix="Delete it, or replace it with `overwrite`.",
         )
     raise UsageError(
         f"{path} exists and contains other embeddings",
-        fix="Choose another file, or replace an output of the same command with `overwrite_output_dir`.",
+        fix="Choose another file, or replace an output of the same command with `overwrite`.",
     )
 
 

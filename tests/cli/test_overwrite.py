@@ -1,4 +1,4 @@
-"""One rule for all commands: an output of the same kind is replaced with --overwrite_output_dir, and nothing else."""
+"""One rule for all commands: an output of the same kind is replaced with --overwrite, and nothing else."""
 
 from pathlib import Path
 
@@ -42,8 +42,8 @@ def test_an_output_is_replaced_only_if_asked(command, tmp_path, capsys, name):
     (out / "notes.txt").write_text("of an older output")
     before = content(out)
     assert command(name) == 2 and content(out) == before
-    assert "--overwrite_output_dir" in capsys.readouterr().err
-    assert command(name, "--overwrite_output_dir") == 0
+    assert "--overwrite" in capsys.readouterr().err
+    assert command(name, "--overwrite_output_dir") == 0, "the older name"
     assert before.keys() - content(out).keys() == {str(out / "notes.txt")}
 
 
@@ -52,10 +52,10 @@ def test_a_folder_of_something_else_is_never_replaced(command, tmp_path, name):
     (tmp_path / "out" / "letters").mkdir(parents=True)
     (tmp_path / "out" / "letters" / "a.txt").write_text("dear")
     before = content(tmp_path / "out")
-    assert command(name, "--overwrite_output_dir") == 2 and content(tmp_path / "out") == before
+    assert command(name, "--overwrite") == 2 and content(tmp_path / "out") == before
 
 
-@pytest.mark.parametrize("more", [[], ["--overwrite_output_dir"]], ids=["", "overwrite"])
+@pytest.mark.parametrize("more", [[], ["--overwrite"]], ids=["", "overwrite"])
 @pytest.mark.parametrize("name", ["fit", "distill", "export"])
 def test_a_used_folder_is_found_before_torch_is_imported(tmp_path, name, more):
     """So also a folder of something else that is to be replaced."""
@@ -89,7 +89,7 @@ def test_embed_replaces_its_own_file_only(model, texts, tmp_path):
     first = np.load(tmp_path / "v.npy")
     texts.write_text("a cat\na dog\n")
     assert run_command(*words) == 2 and len(np.load(tmp_path / "v.npy")) == len(first)
-    assert run_command(*words, "--overwrite_output_dir") == 0 and len(np.load(tmp_path / "v.npy")) == 2
+    assert run_command(*words, "--overwrite") == 0 and len(np.load(tmp_path / "v.npy")) == 2
     np.save(tmp_path / "v.npy", first[:9])  # by another program
     (tmp_path / "v.npy.json").unlink()
-    assert run_command(*words, "--overwrite_output_dir") == 2 and len(np.load(tmp_path / "v.npy")) == 9
+    assert run_command(*words, "--overwrite") == 2 and len(np.load(tmp_path / "v.npy")) == 9

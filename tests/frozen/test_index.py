@@ -355,8 +355,8 @@ def test_commands(st_mean, texts, tmp_path, capsys):
     assert shlex.split(printed.splitlines()[-1].removeprefix("Search it: "))[3] == folder
     again = ["--model_name", str(st_mean), *options, "--smooth", "--language", "de"]
     assert run_command("index", *again) == 2
-    assert "--overwrite_output_dir" in capsys.readouterr().err
-    assert run_command("index", *[*again, "--overwrite_output_dir"]) == 0
+    assert "--overwrite" in capsys.readouterr().err
+    assert run_command("index", *[*again, "--overwrite"]) == 0
     index = Index.load(folder)
     assert index.record.smooth and index.record.language == "german"
     capsys.readouterr()

@@ -86,8 +86,8 @@ def test_mistakes_are_errors(static):
     for option, value in {"side": "doc", "batch_size": 0, "trust_remote_code": "false", "bf16": "no"}.items():
         with raises_usage(option=option):
             embed(static, TEXTS, device="cpu", **{option: value})
-    with raises_usage(option="overwrite_output_dir"):
-        embed(static, TEXTS, static / "x.npy", overwrite_output_dir="false")
+    with raises_usage(option="overwrite"):
+        embed(static, TEXTS, static / "x.npy", overwrite="false")
 
 
 def test_a_leading_tilde_is_the_home_folder(static, tmp_path, monkeypatch):
