@@ -263,7 +263,7 @@ def embed_file(
     """
     path, texts = Path(path), as_texts(texts)
     encoder = hashlib.sha256(f"{model_sha256(model, prompt)} {side}".encode()).hexdigest()
-    description = {"kind": KIND, "texts": texts_sha256(texts), "encoder": encoder}
+    description: dict[str, Any] = {"kind": KIND, "texts": texts_sha256(texts), "encoder": encoder}
     description |= {"rows": len(texts), "dimensions": width_of(model)}
     with first_only(only_writer(path)):
         if on_first(lambda: _is_finished(path, description, overwrite)):

@@ -853,7 +853,7 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
     def embed_with(self, encoder: nn.Module | None, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return embeddings (B, d) of the first view (B, L) by a copy of the encoder, not normalized."""
         if self.forward_pass is not None:
-            return super().embed_with(encoder, input_ids, attention_mask)
+            return self.forward_pass.embed_with(encoder, input_ids, attention_mask)
         first, *others = self.st
         own = first if encoder is None else with_encoder(first, encoder)
         return self._features([own, *others], input_ids, attention_mask)["sentence_embedding"]
