@@ -161,7 +161,7 @@ def as_preset(objective: Objective) -> Preset:
     if isinstance(objective, str):
         check_value(objective in PRESETS, "objective", objective, f"one of: {', '.join(PRESETS)}")
         return PRESETS[objective]
-    terms: list[Term] = list(objective) if isinstance(objective, list | tuple) else [objective]
+    terms: list[Any] = list(objective) if isinstance(objective, list | tuple) else [objective]
     for term in terms:
         if not isinstance(term, Term):
             is_module = isinstance(term, nn.Module) or (isinstance(term, type) and issubclass(term, nn.Module))

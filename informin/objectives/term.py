@@ -252,9 +252,9 @@ def losses_of(term: Term, views: Views) -> tuple[Tensor, dict[str, Tensor]]:
             raise UsageError(found, option="objective", needed=needed)
 
     found = term.loss(views)
-    losses = found if isinstance(found, Mapping) else {term.name: found}
+    losses: Mapping[Any, Any] = found if isinstance(found, Mapping) else {term.name: found}
     name = term.name if term.name in losses else next(iter(losses), None)
-    loss = losses.get(name)
+    loss: Any = losses.get(name)
     fits = isinstance(loss, Tensor) and loss.numel() == 1
     check(fits, loss, "a tensor with one number, or a dictionary whose first entry is one")
     others = {}

@@ -12,6 +12,7 @@ from typing import Any, Optional
 import torch
 from accelerate.utils import DynamoBackend, get_int_from_env
 from transformers import SchedulerType, TrainingArguments
+from transformers.trainer_utils import IntervalStrategy
 from transformers.training_args import ParallelMode
 from transformers.utils import is_torch_bf16_gpu_available
 
@@ -298,7 +299,7 @@ def with_paper_values(
     for name, value in missing.items():
         setattr(filled, name, value)
     if filled.output_dir is None:
-        batch = filled.per_device_train_batch_size * processes
+        batch = (filled.per_device_train_batch_size or 1) * processes
         rate = f"{filled.learning_rate:g}".replace("e-0", "e-")
         filled.output_dir = f"outputs/{last_name(model_name)}-{preset.name}-batch{batch}-lr{rate}-seed{filled.seed}"
     return filled
@@ -340,7 +341,8 @@ def with_metric(
         # The default of `mode` is min. That of `min_lr` for the greedy scheduler, 0.001, is above the learning rates of
         # encoders, which it would never lower.
         mode = "max" if values.get("greater_is_better", args.greater_is_better) else "min"
-        values["lr_scheduler_kwargs"] = {"mode": mode, "min_lr": 0.0, **(args.lr_scheduler_kwargs or {})}
+        given: Any = args.lr_scheduler_kwargs or {}
+        values["lr_scheduler_kwargs"] = {"mode": mode, "min_lr": 0.0, **given}
     changed = {name: value for name, value in values.items() if getattr(args, name) != value}
     chosen = copy.copy(args) if changed else args
     for name, value in changed.items():
@@ -361,7 +363,7 @@ def _without_evaluation(args: InforMinTrainingArguments) -> InforMinTrainingArgu
             found = f"is {getattr(value, 'value', value)}, but there is nothing to evaluate"
             raise UsageError(found, option=name, fix="Pass `eval_dataset`.")
     chosen = copy.copy(args)
-    chosen.eval_strategy = type(args.eval_strategy).NO
+    chosen.eval_strategy = IntervalStrategy.NO
     chosen.do_eval = False
     chosen.eval_on_start = False
     chosen.load_best_model_at_end = False
@@ -495,7 +497,8 @@ def check_negatives(args: InforMinTrainingArguments) -> None:
             option="train_sampling_strategy",
             needed="random, sequential or group_by_length",
         )
-    if args.world_size > 1 and args.accelerator_config.split_batches:
+    accelerator: Any = args.accelerator_config
+    if args.world_size > 1 and accelerator.split_batches:
         raise UsageError(
             "has split_batches, with which each process would get a part of `per_device_train_batch_size`",
             option="accelerator_config",
@@ -532,7 +535,8 @@ def check_hardware(args: InforMinTrainingArguments) -> None:
 def check_terms(terms: Sequence[Term], view: View, args: InforMinTrainingArguments) -> None:
     """Raise UsageError for terms that the batch size, the view or another option excludes."""
     batch = args.per_device_train_batch_size * args.world_size
-    reentrant = args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
+    checkpointing: Any = args.gradient_checkpointing_kwargs or {}
+    reentrant = args.gradient_checkpointing and checkpointing.get("use_reentrant")
     for term in terms:
         needed = f"a batch of {term.smallest_batch} or more for {term.title}"
         check_value(batch >= term.smallest_batch, "per_device_train_batch_size", batch, needed)
