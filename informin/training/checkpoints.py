@@ -349,7 +349,7 @@ def checkpoint_to_resume(output_dir: str | Path, wanted: object) -> Path:
     if wanted is True or wanted == LAST:
         checkpoint = _latest_complete(output_dir)
     elif isinstance(wanted, str | Path) and str(wanted):
-        checkpoint = _given(Path(with_home(wanted)), Path(output_dir))
+        checkpoint = _named_checkpoint(Path(with_home(wanted)), Path(output_dir))
     else:
         raise UsageError(f"is {wanted!r}", option=RESUME, needed=f"a checkpoint folder, or `{LAST}`")
     if not can_resume(checkpoint):
@@ -377,7 +377,7 @@ def _latest_complete(output_dir: str | Path) -> Path:
     )
 
 
-def _given(checkpoint: Path, output_dir: Path) -> Path:
+def _named_checkpoint(checkpoint: Path, output_dir: Path) -> Path:
     problem = damage(checkpoint)
     if problem:
         raise UsageError(
