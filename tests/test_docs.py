@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from informin.cli import COMMANDS, new_app, option_names, train_names
+from informin.cli import COMMANDS, flags_of, new_app, train_names
 from tests.conftest import ROOT
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
@@ -74,7 +74,7 @@ def test_options_on_the_pages_exist(page):
     sources = [path for folder in ("experiments", "tools") for path in (ROOT / folder).rglob("*.py")]
     known = {option for path in sources for option in re.findall(r'"--(\w+)"', text(path))} | OTHERS
     known |= train_names.option_names() | {"version"}
-    known |= {option for command in COMMANDS for option in option_names(new_app(), command)}
+    known |= {option for command in COMMANDS for option in flags_of(new_app(), command)}
     named = re.findall(r"(?<![\w-])--([a-z][\w-]*)", text(page))
     assert [option for option in named if option not in known] == []
 

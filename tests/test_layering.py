@@ -20,7 +20,6 @@ LAYERS = [  # a layer may import itself and those above it
         "informin.texts",
         "informin.hub",
         "informin.distributed",
-        "informin.launcher",
     ),
     ("modeling_informin",),
     ("informin.fast",),

@@ -34,7 +34,7 @@ def start(command: str, argv: list[str] | None = None) -> NoReturn:
     run_program(lambda: run_command(command, *(sys.argv[1:] if argv is None else argv)))
 
 
-def start_training(*words: str) -> int:
+def train_command(*words: str) -> int:
     """Train sentence embeddings on unlabeled text."""
     from informin.cli.train import main
 
@@ -42,15 +42,15 @@ def start_training(*words: str) -> int:
 
 
 COMMANDS: dict[str, Callable[..., int | None]] = {  # in the order of the help
-    "train": start_training,
-    "fit": frozen_commands.fit,
-    "distill": frozen_commands.distill,
-    "embed": commands.embed,
-    "eval": commands.evaluate_models,
-    "index": frozen_commands.index,
-    "search": frozen_commands.search,
-    "export": commands.export,
-    "push": commands.push,
+    "train": train_command,
+    "fit": frozen_commands.fit_command,
+    "distill": frozen_commands.distill_command,
+    "embed": commands.embed_command,
+    "eval": commands.eval_command,
+    "index": frozen_commands.index_command,
+    "search": frozen_commands.search_command,
+    "export": commands.export_command,
+    "push": commands.push_command,
 }
 
 
@@ -64,7 +64,7 @@ def run_command(*words: str) -> int:
         The exit code: 0, 1 (failure), 2 (wrong options or files), or 128 + signal.
     """
     if words[:1] == ("train",):
-        return start_training(*words[1:])
+        return train_command(*words[1:])
     app = new_app()
     try:
         function, given, _ = app.parse_args(words or ["--help"], exit_on_error=False, print_error=False)
@@ -74,7 +74,7 @@ def run_command(*words: str) -> int:
     if not words:
         print_error("error: The command is missing. See informin --help.")
         return 2
-    return exit_code(lambda: function(*given.args, **given.kwargs), option_names(app, words[0]))
+    return exit_code(lambda: function(*given.args, **given.kwargs), flags_of(app, words[0]))
 
 
 class HelpConsole(Console):
@@ -102,7 +102,7 @@ def new_app() -> App:
     return app
 
 
-def option_names(app: App, command: str) -> list[str]:
+def flags_of(app: App, command: str) -> list[str]:
     """Return the names of a command's options, without dashes."""
     if command not in COMMANDS:
         return []

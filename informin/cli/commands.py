@@ -18,7 +18,7 @@ from informin.cli.options import (
     Overwrite,
     PooledModelOptions,
     Texts,
-    changed,
+    changed_options,
     refuse_given,
 )
 from informin.cli.program import after_signal, processes
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 @after_signal("Run the same command again to resume.")
-def embed(
+def embed_command(
     *,
     model_name: Location,
     texts: Texts,
@@ -63,7 +63,7 @@ def embed(
         print(f"{output}: {counted(len(vectors), 'text')}, {vectors.shape[1]} dimensions, float32")
 
 
-def evaluate_models(
+def eval_command(
     *,
     model_name: list[Location] | None = None,
     report: list[Location] | None = None,
@@ -123,7 +123,7 @@ def evaluate_models(
     of_retrieval = {"bm25": bm25, "language": language, **prompts}
     data = {"tasks": tasks, "senteval_dir": senteval_dir, "labels": labels, "retrieval": retrieval}
     if report:
-        others = {"whitening": whitening, "pooler": pooler, **changed(model)}
+        others = {"whitening": whitening, "pooler": pooler, **changed_options(model)}
         refuse_given(data | of_labels | of_retrieval | others, "has no effect with `report`")
         print_report(report, compare or [], split, format, seeds, output)
         return 0
@@ -191,7 +191,7 @@ def print_report(
 
 
 @after_signal("Nothing was written.")
-def export(
+def export_command(
     *,
     model_name: Location,
     output_dir: Location,
@@ -237,7 +237,7 @@ def export(
         print(advice_for_clients(output_dir))
 
 
-def push(
+def push_command(
     *,
     model_name: Location,
     hub_model_id: str,

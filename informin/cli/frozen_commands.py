@@ -16,7 +16,7 @@ from informin.cli.options import (
     Overwrite,
     PooledModelOptions,
     Texts,
-    changed,
+    changed_options,
     refuse_given,
 )
 from informin.cli.program import after_signal, processes
@@ -32,7 +32,7 @@ CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 @after_signal("Nothing was written.")
-def fit(
+def fit_command(
     *,
     task: Literal["clustering", "search"],
     model_name: Location | None = None,
@@ -68,7 +68,7 @@ def fit(
     if not texts.train_file:
         refuse_given({"text_column": texts.text_column}, "needs `train_file`")
     if not model_name:
-        refuse_given(changed(model), "needs `model_name`")
+        refuse_given(changed_options(model), "needs `model_name`")
     from informin.files import only_writer, raise_if_used
     from informin.hub import raise_if_not_found
     from informin.model.records import ADAPTER, FITTED
@@ -97,7 +97,7 @@ def fit(
 
 
 @after_signal("Nothing was written.")
-def distill(
+def distill_command(
     *,
     task: Literal["clustering", "search"],
     model_name: Location,
@@ -134,7 +134,7 @@ def distill(
 
 
 @after_signal("Nothing was written.")
-def index(
+def index_command(
     *,
     model_name: Location,
     texts: Texts,
@@ -235,7 +235,7 @@ def reranking_cost(index: "Index") -> str:
     return f"Reranking the first 50 hits (--rerank) would add {megabytes} MB to the index."
 
 
-def search(
+def search_command(
     *query: str,
     index: Location,
     model_name: Location | None = None,

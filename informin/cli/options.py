@@ -86,7 +86,7 @@ def refuse_given(options: Mapping[str, object], reason: str) -> None:
             raise UsageError(reason, option=name)
 
 
-def changed(options: ModelOptions) -> dict[str, object]:
+def changed_options(options: ModelOptions) -> dict[str, object]:
     """Return the options of a model that differ from their defaults, by name."""
     defaults = vars(type(options)())
     return {name: value for name, value in vars(options).items() if value != defaults[name]}

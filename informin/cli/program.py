@@ -19,7 +19,7 @@ from math import inf
 from typing import NoReturn
 
 from informin.errors import InforMinError, PushError, error_line, is_wrong_path, one_line
-from informin.launcher import SIGNALS, check_launcher
+from informin.training.launcher import SIGNALS, check_launcher
 
 READER_GONE = 128 + 13  # what a shell reports for SIGPIPE, as in `informin search ... | head -1`
 SAME = 1.0  # seconds: a launcher forwards a signal that the terminal has already sent to every process

@@ -47,9 +47,9 @@ def option_names() -> frozenset[str]:
     names = {name for kind in kinds for name in fields_of(kind)}
     for kind in subclasses("objectives", "Term"):
         fields = ["weight", *fields_of(kind)]
-        names |= {f"{name_of(kind)}_{field}" if field in SHARED_FIELDS else field for field in fields}
+        names |= {f"{kind_name(kind)}_{field}" if field in SHARED_FIELDS else field for field in fields}
     for kind in subclasses("views", "View"):
-        names |= {f"{name_of(kind)}_{field}" for field in fields_of(kind)}
+        names |= {f"{kind_name(kind)}_{field}" for field in fields_of(kind)}
     return frozenset(names)
 
 
@@ -59,7 +59,7 @@ def subclasses(folder: str, base: str) -> Iterator[ast.ClassDef]:
         yield from (kind for kind in dataclasses_of(source) if base in map(ast.unparse, kind.bases))
 
 
-def name_of(kind: ast.ClassDef) -> str:
+def kind_name(kind: ast.ClassDef) -> str:
     """Return the name of a term or a view: its attribute `name`, or the name of the class in snake case."""
     for node in kind.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "name":

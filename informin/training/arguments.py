@@ -19,12 +19,12 @@ from transformers.utils import is_torch_bf16_gpu_available
 from informin.errors import UsageError, counted, raise_if_missing
 from informin.evaluation.measures import ALL, Measure
 from informin.files import last_name
-from informin.launcher import check_launcher
 from informin.objectives import PRESETS
 from informin.objectives.presets import Encoder, Preset
 from informin.objectives.term import Term
 from informin.options import check_fields, check_value, option, with_home
 from informin.training.inputs import SourceArguments
+from informin.training.launcher import check_launcher
 from informin.views import VIEWS, View
 
 LOGGING_STEPS = 25  # steps between log lines by default

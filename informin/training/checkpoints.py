@@ -30,11 +30,11 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 from informin.distributed import any_process
 from informin.errors import SaveError, UsageError, error_line
 from informin.files import damage, is_write_error, manifest_files, read_json, write_manifest
-from informin.launcher import SIGNALS
 from informin.model.records import TRAINING, RunRecord
 from informin.options import with_home
 from informin.training.arguments import InforMinTrainingArguments
 from informin.training.callbacks import Throughput
+from informin.training.launcher import SIGNALS
 from informin.training.record import DEFAULTS, ONLY_IF_CHANGED
 
 logger = logging.getLogger(__name__)

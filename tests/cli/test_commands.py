@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from informin.cli import COMMANDS, new_app, option_names, run_command
+from informin.cli import COMMANDS, flags_of, new_app, run_command
 from informin.model.pooling import POOLERS
 from tests.conftest import ROOT
 
@@ -119,7 +119,7 @@ def test_options_that_name_files_and_folders_expand_the_home_folder(command, mon
     """A shell does not, after `=`."""
     monkeypatch.setenv("HOME", str(tmp_path))
     app = new_app()
-    named = [name for name in option_names(app, command) if name in PATHS]
+    named = [name for name in flags_of(app, command) if name in PATHS]
     others = {"fit": ["--task=search"], "distill": ["--task=search"], "push": ["--hub_model_id=me/m"]}.get(command, [])
     _, given, _ = app.parse_args([command, *others, *(f"--{name}=~/x" for name in named)], exit_on_error=False)
     found = str(given.arguments)

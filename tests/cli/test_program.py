@@ -15,7 +15,7 @@ import transformers
 from informin import errors
 from informin.cli import program
 from informin.errors import InforMinError, PushError, SaveError, UndefinedScoreError, UsageError
-from informin.launcher import SIGNALS
+from informin.training.launcher import SIGNALS
 from tests.conftest import ROOT
 
 
@@ -221,7 +221,7 @@ def test_a_program_needs_no_standard_streams():
 def test_neither_torch_nor_transformers_is_imported():
     code = (
         "import sys, types; package = types.ModuleType('informin'); package.__path__ = ['informin'];"
-        "sys.modules['informin'] = package; import informin.launcher, informin.texts, informin.files;"
+        "sys.modules['informin'] = package; import informin.training.launcher, informin.texts, informin.files;"
         "assert not {'torch', 'transformers', 'datasets', 'numpy'} & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -9,9 +9,9 @@ import pytest
 from transformers import TrainerCallback
 
 from informin.cli.program import SAME
-from informin.launcher import SIGNALS
 from informin.training.arguments import InforMinTrainingArguments
 from informin.training.checkpoints import LAUNCHED, StopOnSignal, complete_checkpoints, step_of
+from informin.training.launcher import SIGNALS
 from tests.conftest import make_sentences
 from trainer_informin import InforMinTrainer
 
