@@ -245,7 +245,7 @@ class TrainingMixin:
         """Compute what the terms read.
 
         Args:
-            packed: The rows, from `informin.fast.forward.Forward.collate`.
+            packed: The rows, from `informin.fast.forward.FastForward.collate`.
             input_ids, attention_mask, views: See `InforMinMixin.forward`.
         """
         pooled, tokens, attentions = packed.forward.run(packed)

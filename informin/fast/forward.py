@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Normalize, Pooling, Transformer
+from sentence_transformers.models import Normalize
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
@@ -22,12 +22,14 @@ from informin.distributed import to_device
 from informin.fast.attention import keep_maps, kept_maps
 from informin.fast.graphs import TOKENS, GraphedEncoder
 from informin.fast.masks import OwnDropout, mask_recomputed_layers
-from informin.fast.packing import BF16_ROWS, Packed, can_pack, pack, packed_copy, padding_index_of
+from informin.fast.packing import BF16_ROWS, Packed, pack, packed_copy
+from informin.fast.plan import Plan
+from informin.fast.positions import padding_index_of
 from informin.fast.threads import run_in_threads
 
 
 @dataclass
-class Part:
+class MicroBatch:
     """Rows that are computed at once.
 
     Attributes:
@@ -43,7 +45,7 @@ class Part:
     fixed: dict[str, Tensor] | None = None
 
 
-class Batch:
+class SplitBatch:
     """The N rows of a forward pass.
 
     Attributes:
@@ -54,58 +56,9 @@ class Batch:
         forward: The forward pass that made it.
     """
 
-    def __init__(self, forward: "Forward", parts: list[Part], back: Tensor, labels: Tensor | None = None):
+    def __init__(self, forward: "FastForward", parts: list[MicroBatch], back: Tensor, labels: Tensor | None = None):
         self.forward, self.parts, self.back, self.labels = forward, parts, back, labels
-        self.first_view: Batch | None = None
-
-
-@dataclass
-class How:
-    """How the rows of a model are computed.
-
-    Attributes:
-        packs: Pack them without padding.
-        device: Device of the training.
-        threads: Number of parts that threads compute on a CPU.
-        chunk_size: Rows whose activations are kept at once (gradient caching); None for all.
-        momentum: Whether the first view is also computed by a momentum encoder.
-        reads_maps: Whether the attention maps of selected layers are kept.
-        bf16: Whether a CPU computes in bfloat16.
-        prompt_tokens: Tokens of the prompt that the pooling leaves out.
-        graph_length: The most tokens of a text, if CUDA graphs compute the encoder; None without them.
-        dtype: Data type of autocast on a GPU; None without autocast.
-        own_masks: Whether NumPy draws the dropout masks, on a CPU.
-    """
-
-    packs: bool
-    device: torch.device
-    threads: int = 1
-    chunk_size: int | None = None
-    momentum: bool = False
-    reads_maps: bool = False
-    bf16: bool = False
-    prompt_tokens: int = 0
-    graph_length: int | None = None
-    dtype: torch.dtype | None = None
-    own_masks: bool = False
-
-
-# Modules after the pooling that read only the embedding.
-AFTER_POOLING = ("Normalize", "Dense", "Dropout", "LayerNorm")
-
-
-def reads_packed_rows(st: SentenceTransformer) -> bool:
-    """Return whether the modules of a model can compute embeddings of packed texts."""
-    modules = list(st)
-    return (
-        len(modules) > 1
-        and type(modules[0]) is Transformer
-        and modules[0].module_output_name == "token_embeddings"
-        and not any(getattr(modules[0].config, name, False) for name in ("output_hidden_states", "output_attentions"))
-        and type(modules[1]) is Pooling
-        and {type(module).__name__ for module in modules[2:]} <= set(AFTER_POOLING)
-        and can_pack(modules[0].auto_model)
-    )
+        self.first_view: SplitBatch | None = None
 
 
 def with_encoder(transformer: Any, encoder: nn.Module) -> Any:
@@ -115,19 +68,19 @@ def with_encoder(transformer: Any, encoder: nn.Module) -> Any:
     return view
 
 
-class Forward:
+class FastForward:
     """Computes embeddings, hidden states of predicted tokens, and attention maps; a Normalize at the end is left out.
 
     Attributes:
         st: The SentenceTransformer, whose weights are trained.
-        how: How rows are computed.
+        plan: Plan rows are computed.
         batch: The batch of the step, while it is computed.
     """
 
-    batch: Batch | None = None
+    batch: SplitBatch | None = None
 
-    def __init__(self, st: SentenceTransformer, how: How):
-        self.st, self.how = st, how
+    def __init__(self, st: SentenceTransformer, plan: Plan):
+        self.st, self.plan = st, plan
         self._graphs: dict[nn.Module, GraphedEncoder] = {}
         self.is_static = type(st[0]).__name__ == "StaticEmbedding"
         self._padding_index = None if self.is_static else padding_index_of(st[0].auto_model)
@@ -140,25 +93,25 @@ class Forward:
 
     def own_dropout(self) -> AbstractContextManager:
         """Return the context of a step in which a CPU draws dropout masks faster."""
-        if not self.how.own_masks:
+        if not self.plan.own_masks:
             return nullcontext()
         mask_recomputed_layers(self.st)
         return OwnDropout()
 
     # On the side of the collator
 
-    def collate(self, rows: dict[str, Any]) -> Batch:
+    def collate(self, rows: dict[str, Any]) -> SplitBatch:
         """Split the stacked views of a batch (N, L) into parts, on a CPU, and copy these to the device."""
         ids = rows["input_ids"].cpu()
         mask = rows["attention_mask"].cpu()
         labels = rows["lm_labels"].cpu() if rows.get("lm_labels") is not None else None
         batch = self._batch_of(ids, mask, labels, len(rows["sentence_ids"]))
-        if self.how.momentum:
+        if self.plan.momentum:
             first = slice(len(rows["sentence_ids"]))
             batch.first_view = self._batch_of(ids[first], mask[first], None, len(ids[first]))
         return batch
 
-    def _batch_of(self, ids: Tensor, mask: Tensor, labels: Tensor | None, size: int) -> Batch:
+    def _batch_of(self, ids: Tensor, mask: Tensor, labels: Tensor | None, size: int) -> SplitBatch:
         parts, order, predicted = [], [], []
         splits = self._split(mask, size)
         for rows in splits:
@@ -171,48 +124,48 @@ class Forward:
             if labels is not None:
                 wanted = labels[rows]
                 predicted.append(wanted[wanted >= 0])
-        back = to_device(torch.cat(order).argsort(), self.how.device)
-        return Batch(self, parts, back, to_device(torch.cat(predicted), self.how.device) if predicted else None)
+        back = to_device(torch.cat(order).argsort(), self.plan.device)
+        return SplitBatch(self, parts, back, to_device(torch.cat(predicted), self.plan.device) if predicted else None)
 
     def _split(self, mask: Tensor, size: int) -> Sequence[Tensor]:
         """Return the rows of each part: all views of some sentences, or about the same number of tokens for threads."""
-        number, chunk = len(mask), self.how.chunk_size
+        number, chunk = len(mask), self.plan.chunk_size
         order = torch.arange(number)
         if chunk is not None and number > chunk:
             if number % size:
                 return order.split(chunk)
             views = order.view(-1, size)
             return [part.flatten() for part in views.split(max(1, chunk // len(views)), dim=1)]
-        if self.how.threads == 1:
+        if self.plan.threads == 1:
             return [order]
         lengths, order = mask.sum(1).sort(descending=True, stable=True)
         starts = lengths.cumsum(0) - lengths
-        ideal = torch.arange(1, self.how.threads) * lengths.sum() / self.how.threads
+        ideal = torch.arange(1, self.plan.threads) * lengths.sum() / self.plan.threads
         cuts = torch.searchsorted(starts, ideal)
         return [rows for rows in order.tensor_split(cuts) if len(rows)]
 
-    def _part(self, ids: Tensor, mask: Tensor, labels: Tensor | None) -> Part:
+    def _part(self, ids: Tensor, mask: Tensor, labels: Tensor | None) -> MicroBatch:
         """Return rows (N, L) as a part on the device."""
         wanted = None if labels is None else labels >= 0
         if self.is_static:
             part = self._static_part(ids, mask)
         else:
-            part = self._packed_part(ids, mask, wanted) if self.how.packs else self._padded_part(ids, mask, wanted)
-        if self.how.prompt_tokens:
-            part.features["prompt_length"] = self.how.prompt_tokens
+            part = self._packed_part(ids, mask, wanted) if self.plan.packs else self._padded_part(ids, mask, wanted)
+        if self.plan.prompt_tokens:
+            part.features["prompt_length"] = self.plan.prompt_tokens
         return part
 
-    def _packed_part(self, ids: Tensor, mask: Tensor, wanted: Tensor | None) -> Part:
+    def _packed_part(self, ids: Tensor, mask: Tensor, wanted: Tensor | None) -> MicroBatch:
         longest = self._longest(mask)
         on_cpu = pack(ids, mask, self._padding_index, self._multiple(mask), longest)
-        packed = on_cpu.to(self.how.device)
+        packed = on_cpu.to(self.plan.device)
         fixed = None
         if longest is not None:
             fixed = {name: getattr(packed, name) for name in ("input_ids", "position_ids", "ends", "texts")}
-        targets = None if wanted is None else to_device(on_cpu.places[wanted], self.how.device)
-        return Part(packed.features(), on_cpu.rows, targets, fixed)
+        targets = None if wanted is None else to_device(on_cpu.places[wanted], self.plan.device)
+        return MicroBatch(packed.features(), on_cpu.rows, targets, fixed)
 
-    def _padded_part(self, ids: Tensor, mask: Tensor, wanted: Tensor | None) -> Part:
+    def _padded_part(self, ids: Tensor, mask: Tensor, wanted: Tensor | None) -> MicroBatch:
         longest = self._longest(mask)
         fixed = None
         if longest is not None:
@@ -221,50 +174,59 @@ class Forward:
             fixed = self._on_device({"input_ids": filled_ids, "attention_mask": pad(mask, filler)})
         targets = None
         if wanted is not None:
-            targets = to_device(wanted.flatten().nonzero()[:, 0], self.how.device)
+            targets = to_device(wanted.flatten().nonzero()[:, 0], self.plan.device)
         features = self._on_device({"input_ids": ids, "attention_mask": mask})
-        return Part(features, torch.arange(len(ids)), targets, fixed)
+        return MicroBatch(features, torch.arange(len(ids)), targets, fixed)
 
-    def _static_part(self, ids: Tensor, mask: Tensor) -> Part:
+    def _static_part(self, ids: Tensor, mask: Tensor) -> MicroBatch:
         lengths = mask.sum(1)
         flat = {"input_ids": ids[mask.bool()], "offsets": lengths.cumsum(0) - lengths}
-        return Part(self._on_device(flat), torch.arange(len(ids)))
+        return MicroBatch(self._on_device(flat), torch.arange(len(ids)))
 
     def _on_device(self, tensors: dict[str, Tensor]) -> dict[str, Any]:
-        return {name: to_device(x, self.how.device) for name, x in tensors.items()}
+        return {name: to_device(x, self.plan.device) for name, x in tensors.items()}
 
     def _longest(self, mask: Tensor) -> int | None:
         """Return the fixed length of texts in a CUDA graph; None if a text is longer, such as with repeated tokens."""
-        length = self.how.graph_length
+        length = self.plan.graph_length
         return length if length is not None and mask.shape[1] <= length else None
 
     def _multiple(self, mask: Tensor) -> int:
         """Return the number of tokens to whose multiple a row is filled up."""
         if self._longest(mask) is not None:
             return TOKENS
-        return BF16_ROWS if self.how.bf16 else 1
+        return BF16_ROWS if self.plan.bf16 else 1
 
     # In a step
 
-    def run(self, batch: Batch) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
+    def run(self, batch: SplitBatch) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
         """Return embeddings (N, d), hidden states (M, d) of predicted tokens or None, and attention maps of a batch."""
         results = self._results(batch, self.modules)
         embeddings = torch.cat([result[0] for result in results])[batch.back]
         tokens = None if batch.labels is None else torch.cat([result[1] for result in results])
-        return embeddings, tokens, kept_maps(self.st[0].auto_model) if self.how.reads_maps else ()
+        return embeddings, tokens, kept_maps(self.st[0].auto_model) if self.plan.reads_maps else ()
 
-    def embed_with(self, encoder: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return the embeddings (B, d) of the first view (B, L) by a copy of the encoder."""
+    def embed_with(self, encoder: nn.Module | None, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return the embeddings (B, d) of the first view (B, L) by a copy of the encoder.
+
+        Outside of a step, of any texts on the device of the model; None for its own encoder.
+        """
         batch = None if self.batch is None else self.batch.first_view
-        if batch is None:  # not in a step
-            batch = self._batch_of(ids.cpu(), mask.cpu(), None, len(ids))
-        transformer, *others = self.modules
-        results = self._results(batch, [with_encoder(transformer, encoder), *others])
+        if batch is None:
+            plan = replace(self.plan, device=ids.device, momentum=False, reads_maps=False, graph_length=None)
+            other = FastForward(self.st, plan)
+            return other._embeddings(other._batch_of(ids.cpu(), mask.cpu(), None, len(ids)), encoder)
+        return self._embeddings(batch, encoder)
+
+    def _embeddings(self, batch: SplitBatch, encoder: nn.Module | None) -> Tensor:
+        first, *others = self.modules
+        own = first if encoder is None else with_encoder(first, encoder)
+        results = self._results(batch, [own, *others])
         return torch.cat([result[0] for result in results])[batch.back]
 
-    def _results(self, batch: Batch, modules: list[nn.Module]) -> list[tuple[Tensor, ...]]:
+    def _results(self, batch: SplitBatch, modules: list[nn.Module]) -> list[tuple[Tensor, ...]]:
         """Return embeddings and hidden states of predicted tokens of each part."""
-        parts, chunked = batch.parts, self.how.chunk_size is not None and len(batch.parts) > 1
+        parts, chunked = batch.parts, self.plan.chunk_size is not None and len(batch.parts) > 1
         if chunked and torch.is_grad_enabled():
             return [self._checkpointed(part, modules) for part in parts]
         if chunked or len(parts) == 1:
@@ -285,7 +247,7 @@ class Forward:
         inner.training = transformer.auto_model.training  # without dropout, no seed is drawn
         return run_in_threads(call, vectors, inner, without=table)
 
-    def _checkpointed(self, part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
+    def _checkpointed(self, part: MicroBatch, modules: list[nn.Module]) -> tuple[Tensor, ...]:
         """Do the same as `_compute`, without keeping activations; the backward pass computes them again.
 
         `checkpoint` restores the random state of the devices of its arguments. Without a tensor among them, a GPU would
@@ -298,7 +260,7 @@ class Forward:
 
         return checkpoint(compute, part.features["input_ids"], use_reentrant=False)
 
-    def _compute(self, part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
+    def _compute(self, part: MicroBatch, modules: list[nn.Module]) -> tuple[Tensor, ...]:
         transformer: Any = modules[0]
         if part.fixed is not None:
             return self._through(self._graphed(part, part.fixed, transformer.auto_model), part, modules[1:])
@@ -306,7 +268,7 @@ class Forward:
             return self._through(dict(part.features), part, modules)
         return self._through(dict(part.features), part, [packed_copy(transformer), *modules[1:]])
 
-    def _graphed(self, part: Part, fixed: dict[str, Tensor], encoder: nn.Module) -> dict[str, Any]:
+    def _graphed(self, part: MicroBatch, fixed: dict[str, Tensor], encoder: nn.Module) -> dict[str, Any]:
         """Return the features of a part after an encoder, whose graphs are captured when they are first needed."""
         packed: Packed | None = part.features.get("packed")
 
@@ -318,7 +280,7 @@ class Forward:
             return (packed_copy(encoder)(**replace(packed, **row, runs=[]).features()).last_hidden_state,)
 
         if encoder not in self._graphs:
-            self._graphs[encoder] = GraphedEncoder(encoder, self.how.dtype)
+            self._graphs[encoder] = GraphedEncoder(encoder, self.plan.dtype)
         states, *maps = self._graphs[encoder](encode, fixed)
         if packed is None:
             length = part.features["attention_mask"].shape[1]
@@ -327,7 +289,7 @@ class Forward:
                 keep_maps(encoder, [one[..., :length, :length] for one in maps])
         return part.features | {"token_embeddings": states}
 
-    def _through(self, features: dict[str, Any], part: Part, modules: list[nn.Module]) -> tuple[Tensor, ...]:
+    def _through(self, features: dict[str, Any], part: MicroBatch, modules: list[nn.Module]) -> tuple[Tensor, ...]:
         """Return embeddings and hidden states of predicted tokens, from features before or after the encoder."""
         after = modules
         if "token_embeddings" not in features and not self.is_static:

@@ -28,17 +28,16 @@ from torch.nn.functional import normalize
 from tqdm import tqdm
 
 from informin.fast.call_copy import copy_of_tokenizer
-from informin.fast.forward import reads_packed_rows
 from informin.fast.packing import (
     BF16_ROWS,
     HALF,
     Packed,
     computes_at_once,
-    has_position_table,
     pack_tokens,
     packed_copy,
-    padding_index_of,
 )
+from informin.fast.plan import reads_packed_rows
+from informin.fast.positions import has_position_table, padding_index_of
 from informin.fast.threads import parallel_map
 from informin.options import checks_options
 
@@ -53,7 +52,7 @@ Made = TypeVar("Made")
 
 
 @checks_options
-def speed_up(model: SentenceTransformer) -> SentenceTransformer:
+def speed_up(model: SentenceTransformer, bf16: bool | None = None) -> SentenceTransformer:
     """Make `encode` of a model faster, with the same embeddings up to rounding (about 1e-7).
 
     It changes the model that it gets, and returns it. The model must consist of a Transformer that takes attention
@@ -61,12 +60,18 @@ def speed_up(model: SentenceTransformer) -> SentenceTransformer:
     sentence embedding. Others are computed as before. Threads may share the model. `encode(output_value=None)` returns
     token embeddings without padding.
 
+    Args:
+        model: The model.
+        bf16: Compute under bfloat16 autocast; None as `load_model` opened it, else without.
+
     Example:
         >>> model = informin.speed_up(SentenceTransformer("sentence-transformers/all-MiniLM-L6-v2"))
         >>> embeddings = model.encode(sentences)
     """
     before = vars(model).get("_inference")
-    model._inference = PackedInference(model, isinstance(before, PackedInference) and before.bf16)
+    if bf16 is None:
+        bf16 = isinstance(before, PackedInference) and before.bf16
+    model._inference = PackedInference(model, bf16)
     return model
 
 
@@ -134,7 +139,7 @@ class PackedInference:
     ) -> Tensor | list[dict[str, Tensor]] | None:
         """Return what `encode` returns for N texts, in the data type of the model; None if a text has no token."""
         model = self.model
-        wanted = Wanted(
+        wanted = EncodeOptions(
             normalized=normalize_embeddings and output_value is not None,
             width=truncate_dim,
             with_tokens=output_value is None,
@@ -146,7 +151,7 @@ class PackedInference:
         bar = tqdm(total=len(inputs), desc="Batches", disable=not show_progress_bar)
         done: list[Any] = []
         with bar:
-            for features in made_ahead(tokenize, blocks):
+            for features in prefetched(tokenize, blocks):
                 if not all(features["input_ids"]):
                     return None
                 block = self._embed_block(features, wanted, batch_size, bar)
@@ -165,7 +170,7 @@ class PackedInference:
         return self.model.preprocess(texts, prompt=prompt, **options | {"processing_kwargs": unpadded})
 
     def _embed_block(
-        self, features: dict[str, Any], wanted: "Wanted", batch_size: int, bar: tqdm
+        self, features: dict[str, Any], wanted: "EncodeOptions", batch_size: int, bar: tqdm
     ) -> Tensor | list[dict[str, Tensor]]:
         """Return the outputs of tokenized texts, in their order, from batches of similar length."""
         ids = features["input_ids"]
@@ -191,7 +196,7 @@ class PackedInference:
         return torch.cat(found)[torch.from_numpy(back).to(self.model.device)]
 
     def _forward(
-        self, ids: list[list[int]], kept: dict[str, Any], wanted: "Wanted"
+        self, ids: list[list[int]], kept: dict[str, Any], wanted: "EncodeOptions"
     ) -> Tensor | list[dict[str, Tensor]]:
         """Return the outputs of a batch of texts, from one packed forward pass."""
         model = self.model
@@ -205,7 +210,7 @@ class PackedInference:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class EncodeOptions:
     """What a call of `encode` asks for.
 
     Attributes:
@@ -248,7 +253,7 @@ def token_outputs(packed: Packed, hidden: Tensor, vectors: Tensor) -> list[dict[
     return outputs
 
 
-def made_ahead(make: Callable[[Model], Made], given: Sequence[Model]) -> Iterator[Made]:
+def prefetched(make: Callable[[Model], Made], given: Sequence[Model]) -> Iterator[Made]:
     """Yield what a function makes of each value, while a thread makes the next one."""
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(make, given[0])

@@ -27,8 +27,8 @@ from transformers.utils import cached_file
 
 from informin.errors import UsageError, counted, error_line
 from informin.fast.call_copy import copy_of_tokenizer
-from informin.fast.packing import has_position_table, padding_index_of
-from informin.fast.speed import PackedInference, speed_up
+from informin.fast.positions import has_position_table, padding_index_of
+from informin.fast.speed import speed_up
 from informin.hub import MODEL_FILES, names_of_model, raise_if_not_found
 from informin.model.pooling import POOLERS, with_pooling
 from informin.options import check_value, with_home
@@ -141,8 +141,7 @@ def load_model(
     commit = Path(cached).parent.name if cached and folder is None else None  # snapshots/COMMIT/FILE
     opened.informin_source = Source(name, folder, commit, bf16)
     opened = opened.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    opened._inference = PackedInference(opened, bf16)
-    return opened
+    return speed_up(opened, bf16)
 
 
 def load_finished(

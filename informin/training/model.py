@@ -10,7 +10,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -37,10 +36,9 @@ from transformers.modeling_outputs import BaseModelOutput
 from informin.distributed import skeleton, with_weights
 from informin.errors import UsageError, counted
 from informin.fast.attention import kept_maps, prepare_encoder, set_dropout
-from informin.fast.forward import Forward, How, reads_packed_rows, with_encoder
-from informin.fast.packing import computes_at_once
+from informin.fast.forward import FastForward, with_encoder
+from informin.fast.plan import plan_of
 from informin.fast.speed import speed_up
-from informin.fast.threads import number_of_parts
 from informin.files import last_name
 from informin.model.checksums import settings_sha256, weights_sha256
 from informin.model.embedding import encode, width_of
@@ -351,8 +349,21 @@ class TrainedModel:
                 raise
         length = min(self.length, self.model.config.informin["max_seq_length"] or self.length)
         if args.fast:
-            how = how_to_compute(self.finished, args, needs, length, self._prompt_tokens())
-            self.model.forward_pass = Forward(self.finished, how)
+            plan = plan_of(
+                self.finished,
+                needs,
+                args.device,
+                args.mixed_precision,
+                length,
+                prompt_tokens=self._prompt_tokens(),
+                padding_free=args.padding_free,
+                cuda_graphs=args.cuda_graphs,
+                chunk_size=args.gradient_cache_chunk_size,
+                processes=args.world_size,
+                excluded_by=with_own_forward(args),
+                own_masks=not args.torch_compile and not sharded_by(args),
+            )
+            self.model.forward_pass = FastForward(self.finished, plan)
         elif not self.is_native:
             self.model.prompt_tokens = self._prompt_tokens()
 
@@ -381,10 +392,7 @@ class TrainedModel:
     def packing(self) -> dict[str, Any]:
         """Options of the record about packing, which the dropout masks depend on, after `build`."""
         forward = self.model.forward_pass
-        if forward is None or not forward.how.packs:
-            return {}
-        how = forward.how
-        return {"padding_free": True} | ({"cpu_parts": how.threads} if how.threads > 1 else {})
+        return {} if forward is None else forward.plan.record()
 
     # Checks
 
@@ -505,12 +513,8 @@ class TrainedModel:
         reading = {"padding": True, "truncation": True, "max_length": self.length, "return_token_type_ids": False}
         batch = self.tokenizer(texts, return_tensors="pt", **reading)
         device = next(self.finished.parameters()).device
-        if self.model.forward_pass is None:
-            encoder = None if self.is_static else self.finished[0].auto_model
-            return self.model.embed_with(encoder, batch["input_ids"].to(device), batch["attention_mask"].to(device))
-        how = replace(self.model.forward_pass.how, device=device, momentum=False, reads_maps=False, graph_length=None)
-        forward = Forward(self.finished, how)
-        return forward.run(forward.collate(dict(batch) | {"sentence_ids": torch.arange(len(texts))}))[0]
+        encoder = None if self.is_static else self.finished[0].auto_model
+        return self.model.embed_with(encoder, batch["input_ids"].to(device), batch["attention_mask"].to(device))
 
     @property
     def _is_half(self) -> bool:
@@ -912,67 +916,11 @@ class LanguageModelHead(nn.Module):
         return self.model(inputs_embeds=tokens[None]).logits[0]
 
 
-# How rows are computed
+# What the fast path leaves to the encoder
 
 
-def how_to_compute(
-    st: SentenceTransformer, args: Any, needs: dict[str, str], length: int, prompt_tokens: int = 0
-) -> How:
-    """Return how the rows of a run are computed.
-
-    Args:
-        st: The model.
-        args: `InforMinTrainingArguments`.
-        needs: See `ActiveObjective.needs`.
-        length: The most tokens of a text.
-        prompt_tokens: Tokens of the prompt that the pooling leaves out.
-
-    Raises:
-        UsageError: `padding_free` is set, and something excludes it.
-    """
-    packed = _packs(st, args, needs)
-    return How(
-        packs=packed,
-        device=args.device,
-        threads=_parts(args) if packed else 1,
-        chunk_size=args.gradient_cache_chunk_size,
-        momentum="momentum" in needs,
-        reads_maps="maps" in needs,
-        bf16=args.device.type == "cpu" and args.mixed_precision == "bf16",
-        prompt_tokens=prompt_tokens,
-        graph_length=length if _takes_graphs(st, args, packed) else None,
-        dtype=_dtype(args),
-        own_masks=args.device.type == "cpu" and not args.torch_compile and not sharded_by(args),
-    )
-
-
-def _dtype(args: Any) -> torch.dtype | None:
-    """Return the data type of autocast; None without autocast."""
-    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.mixed_precision)
-
-
-def _packs(st: SentenceTransformer, args: Any, needs: dict[str, str]) -> bool:
-    """Return whether batches are packed: by default wherever the model, the options and the device allow it."""
-    if args.padding_free is False:
-        return False
-    reason = _what_needs_padding(st, args, needs)
-    if reason and args.padding_free:
-        raise UsageError(f"cannot be combined with {reason}", option="padding_free", fix="Leave one out.")
-    is_fast = args.device.type == "cpu" or computes_at_once(args.device, _dtype(args))
-    return reason is None and (is_fast or bool(args.padding_free))
-
-
-def _what_needs_padding(st: SentenceTransformer, args: Any, needs: dict[str, str]) -> str | None:
-    """Return the first thing that requires padded batches; None if there is none."""
-    reasons = {"`view_dropout`": "rates" in needs, "attention maps": "maps" in needs}
-    found = [reason for reason, holds in reasons.items() if holds] + _what_needs_its_own_forward(args)
-    if not found and not reads_packed_rows(st):
-        return "a model whose modules need padded batches"
-    return found[0] if found else None
-
-
-def _what_needs_its_own_forward(args: Any) -> list[str]:
-    """Return what requires the usual forward pass of the encoder: neither packed nor as a CUDA graph."""
+def with_own_forward(args: InforMinTrainingArguments) -> list[str]:
+    """Return the options that need the usual forward pass of the encoder: neither packed nor as a CUDA graph."""
     reasons = {
         "`gradient_checkpointing`": args.gradient_checkpointing,
         "`torch_compile`": args.torch_compile,
@@ -986,46 +934,3 @@ def sharded_by(args: Any) -> list[str]:
     plugins = {"FSDP": args.fsdp, "DeepSpeed": args.deepspeed}
     launched = {name: str_to_bool(os.environ.get(f"ACCELERATE_USE_{name.upper()}", "false")) for name in plugins}
     return [name for name, value in plugins.items() if value or launched[name]]
-
-
-def _parts(args: Any) -> int:
-    """Return the number of parts that a packed batch is trained in, which the dropout masks depend on.
-
-    The parts keep their activations until the backward pass, and gradient caching discards them.
-    """
-    is_split = args.device.type == "cpu" and not args.gradient_cache_chunk_size and args.mixed_precision != "fp16"
-    return number_of_parts(torch.get_num_threads()) if is_split else 1
-
-
-def _takes_graphs(st: SentenceTransformer, args: Any, packed: bool) -> bool:
-    """Return whether CUDA graphs compute the encoder: by default wherever they can.
-
-    They are for one GPU, and for one forward and backward pass in each step: with several processes, gradients are
-    reduced while they are computed. Where packed attention is not computed at once, as in float32, a graph would repeat
-    the lengths of the first batch.
-    """
-    if args.cuda_graphs is False:
-        return False
-    reason = _what_excludes_graphs(st, args, packed)
-    if reason and args.cuda_graphs:
-        raise UsageError(f"cannot be combined with {reason}", option="cuda_graphs", fix="Leave one out.")
-    return reason is None
-
-
-def _what_excludes_graphs(st: SentenceTransformer, args: Any, packed: bool) -> str | None:
-    """Return the first thing that excludes CUDA graphs; None if there is none."""
-    if args.device.type != "cuda":
-        return f"the device {args.device.type}"
-    reasons = {
-        "several processes": args.world_size > 1,
-        "`gradient_cache_chunk_size`": bool(args.gradient_cache_chunk_size),
-        "`padding_free` without FlashAttention": packed and not computes_at_once(args.device, _dtype(args)),
-    }
-    found = [reason for reason, holds in reasons.items() if holds] + _what_needs_its_own_forward(args)
-    if found:
-        return found[0]
-    if not reads_packed_rows(st):
-        return "a model whose modules need padded batches"
-    if any(module._forward_hooks or module._forward_pre_hooks for module in st[0].auto_model.modules()):
-        return "hooks in the encoder"
-    return None

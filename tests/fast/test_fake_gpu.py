@@ -18,10 +18,10 @@ from torch.nn import Parameter
 import informin.fast.forward as forward
 import informin.fast.packing as packing
 import informin.training.batch as stacking
+from informin.fast.plan import plan_of
 from informin.model.open import load_model
 from informin.training.arguments import InforMinTrainingArguments
 from informin.training.callbacks import LossWatch
-from informin.training.model import how_to_compute
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences
 from trainer_informin import InforMinTrainer
 
@@ -109,8 +109,9 @@ def test_a_step_stays_on_the_gpu(request, tmp_path, monkeypatch, model, objectiv
     run.loss_watch = LossWatch(GPU)
     monkeypatch.setattr(InforMinTrainingArguments, "device", GPU)
     own = run.model.forward_pass
-    own.how = how_to_compute(run.trained.finished, run.args, run.objective.needs(run.args), 24)
-    assert own.how.packs == packs
+    given = dict(cuda_graphs=run.args.cuda_graphs, chunk_size=run.args.gradient_cache_chunk_size)
+    own.plan = plan_of(run.trained.finished, run.objective.needs(run.args), GPU, "bf16", 24, **given)
+    assert own.plan.packs == packs
     run.model.train()
     batches = iter(run.get_train_dataloader())
     rows = [run.get_batch_samples(batches, 1, GPU)[0][0] for _ in range(2)]

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from transformers.utils import import_utils
 
 import informin.fast.packing as packing
-import informin.training.model as computing
+import informin.fast.plan as planning
 from informin.fast.graphs import TOKENS, WARMUP, Graph, GraphedEncoder
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, save_bert
 from tests.test_gpu import QUEUE_OF, STILL, gradients
@@ -121,7 +121,7 @@ def test_replays_give_the_gradients_of_the_eager_step(tmp_path, monkeypatch, rec
     for length in (24, None):
         run = trainer_of(folder, tmp_path / str(length), **how)
         own = run.model.forward_pass
-        own.how = replace(own.how, graph_length=length, threads=1)
+        own.plan = replace(own.plan, graph_length=length, threads=1)
         found.append(gradients_of_batches(run))
         if length is not None:
             encoders = own._graphs.values()
@@ -129,7 +129,7 @@ def test_replays_give_the_gradients_of_the_eager_step(tmp_path, monkeypatch, rec
             for encoder in encoders:
                 assert len(encoder._graphs) < 4  # so that some are replayed
                 for rows, tokens in (shapes[0] for shapes in encoder._graphs):
-                    assert (rows == 1 and tokens % TOKENS == 0) if own.how.packs else tokens == 24
+                    assert (rows == 1 and tokens % TOKENS == 0) if own.plan.packs else tokens == 24
     for graphed, eager in zip(*found):
         assert graphed.keys() == eager.keys()
         scale = max(x.abs().max() for x in eager.values())
@@ -252,7 +252,7 @@ def test_copies_in_half_precision_give_the_gradients_of_autocast(recorded_graphs
 def test_attention_that_reads_lengths_as_python_numbers_is_not_captured(tmp_path, recorded_graphs):
     run = trainer_of(save_bert(tmp_path / "bert"), tmp_path / "run", objective="simcse", padding_free=True)
     own = run.model.forward_pass
-    own.how = replace(own.how, graph_length=24, threads=1)
+    own.plan = replace(own.plan, graph_length=24, threads=1)
     with raises_usage("cuda_graphs", found="float32"):
         gradients_of_batches(run)
 
@@ -273,27 +273,14 @@ AMPERE, TURING = (8, 0), (7, 5)  # FlashAttention runs on the first
 def test_rows_are_packed_and_captured_where_one_kernel_computes_them(
     monkeypatch, precision, capability, padding_free, packs, expected
 ):
-    monkeypatch.setattr(computing, "reads_packed_rows", lambda st: True)
+    monkeypatch.setattr(planning, "reads_packed_rows", lambda st: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    args = SimpleNamespace(
-        device=torch.device("cuda"),
-        world_size=1,
-        mixed_precision=precision,
-        padding_free=padding_free,
-        cuda_graphs=None,
-        gradient_cache_chunk_size=None,
-        gradient_checkpointing=False,
-        torch_compile=False,
-        neftune_noise_alpha=None,
-        fsdp=None,
-        deepspeed=None,
-    )
     st = [SimpleNamespace(auto_model=nn.Linear(1, 1))]
-    how = computing.how_to_compute(st, args, {}, 24)
-    assert (how.packs, how.graph_length) == (packs, expected)
-    args.cuda_graphs = True
+    given = (st, {}, torch.device("cuda"), precision, 24)
+    plan = planning.plan_of(*given, padding_free=padding_free)
+    assert (plan.packs, plan.graph_length) == (packs, expected)
     with nullcontext() if expected else raises_usage("cuda_graphs"):
-        assert computing.how_to_compute(st, args, {}, 24).graph_length == expected
+        assert planning.plan_of(*given, padding_free=padding_free, cuda_graphs=True).graph_length == expected
 
 
 def test_graphs_that_are_asked_for_on_a_cpu_are_an_error(tmp_path, bert):

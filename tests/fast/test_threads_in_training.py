@@ -8,9 +8,10 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from informin.fast.forward import Forward, How
+from informin.fast.forward import FastForward
 from informin.fast.masks import OwnDropout, keep_mask
 from informin.fast.packing import pack, packed_copy
+from informin.fast.plan import Plan
 from informin.fast.threads import number_of_parts
 from informin.model.open import load_model
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, tokenizer_of
@@ -26,13 +27,13 @@ def batch_of(folder, sentences=SENTENCES) -> tuple[torch.Tensor, torch.Tensor]:
     return batch["input_ids"], batch["attention_mask"]
 
 
-def forward_of(folder, threads: int, pooling: str = "mean") -> Forward:
+def forward_of(folder, threads: int, pooling: str = "mean") -> FastForward:
     """Return the packed forward pass of a model, in evaluation mode, with a number of parts."""
     st = load_model(folder, pooler=pooling, device="cpu")
-    return Forward(st, How(packs=True, device=torch.device("cpu"), threads=threads))
+    return FastForward(st, Plan(packs=True, device=torch.device("cpu"), threads=threads))
 
 
-def run(forward: Forward, folder, labels=None, sentences=SENTENCES) -> list[torch.Tensor]:
+def run(forward: FastForward, folder, labels=None, sentences=SENTENCES) -> list[torch.Tensor]:
     """Return the embeddings, and the hidden states of labeled tokens if there are labels."""
     ids, mask = batch_of(folder, sentences)
     rows = {"input_ids": ids, "attention_mask": mask, "lm_labels": labels, "sentence_ids": torch.arange(len(ids))}
@@ -61,7 +62,7 @@ def test_parts_have_all_sentences_and_about_the_same_number_of_tokens(bert):
 @pytest.mark.parametrize("chunk, expected", [(6, [2, 2, 2]), (4, [1, 1, 1, 1, 1, 1]), (20, [6])])
 def test_a_chunk_has_all_views_of_its_sentences(bert, chunk, expected):
     forward = forward_of(bert, 1)
-    forward.how.chunk_size = chunk
+    forward.plan.chunk_size = chunk
     parts = forward._split(torch.ones(18, 5, dtype=torch.long), 6)
     assert [len(rows) // 3 for rows in parts] == expected
     assert all((rows.view(3, -1) % 6 == rows.view(3, -1)[0]).all() for rows in parts)
@@ -93,7 +94,7 @@ def test_labels_come_in_the_order_of_the_hidden_states(bert):
     labels = torch.where(mask.bool() & (torch.rand(mask.shape) < 0.4), ids, -100)
     for threads, packs in ((1, False), (1, True), (CORES, True)):
         forward = forward_of(bert, threads)
-        forward.how.packs = packs
+        forward.plan.packs = packs
         forward.st[0].auto_model.encoder.layer = torch.nn.ModuleList()
         table = forward.st[0].auto_model.embeddings
         table.LayerNorm = torch.nn.Identity()

@@ -1,0 +1,158 @@
+"""Which ways of the fast path a run takes: by default all that its model, its options and its device allow."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Pooling, Transformer
+
+from informin.errors import UsageError
+from informin.fast.packing import can_pack, computes_at_once
+from informin.fast.threads import number_of_parts
+
+# Modules after the pooling that read only the embedding.
+AFTER_POOLING = ("Normalize", "Dense", "Dropout", "LayerNorm")
+
+
+@dataclass
+class Plan:
+    """How the rows of a run are computed.
+
+    Attributes:
+        packs: Pack them without padding.
+        device: Device of the training.
+        threads: Number of parts that threads compute on a CPU. The dropout masks depend on it.
+        chunk_size: Rows whose activations are kept at once (gradient caching); None for all.
+        momentum: Whether the first view is also computed by a momentum encoder.
+        reads_maps: Whether the attention maps of selected layers are kept.
+        bf16: Whether a CPU computes in bfloat16.
+        prompt_tokens: Tokens of the prompt that the pooling leaves out.
+        graph_length: The most tokens of a text, if CUDA graphs compute the encoder; None without them.
+        dtype: Data type of autocast on a GPU; None without autocast.
+        own_masks: Whether NumPy draws the dropout masks, on a CPU.
+    """
+
+    packs: bool
+    device: torch.device
+    threads: int = 1
+    chunk_size: int | None = None
+    momentum: bool = False
+    reads_maps: bool = False
+    bf16: bool = False
+    prompt_tokens: int = 0
+    graph_length: int | None = None
+    dtype: torch.dtype | None = None
+    own_masks: bool = False
+
+    def record(self) -> dict[str, Any]:
+        """Return what the dropout masks depend on, for the record of a run."""
+        parts = {"cpu_parts": self.threads} if self.threads > 1 else {}
+        return {"padding_free": True} | parts if self.packs else {}
+
+
+def plan_of(
+    st: SentenceTransformer,
+    needs: Collection[str],
+    device: torch.device,
+    precision: str,
+    longest: int,
+    *,
+    prompt_tokens: int = 0,
+    padding_free: bool | None = None,
+    cuda_graphs: bool | None = None,
+    chunk_size: int | None = None,
+    processes: int = 1,
+    excluded_by: Sequence[str] = (),
+    own_masks: bool = True,
+) -> Plan:
+    """Return how the rows of a run are computed.
+
+    Args:
+        st: The model.
+        needs: See `ActiveObjective.needs`.
+        device: Device of the training.
+        precision: "no", "bf16" or "fp16".
+        longest: The most tokens of a text.
+        prompt_tokens: Tokens of the prompt that the pooling leaves out.
+        padding_free, cuda_graphs: What the user asked for; None for the default.
+        chunk_size: See `Plan`.
+        processes: Number of processes.
+        excluded_by: Names of options that need the encoder's usual forward pass.
+        own_masks: Whether NumPy may draw dropout masks.
+
+    Raises:
+        UsageError: `padding_free` or `cuda_graphs` is set, and something excludes it.
+    """
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+    at_once = computes_at_once(device, dtype)
+    on_cpu = device.type == "cpu"
+
+    against_packing = ["`view_dropout`"] * ("rates" in needs) + ["attention maps"] * ("maps" in needs)
+    against_packing += excluded_by
+    if padding_free is not False and not against_packing and not reads_packed_rows(st):
+        against_packing = ["a model whose modules need padded batches"]
+    raise_if_excluded("padding_free", padding_free, against_packing)
+    packs = padding_free is not False and not against_packing and bool(on_cpu or at_once or padding_free)
+
+    against_graphs = [] if cuda_graphs is False else _against_graphs(st, device, processes, chunk_size, excluded_by)
+    if packs and not at_once and device.type == "cuda":  # a graph would repeat the lengths of the first batch
+        against_graphs.append("`padding_free` without FlashAttention")
+    raise_if_excluded("cuda_graphs", cuda_graphs, against_graphs)
+    has_graphs = cuda_graphs is not False and not against_graphs
+
+    # Parts keep their activations until the backward pass, and gradient caching discards them.
+    is_split = packs and on_cpu and not chunk_size and precision != "fp16"
+    return Plan(
+        packs=packs,
+        device=device,
+        threads=number_of_parts(torch.get_num_threads()) if is_split else 1,
+        chunk_size=chunk_size,
+        momentum="momentum" in needs,
+        reads_maps="maps" in needs,
+        bf16=on_cpu and precision == "bf16",
+        prompt_tokens=prompt_tokens,
+        graph_length=longest if has_graphs else None,
+        dtype=dtype,
+        own_masks=on_cpu and own_masks,
+    )
+
+
+def raise_if_excluded(option: str, wanted: bool | None, reasons: Sequence[str]) -> None:
+    """Raise UsageError if the user asked for what something excludes."""
+    if wanted and reasons:
+        raise UsageError(f"cannot be combined with {reasons[0]}", option=option, fix="Leave one out.")
+
+
+def _against_graphs(
+    st: SentenceTransformer, device: torch.device, processes: int, chunk_size: int | None, excluded_by: Sequence[str]
+) -> list[str]:
+    """Return what excludes CUDA graphs.
+
+    They are for one GPU, and for one forward and backward pass in each step: with several processes, gradients are
+    reduced while they are computed.
+    """
+    if device.type != "cuda":
+        return [f"the device {device.type}"]
+    found = ["several processes"] * (processes > 1) + ["`gradient_cache_chunk_size`"] * bool(chunk_size)
+    found += excluded_by
+    if not found and not reads_packed_rows(st):
+        return ["a model whose modules need padded batches"]
+    if not found and any(part._forward_hooks or part._forward_pre_hooks for part in st[0].auto_model.modules()):
+        return ["hooks in the encoder"]
+    return found
+
+
+def reads_packed_rows(st: SentenceTransformer) -> bool:
+    """Return whether the modules of a model can compute embeddings of packed texts."""
+    modules = list(st)
+    return (
+        len(modules) > 1
+        and type(modules[0]) is Transformer
+        and modules[0].module_output_name == "token_embeddings"
+        and not any(getattr(modules[0].config, name, False) for name in ("output_hidden_states", "output_attentions"))
+        and type(modules[1]) is Pooling
+        and {type(module).__name__ for module in modules[2:]} <= set(AFTER_POOLING)
+        and can_pack(modules[0].auto_model)
+    )
