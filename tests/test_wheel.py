@@ -79,4 +79,4 @@ def test_its_command_runs_outside_the_checkout(wheel, tmp_path):
     Path(paths["purelib"], "dependencies.pth").write_text("\n".join(packages))
     command = [str(Path(paths["scripts"], "informin")), "eval", "--help"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.startswith("usage: informin eval"), done.stderr
+    assert done.returncode == 0 and done.stdout.lower().startswith("usage: informin eval"), done.stderr

@@ -39,7 +39,7 @@ from informin.fast.packing import (
 from informin.fast.plan import reads_packed_rows
 from informin.fast.positions import has_position_table, padding_index_of
 from informin.fast.threads import parallel_map
-from informin.options import checks_options
+from informin.options import check_value
 
 # Tokens per packed forward pass. On a CPU, with up to 4,096 floats per token, the largest activation stays below
 # 32 MiB. The C library (glibc) returns larger blocks to the system, so each layer would wait for new pages.
@@ -51,7 +51,6 @@ Model = TypeVar("Model")
 Made = TypeVar("Made")
 
 
-@checks_options
 def speed_up(model: SentenceTransformer, bf16: bool | None = None) -> SentenceTransformer:
     """Make `encode` of a model faster, with the same embeddings up to rounding (about 1e-7).
 
@@ -64,10 +63,14 @@ def speed_up(model: SentenceTransformer, bf16: bool | None = None) -> SentenceTr
         model: The model.
         bf16: Compute under bfloat16 autocast; None as `load_model` opened it, else without.
 
+    Raises:
+        UsageError: `bf16` is not a boolean.
+
     Example:
         >>> model = informin.speed_up(SentenceTransformer("sentence-transformers/all-MiniLM-L6-v2"))
         >>> embeddings = model.encode(sentences)
     """
+    check_value(bf16 is None or isinstance(bf16, bool), "bf16", bf16, "True, False or None")
     before = vars(model).get("_inference")
     if bf16 is None:
         bf16 = isinstance(before, PackedInference) and before.bf16

@@ -18,7 +18,7 @@ from informin.fast.speed import batches, speed_up
 from informin.model import embedding
 from informin.model.embedding import count_truncated, encode_in_shares
 from informin.model.open import load_model
-from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, save_sentence_transformer
+from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, save_sentence_transformer
 from tests.fast.test_cpu_threads import cores
 from trainer_informin import InforMinTrainer
 
@@ -256,3 +256,9 @@ def test_an_embedding_that_is_not_finite_is_an_error(st_mean):
     model[0].auto_model.encoder.layer[0].output.dense.weight.data[0, 0] = float("nan")
     with pytest.raises(UsageError):
         encode_in_shares(model, TEXTS)
+
+
+def test_a_text_is_not_a_boolean(st_mean):
+    """bf16="false" would otherwise mean true."""
+    with raises_usage(option="bf16"):
+        speed_up(SentenceTransformer(str(st_mean), device="cpu"), bf16="false")

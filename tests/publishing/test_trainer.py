@@ -29,7 +29,7 @@ def test_a_run_is_exported(bert, st_mean, tmp_path, kind):
     batch = AutoTokenizer.from_pretrained(tmp_path / "run")(TEXTS, padding=True, truncation=True, return_tensors="pt")
     with torch.no_grad():
         ours = AutoModel.from_pretrained(tmp_path / "run", trust_remote_code=True).eval()(**batch).pooler_output
-    assert largest_difference(read, expected) < 1e-6 and largest_difference(ours, expected) < 1e-6
+    assert largest_difference(read, expected) < 1e-5 and largest_difference(ours, expected) < 1e-5
     record = read_json(tmp_path / "run" / "training.json")
     assert (record["steps"], record["data"]["sentences"]) == (4, 64)
     check_export(tmp_path / "run")
