@@ -119,8 +119,12 @@ def eval_command(
         found = "are given together" if report else "is missing"
         raise UsageError(f"{found}: give either `model_name` or `report`", option="model_name")
     of_labels = {"text_column": text_column, "label_column": label_column}
-    prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
-    of_retrieval = {"bm25": bm25, "language": language, **prompts}
+    of_retrieval = {
+        "bm25": bm25,
+        "language": language,
+        "query_prompt": query_prompt,
+        "document_prompt": document_prompt,
+    }
     data = {"tasks": tasks, "senteval_dir": senteval_dir, "labels": labels, "retrieval": retrieval}
     if report:
         others = {"whitening": whitening, "pooler": pooler, **changed_options(model)}
@@ -145,10 +149,12 @@ def eval_command(
                 model_name or [],
                 tasks=tasks or (),
                 labels=labels or (),
-                **of_labels,
+                text_column=text_column,
+                label_column=label_column,
                 retrieval=retrieval or (),
                 rankings=rankings,
-                **prompts,
+                query_prompt=query_prompt,
+                document_prompt=document_prompt,
                 senteval_dir=senteval_dir,
                 split=split,
                 whitening=whitening if whitening is None else [*whitening, float("inf")][0],

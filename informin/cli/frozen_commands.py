@@ -219,7 +219,7 @@ def read_entries(texts: Texts, id_column: str | None, keep: str | None) -> dict[
     found = list(read_documents(texts.train_file, texts.text_column, columns))
     return {
         "texts": [text for text, _ in found],
-        "ids": [values.get(id_column) for _, values in found],
+        "ids": [values[id_column] if id_column else None for _, values in found],
         "fields": [{name: values[name] for name in kept} for _, values in found],
     }
 

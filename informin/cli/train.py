@@ -9,7 +9,7 @@ import os
 import sys
 from contextlib import nullcontext
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from informin.cli.program import after_signal, exit_code
 from informin.cli.train_names import check_names, given_options, option_names
@@ -63,21 +63,27 @@ def check_inputs(words: list[str]) -> None:
     """
     given = given_options(words)
     check_names(given)
-    values = {name: found if name == "train_file" else found[-1] for name, found in given.items() if found}
+    values: dict[str, Any] = {
+        name: found if name == "train_file" else found[-1] for name, found in given.items() if found
+    }
     if "recipe" in values:
         of_recipe = recipe_options(str(values["recipe"]))
         check_names(of_recipe, "recipe", f"{values['recipe']}: ")
         values = of_recipe | values
     values.pop("streaming", None)  # not yet true or false, and not needed here
-    model, data, sources = (
-        kind(**{declared.name: values[declared.name] for declared in fields(kind) if declared.name in values})
-        for kind in (ModelArguments, DataArguments, SourceArguments)
-    )
+    model = ModelArguments(**values_of_fields(ModelArguments, values))
+    data = DataArguments(**values_of_fields(DataArguments, values))
+    sources = SourceArguments(**values_of_fields(SourceArguments, values))
     check_fields(sources)
     if not model.model_name:
         raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
     models = {"model_name": model.model_name, "guide_model": sources.guide_model}
     check_downloads(data, models, sources.revision, sources.eval_strategy != "no")
+
+
+def values_of_fields(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of the options that are fields of a dataclass."""
+    return {declared.name: values[declared.name] for declared in fields(kind) if declared.name in values}
 
 
 def refuse_used_output(args: "InforMinTrainingArguments") -> None:
