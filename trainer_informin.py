@@ -132,7 +132,8 @@ class InforMinTrainer(Trainer):
             newly initialized.
         args: Training arguments. The trainer uses a copy if it has to fill in the paper's values, the output folder or
             the metric, and otherwise this object.
-        data_collator: Turns a list of rows into a batch. None pads to the longest row.
+        data_collator: Turns a list of rows into a batch. None pads to the longest row. Sentences may stand in its
+            place, followed by the evaluation data: `InforMinTrainer(model, args, sentences, pairs)`.
         train_dataset: Sentences (a list or another iterable, a data set with a column of sentences, a `DatasetDict`, a
             stream), or tokenized rows with `input_ids` and `attention_mask`.
         eval_dataset: `GradedPairs`, `LabeledSentences`, `Collection`, a data set with their columns, the path of a file
@@ -188,6 +189,9 @@ class InforMinTrainer(Trainer):
         provenance: dict[str, Any] | None = None,
     ):
         args = InforMinTrainingArguments() if args is None else args
+        if data_collator is not None and not callable(data_collator):  # a collator is a function, sentences are not
+            eval_dataset = eval_dataset if train_dataset is None else train_dataset
+            data_collator, train_dataset = None, data_collator
         development = as_development(eval_dataset)
         self.trained = TrainedModel.open(model, args, processing_class)
         args = self._set_objective(args, objective, view)

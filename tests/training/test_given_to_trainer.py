@@ -613,3 +613,10 @@ def test_a_record_is_read_as_it_was_written(bert, arguments, pairs_file, tmp_pat
     record.save(tmp_path)
     assert RunRecord.load(tmp_path) == record and RunRecord.load(tmp_path / "absent") is None
     assert str(tmp_path) not in (tmp_path / "training.json").read_text()
+
+
+def test_sentences_in_the_place_of_the_collator_are_trained(bert, pairs_file, tmp_path):
+    """As in InforMinTrainer(model, args, sentences, pairs); a collator is a function."""
+    args = InforMinTrainingArguments(str(tmp_path / "run"), max_steps=2, per_device_train_batch_size=8, use_cpu=True)
+    trainer = InforMinTrainer(str(bert), args, SENTENCES, str(pairs_file))
+    assert len(trainer.train_dataset) == len(SENTENCES) and trainer.eval_dataset is not None
