@@ -21,7 +21,7 @@ from informin.model.records import RunRecord
 from modeling_informin import BertForInforMinCL
 from tests.conftest import make_sentences, raises_usage, save_letters, tokenizer_of
 from tests.training.helpers import assert_same, logged, stream_of, trained, weights_of
-from trainer_informin import InforMinTrainer
+from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 SENTENCES = make_sentences(64)
 GRADES = [i / 20 for i in range(20)]
