@@ -257,8 +257,14 @@ def remove_model_args(folder: str | Path) -> None:
 BASE = "base_model_name_or_path"  # the model that low-rank matrices belong to
 # What libraries write about the place that a model was loaded from.
 ORIGIN_FIELDS = (
-    *("_name_or_path", "name_or_path", "is_local", "local_files_only"),
-    *("tokenizer_file", "vocab_file", "merges_file", "special_tokens_map_file"),
+    "_name_or_path",
+    "name_or_path",
+    "is_local",
+    "local_files_only",
+    "tokenizer_file",
+    "vocab_file",
+    "merges_file",
+    "special_tokens_map_file",
 )
 CALLS = ("max_length", "stride", "pad_to_multiple_of", "truncation_strategy")  # of earlier calls of a tokenizer
 LARGE = ("tokenizer.json", "vocab.json", "model.safetensors.index.json")  # files without settings

@@ -1,8 +1,9 @@
-"""Checkpoints: all that Ctrl-C, SIGTERM, a full disk and a resumed run meet.
+"""Checkpoints: what happens on Ctrl-C, on SIGTERM, when the disk is full, and when a run is resumed.
 
-A signal ends a run after its current step, or after the current batch of an evaluation, with a checkpoint. Trainer
-a checkpoint, and a background thread finishes it while training continues. A run resumes from a complete one, if it is
-still the same run, and gives the same weights as one that was not interrupted.
+`informin train` adds `StopOnSignal` to a run. A signal then ends the run with a checkpoint, after the current step or
+the current batch of an evaluation. Trainer writes a checkpoint, and a background thread finishes it while training
+continues. A run resumes from a complete checkpoint if its settings are the same, and gives the same weights as a run
+that was not interrupted.
 """
 
 import copy

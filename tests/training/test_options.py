@@ -528,7 +528,8 @@ def test_what_is_set_is_what_is_read():
         # None means: none, or the encoder's own.
         *("revision", "prompt", "lora_r", "view_dropout", "guide_model", "guide_cache", "replay_file"),
         *("max_train_samples", "max_seq_length", "padding_free", "gradient_cache_chunk_size", "measure_drift"),
-        *("cuda_graphs", "resume_from_checkpoint"),
+        "cuda_graphs",
+        "resume_from_checkpoint",
     }
     assert args.bf16 in (True, False) and args.save_steps == 125 and args.save_strategy == "steps"
     given = dict(learning_rate=1e-4, warmup_steps=0.1, metric_for_best_model="uniformity", max_seq_length=40)
