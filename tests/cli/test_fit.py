@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import safetensors.numpy
 from sentence_transformers import SentenceTransformer
@@ -117,7 +118,11 @@ def test_missing_options_are_named(argv, option, capsys):
 
 @contextmanager
 def opened_when_read(pipe: Path, process: forked.Forked) -> Iterator[None]:
-    """Wait until `process` opens a named pipe, and keep the pipe open, so that the process goes on reading."""
+    """Wait until `process` waits for a line of a named pipe, and keep the pipe open, so that it goes on waiting.
+
+    A signal that arrives after Python has last looked for signals and before the system call is seen only after the
+    call: an interpreter that is about to read would wait for ever.
+    """
     deadline = time.monotonic() + forked.LIMIT
     while True:
         assert process.poll() is None and time.monotonic() < deadline
@@ -127,6 +132,11 @@ def opened_when_read(pipe: Path, process: forked.Forked) -> Iterator[None]:
         except OSError:  # nobody reads it yet
             time.sleep(0.01)
     try:
+        asleep = 0
+        while asleep < 10:  # a tenth of a second: it waits in the system call
+            assert process.poll() is None and time.monotonic() < deadline
+            asleep = asleep + 1 if psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING else 0
+            time.sleep(0.01)
         yield
     finally:
         os.close(file)
