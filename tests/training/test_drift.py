@@ -27,7 +27,9 @@ def test_drift_compares_with_the_original_encoder(command, bert, sentences_file,
     for end in ("old", "new"):
         assert drift[end].keys() == MEASURES.keys()
         assert drift[end].pop("stsb_dev") is expected[end].pop("stsb_dev") is None
-        assert drift[end] == pytest.approx(expected[end], rel=1e-2)  # a neighbor may change by rounding
+        for name, value in drift[end].items():  # rounding may change one of the 960 neighbors
+            counts_neighbors = name in ("neighbors_kept", "alignment", "neighbor_distance", "hubness")
+            assert value == pytest.approx(expected[end][name], rel=1e-2 if counts_neighbors else 1e-5), name
     shown = re.search(r"drift, 10 nearest neighbors kept, % +(\S+)\n", out)[1]
     assert shown == f"{drift['new']['neighbors_kept']:.1f}"
     assert (tmp_path / "run" / "report.html").is_file()
