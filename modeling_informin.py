@@ -16,6 +16,7 @@ import inspect
 import itertools
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Optional
@@ -70,6 +71,31 @@ class InforMinOutput(ModelOutput):
     heads: Optional[dict[str, Any]] = None
     hidden_states: Optional[tuple[Tensor, ...]] = None
     attentions: Optional[tuple[Tensor, ...]] = None
+
+
+@dataclass
+class HeadInputs:
+    """What the heads of an objective's terms read in training: V views of B sentences of L tokens, hidden size d.
+
+    The rows of view 1 come first, then those of view 2. V is 1 if each sentence is encoded once.
+
+    Attributes:
+        embedding: Embeddings below the projection head, (V*B, d).
+        projection: Their projections, (V*B, d). Equal to `embedding` if the model has no projection head.
+        states: Hidden states of the tokens, (V*B, L, d), undefined at padding. None unless a term sets `reads_states`.
+        input_ids: Token ids, (V*B, L).
+        attention_mask: 1 for tokens, 0 for padding, (V*B, L).
+        sentence_ids: Ids of the sentences, equal for equal sentences, (B,) int64.
+        gather: Concatenates tensors (B, ...) from all processes, with gradient.
+    """
+
+    embedding: Tensor
+    projection: Tensor
+    states: Optional[Tensor]
+    input_ids: Tensor
+    attention_mask: Tensor
+    sentence_ids: Tensor
+    gather: Callable[[Tensor], Tensor]
 
 
 def pool(pooling: str, hidden: Tensor, mask: Optional[Tensor] = None) -> Tensor:
@@ -225,7 +251,7 @@ class TrainingMixin:
     """The forward pass in training, which all models share: embeddings, projection, language-model losses and heads.
 
     Attributes:
-        heads: Modules of the objective's terms, called with the model, the projection of both views and the inputs.
+        heads: Modules of the objective's terms, called with the model and `HeadInputs`.
         forward_pass: Object that makes `packed`, see `informin.fast.forward`; None outside a trainer.
     """
 
@@ -251,7 +277,7 @@ class TrainingMixin:
         pooled, tokens, attentions = packed.forward.run(packed)
         projection = self.project(pooled)
         packed.forward.batch = packed  # for heads that encode the first view again
-        heads = self.head_outputs(projection, input_ids, attention_mask, views)
+        heads = self.head_outputs(pooled, projection, None, input_ids, attention_mask, views)
         packed.forward.batch = None
         return InforMinOutput(
             pooler_output=pooled,
@@ -262,14 +288,22 @@ class TrainingMixin:
         )
 
     def head_outputs(
-        self, projection: Tensor, input_ids: Tensor, attention_mask: Tensor, views: Optional[dict[str, Any]]
+        self,
+        pooled: Tensor,
+        projection: Tensor,
+        states: Optional[Tensor],
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        views: Optional[dict[str, Any]],
     ) -> Optional[dict[str, Any]]:
-        """Return the outputs of the heads by name; None without `views`."""
+        """Return the outputs of the heads by name, from all rows (N, ...); None without `views`."""
         if views is None:
             return None
-        rows = slice(2 * len(views["sentence_ids"]))
-        inputs = {"input_ids": input_ids[rows], "attention_mask": attention_mask[rows], **views}
-        return {name: head(self, projection[rows], **inputs) for name, head in self.heads.items()}
+        others = dict(views)
+        size = others.pop("number", 2) * len(views["sentence_ids"])  # of the rows of views: masked copies may follow
+        tensors = (pooled, projection, states, input_ids, attention_mask)
+        inputs = HeadInputs(*(None if x is None else x[:size] for x in tensors), **others)
+        return {name: head(self, inputs) for name, head in self.heads.items()}
 
     def embed_with(self, encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return embeddings (B, d) of the first view (B, L) by a copy of the encoder, not normalized."""
@@ -429,8 +463,8 @@ class InforMinMixin(TrainingMixin):
 
         Args:
             lm_labels: (N, L), token ids to predict, negative for positions without a prediction. Needs the LM head.
-            views: Further inputs of the `heads` by name, including `sentence_ids` (B,). In training, rows 0 to B - 1
-                are one view of B sentences, and rows B to 2B - 1 are the other.
+            views: `sentence_ids` and further inputs of the `heads`, see `HeadInputs`, and `number`, that of the views, 2
+                by default. In training, rows 0 to B - 1 are one view of B sentences, and rows B to 2B - 1 the other.
             packed: In training, the same rows as `informin.fast.forward` computes them.
 
         Raises:
@@ -456,7 +490,7 @@ class InforMinMixin(TrainingMixin):
         projection = self.project(pooled) if self.training else None
         heads = None
         if self.training:
-            heads = self.head_outputs(projection, input_ids, attention_mask, views)
+            heads = self.head_outputs(pooled, projection, hidden, input_ids, attention_mask, views)
         result = InforMinOutput(
             last_hidden_state=hidden,
             pooler_output=pooled if self.training else self.finish(pooled),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from informin.model.open import load_model as load_model
     from informin.objectives import AttentionMI as AttentionMI
     from informin.objectives import Contrast as Contrast
+    from informin.objectives import ContrastiveTension as ContrastiveTension
     from informin.objectives import Decorrelation as Decorrelation
     from informin.objectives import Distillation as Distillation
     from informin.objectives import GuidedSimilarity as GuidedSimilarity
@@ -37,6 +38,7 @@ _MODULES = {
     "AttentionMI": "informin.objectives",
     "BertForInforMinCL": "modeling_informin",
     "Contrast": "informin.objectives",
+    "ContrastiveTension": "informin.objectives",
     "Decorrelation": "informin.objectives",
     "Distillation": "informin.objectives",
     "GuidedSimilarity": "informin.objectives",

@@ -95,11 +95,9 @@ def test_lm_labels_without_a_head_are_an_error(encoder):
 class Recorder(torch.nn.Module):
     """A head that records its arguments."""
 
-    def forward(self, model, projection, input_ids, attention_mask, sentence_ids, **rest):
-        self.called = dict(
-            model=model, projection=projection, rows=(input_ids, attention_mask, sentence_ids), rest=rest
-        )
-        return projection.sum()
+    def forward(self, model, inputs):
+        self.model, self.inputs = model, inputs
+        return inputs.projection.sum()
 
 
 def test_heads_are_called_in_training_with_only_the_two_views(encoder):
@@ -112,9 +110,18 @@ def test_heads_are_called_in_training_with_only_the_two_views(encoder):
     assert list(outputs.heads) == ["one", "two"] and outputs.projection.shape == (9, 32)
     for name, head in model.heads.items():
         assert torch.equal(outputs.heads[name], outputs.projection[:6].sum())
-        assert head.called["model"] is model and head.called["rest"] == {"gather": len}
-        for given, expected in zip(head.called["rows"], (batch["input_ids"][:6], batch["attention_mask"][:6], ids)):
-            assert torch.equal(given, expected)
+        given = head.inputs
+        assert head.model is model and given.gather is len
+        assert torch.equal(given.embedding, outputs.pooler_output[:6]) and given.states.shape[0] == 6
+        for name, expected in {"input_ids": batch["input_ids"][:6], "sentence_ids": ids}.items():
+            assert torch.equal(getattr(given, name), expected)
+
+
+def test_heads_get_the_rows_of_a_single_view(encoder):
+    model, batch = build(encoder), tokens(encoder, count=6)
+    model.heads["one"] = Recorder()
+    model.train()(**batch, views={"sentence_ids": torch.arange(3), "gather": len, "number": 1})
+    assert torch.equal(model.heads["one"].inputs.input_ids, batch["input_ids"][:3])
 
 
 def test_outside_training_or_without_views_heads_are_not_called(encoder):
@@ -122,7 +129,7 @@ def test_outside_training_or_without_views_heads_are_not_called(encoder):
     model.heads["one"] = Recorder()
     for outputs in (model.eval()(**batch, views={"sentence_ids": torch.arange(3)}), model.train()(**batch)):
         assert outputs.heads is None
-    assert not hasattr(model.heads["one"], "called")
+    assert not hasattr(model.heads["one"], "inputs")
 
 
 def test_checkpoint_without_lm_head_is_refused(tmp_path, bert):

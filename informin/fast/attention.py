@@ -163,16 +163,21 @@ def attention_modules(encoder: PreTrainedModel) -> list[tuple[nn.Module, float]]
         _calls.reset(token)
 
 
-def copy_with_dropout(encoder: Any, rate: float) -> Any:
+def copy_with_dropout(encoder: Any, rate: float | None = None) -> Any:
     """Return a copy of an encoder, such as a momentum encoder, with one dropout rate for hidden states and attention.
 
-    The copy has no rates per view and keeps no attention maps, whatever `prepare_encoder` set.
+    The copy has no rates per view and keeps no attention maps, whatever `prepare_encoder` set. With None, it has the
+    encoder's own rates, or that of the first view.
     """
     copied = copy.deepcopy(encoder)
     if copied.config._attn_implementation == VIEW_ATTENTION:
         copied.set_attn_implementation("sdpa")
         for module in copied.modules():
             module.keeps_map = False
+    own = [module.rates[0] for module in encoder.modules() if isinstance(module, ViewDropout)]
+    if rate is None and not own:
+        return copied
+    rate = own[0] if rate is None else rate
     set_dropout(copied, rate)
     for name in numeric_rates(copied.config):  # some models read their rates there
         setattr(copied.config, name, rate)

@@ -52,7 +52,7 @@ class SplitBatch:
         parts: The rows in parts.
         back: (N,), place of each row in the concatenated parts.
         labels: Token ids to predict, (M,), in the order of the parts; None without a prediction.
-        first_view: The rows of the first view alone, for a momentum encoder; None if there is none.
+        first_view: The rows of the first view alone, for the encoder of a head; None if there is none.
         forward: The forward pass that made it.
     """
 
@@ -106,7 +106,7 @@ class FastForward:
         mask = rows["attention_mask"].cpu()
         labels = rows["lm_labels"].cpu() if rows.get("lm_labels") is not None else None
         batch = self._batch_of(ids, mask, labels, len(rows["sentence_ids"]))
-        if self.plan.momentum:
+        if self.plan.second_encoder:
             first = slice(len(rows["sentence_ids"]))
             batch.first_view = self._batch_of(ids[first], mask[first], None, len(ids[first]))
         return batch
@@ -213,7 +213,7 @@ class FastForward:
         """
         batch = None if self.batch is None else self.batch.first_view
         if batch is None:
-            plan = replace(self.plan, device=ids.device, momentum=False, reads_maps=False, graph_length=None)
+            plan = replace(self.plan, device=ids.device, second_encoder=False, reads_maps=False, graph_length=None)
             other = FastForward(self.st, plan)
             return other._embeddings(other._batch_of(ids.cpu(), mask.cpu(), None, len(ids)), encoder)
         return self._embeddings(batch, encoder)

@@ -25,7 +25,7 @@ class Plan:
         device: Device of the training.
         threads: Number of parts that threads compute on a CPU. The dropout masks depend on it.
         chunk_size: Rows whose activations are kept at once (gradient caching); None for all.
-        momentum: Whether the first view is also computed by a momentum encoder.
+        second_encoder: Whether a head has an encoder of its own, which also computes the first view.
         reads_maps: Whether the attention maps of selected layers are kept.
         bf16: Whether a CPU computes in bfloat16.
         prompt_tokens: Tokens of the prompt that the pooling leaves out.
@@ -38,7 +38,7 @@ class Plan:
     device: torch.device
     threads: int = 1
     chunk_size: int | None = None
-    momentum: bool = False
+    second_encoder: bool = False
     reads_maps: bool = False
     bf16: bool = False
     prompt_tokens: int = 0
@@ -109,7 +109,7 @@ def plan_of(
         device=device,
         threads=number_of_parts(torch.get_num_threads()) if is_split else 1,
         chunk_size=chunk_size,
-        momentum="momentum" in needs,
+        second_encoder="second encoder" in needs,
         reads_maps="maps" in needs,
         bf16=on_cpu and precision == "bf16",
         prompt_tokens=prompt_tokens,

@@ -2,6 +2,7 @@
 
 from informin.objectives.attention_mi import AttentionMI
 from informin.objectives.contrast import Contrast
+from informin.objectives.contrastive_tension import ContrastiveTension
 from informin.objectives.decorrelation import Decorrelation, SelfContrast
 from informin.objectives.distillation import Distillation, Replay
 from informin.objectives.guided_similarity import GuidedSimilarity
@@ -21,6 +22,7 @@ TERMS: list[type[Term]] = [
     Distillation,
     Replay,
     MaskedLM,
+    ContrastiveTension,
 ]
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "TERMS",
     "AttentionMI",
     "Contrast",
+    "ContrastiveTension",
     "Decorrelation",
     "Distillation",
     "GuidedSimilarity",

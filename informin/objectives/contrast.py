@@ -14,6 +14,7 @@ from informin.fast.attention import copy_with_dropout
 from informin.objectives.numerics import in_float32, mean_over_anchors
 from informin.objectives.term import Guide, GuideNeeds, Head, Term, Views, needed
 from informin.options import check_value, option
+from modeling_informin import HeadInputs
 
 SIMILARITIES = ("guide", "model")
 
@@ -113,16 +114,16 @@ class MomentumQueue(Head):
         self.register_buffer("ids", torch.zeros(size, dtype=torch.int64))
         self.to(model.device)
 
-    def forward(self, model, projection, input_ids, attention_mask, sentence_ids, gather) -> tuple[Tensor, Tensor]:
+    def forward(self, model, inputs: HeadInputs) -> tuple[Tensor, Tensor]:
         """Return the queue (Q, d) before this batch and the ids (Q,) of its sentences, then add the batch to the queue.
 
         Empty slots are rows of zeros. The embeddings from all processes enter the queue, and the oldest ones leave.
         """
-        size = len(sentence_ids)
+        size = len(inputs.sentence_ids)
         earlier = self.embeddings.clone(), self.ids.clone()
         with torch.no_grad():
-            embeddings = model.embed_with(self.encoder, input_ids[:size], attention_mask[:size])
-            self.enqueue(gather(model.project(embeddings)), gather(sentence_ids))
+            embeddings = model.embed_with(self.encoder, inputs.input_ids[:size], inputs.attention_mask[:size])
+            self.enqueue(inputs.gather(model.project(embeddings)), inputs.gather(inputs.sentence_ids))
         return earlier
 
     @torch.no_grad()
@@ -278,8 +279,8 @@ class Contrast(Term):
         return {name: value for name, value in super().options().items() if name not in unused}
 
     @property
-    def keeps_average(self) -> bool:
-        return self.queue_size > 0
+    def second_encoder(self) -> str | None:
+        return "queue_size" if self.queue_size else None
 
     @property
     def guide_needs(self) -> GuideNeeds | None:

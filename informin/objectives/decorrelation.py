@@ -12,6 +12,7 @@ from informin.errors import UsageError
 from informin.objectives.numerics import in_float32
 from informin.objectives.term import Head, Term, Views
 from informin.options import check_value, option
+from modeling_informin import HeadInputs
 
 SELF_CONTRAST_FORMS = ("paper", "code")
 
@@ -133,10 +134,10 @@ class Projector(Head):
         self.layers.to_empty(device=model.device)
         self.layers.apply(model._init_weights)  # same initialization as new layers of the encoder
 
-    def forward(self, model, projection, input_ids, attention_mask, sentence_ids, gather) -> tuple[Tensor, Tensor]:
+    def forward(self, model, inputs: HeadInputs) -> tuple[Tensor, Tensor]:
         """Return the projections (W*B, D) of each view. The views are normalized separately, over all W processes."""
-        first, second = projection.chunk(2)
-        return self.layers(gather(first)), self.layers(gather(second))
+        first, second = inputs.projection.chunk(2)
+        return self.layers(inputs.gather(first)), self.layers(inputs.gather(second))
 
 
 @dataclass

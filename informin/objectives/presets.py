@@ -11,6 +11,7 @@ from torch import nn
 from informin.errors import UsageError
 from informin.objectives.attention_mi import AttentionMI
 from informin.objectives.contrast import Contrast
+from informin.objectives.contrastive_tension import ContrastiveTension
 from informin.objectives.decorrelation import Decorrelation, SelfContrast
 from informin.objectives.guided_similarity import GuidedSimilarity
 from informin.objectives.reconstruction import Reconstruction
@@ -133,6 +134,16 @@ PRESETS = {
                 source="miCSE, section 3.1, bert-base", batch_size=50, learning_rate=3e-5, warmup_steps=250
             ),
         },
+    ),
+    "ct": Preset(  # Carlsson et al. (2021): contrastive tension
+        name="ct",
+        title="contrastive tension (CT)",
+        terms=lambda encoder: [ContrastiveTension()],
+        papers={
+            ("bert", 768): Paper(source="CT, the authors' code", batch_size=16, learning_rate=1e-5),
+        },
+        projection_head="none",
+        max_seq_length=None,
     ),
     "noncontrastive": Preset(  # no terms: on the command line, add some by their weights
         name="noncontrastive", title="training without negatives", terms=lambda encoder: []

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from informin.errors import UsageError
 from informin.options import SHARED_FIELDS, check_fields, check_value, snake_case
+from modeling_informin import HeadInputs
 
 Value = TypeVar("Value")
 
@@ -92,24 +93,12 @@ class Head(nn.Module, ABC):
     """A module trained on top of the encoder for one term. Saved in checkpoints, but not in the exported model."""
 
     @abstractmethod
-    def forward(
-        self,
-        model: nn.Module,
-        projection: Tensor,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        sentence_ids: Tensor,
-        gather: Callable[[Tensor], Tensor],
-    ) -> Any:
+    def forward(self, model: nn.Module, inputs: HeadInputs) -> Any:
         """Compute the term's entry in `views.heads`. Called within the model's forward pass.
 
         Args:
-            model: The whole model, with its encoder `base_model` and its projection head `project`.
-            projection: Projections of view 1 followed by view 2, (2B, d).
-            input_ids: Token ids of view 1 followed by view 2, (2B, L).
-            attention_mask: Their attention mask, (2B, L).
-            sentence_ids: Ids of the sentences, (B,) int64. Equal sentences have equal ids.
-            gather: Concatenates tensors (B, ...) from all processes, with gradient.
+            model: The whole model, with its encoder `base_model`, its projection head `project`, and `embed_with`.
+            inputs: Embeddings, projections and tokens of the views.
         """
 
     def after_step(self, model: nn.Module) -> None:
@@ -201,9 +190,12 @@ class Term(ABC):
         return {self.option_name(declared.name): getattr(self, declared.name) for declared in fields(self)}
 
     @property
-    def keeps_average(self) -> bool:
-        """Whether the term's head keeps a moving average of the encoder, for which each process needs all weights."""
-        return False
+    def second_encoder(self) -> str | None:
+        """The option by which the term's head has an encoder of its own for the first view, or None.
+
+        Such a head calls `model.embed_with`. Each process needs all weights, so FSDP cannot shard them.
+        """
+        return None
 
     @property
     def masking(self) -> Masking | None:

@@ -430,10 +430,10 @@ class TrainedModel:
                 fix="Leave one out.",
             )
         sharding = sharded_by(args)
-        if sharding and "momentum" in needs:
-            option = needs["momentum"]
+        if sharding and "second encoder" in needs:
+            option = needs["second encoder"]
             raise UsageError(
-                f"needs whole weights for its momentum encoder, and {sharding[0]} shards them across processes",
+                f"needs whole weights for its second encoder, and {sharding[0]} shards them across processes",
                 option=option,
                 fix=f"Set `{option}` to 0, or use another file from configs/accelerate.",
             )
@@ -805,7 +805,7 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
 
     @property
     def base_model(self) -> nn.Module:
-        """The encoder, which a momentum encoder follows."""
+        """The encoder, which heads may copy."""
         return self.st[0].auto_model
 
     def get_input_embeddings(self) -> nn.Module:
@@ -850,7 +850,9 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
             pooler_output=pooled,
             projection=projection,
             lm_losses=lm_losses,
-            heads=self.head_outputs(projection, input_ids, attention_mask, views),
+            heads=self.head_outputs(
+                pooled, projection, features.get("token_embeddings"), input_ids, attention_mask, views
+            ),
             attentions=kept_maps(self.base_model) or None if output_attentions else None,
         )
 

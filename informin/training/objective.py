@@ -103,8 +103,8 @@ class ActiveObjective:
     def needs(self, args: InforMinTrainingArguments) -> dict[str, str]:
         """Return what only some models have and this run needs, each with the option that asks for it.
 
-        `head`, the projection head; `lm_head`, a pretrained language-model head; `maps`, attention maps; `momentum`, a
-        moving average of the encoder; `dropout`, a dropout rate to set; `rates`, one for each view.
+        `head`, the projection head; `lm_head`, a pretrained language-model head; `maps`, attention maps; `second
+        encoder`, an encoder to copy; `dropout`, a dropout rate to set; `rates`, one for each view.
         """
         needs = {}
         for term in self.terms:
@@ -112,8 +112,8 @@ class ActiveObjective:
                 needs["maps"] = term.option_name("weight")
             if term.lm_head:
                 needs["lm_head"] = term.option_name("weight")
-            if term.keeps_average:
-                needs["momentum"] = "queue_size"
+            if term.second_encoder:
+                needs["second encoder"] = term.second_encoder
         if args.projection_head == "mlp":
             needs["head"] = "projection_head"
         if self.view_dropout is not None:

@@ -65,7 +65,7 @@ def forward(model: nn.Module, rows: dict[str, Any], reads_maps: bool = False) ->
         attention_mask=rows["attention_mask"],
         lm_labels=rows.get("lm_labels"),
         output_attentions=reads_maps,
-        views={"sentence_ids": rows["sentence_ids"], "gather": gather_with_gradient},
+        views={"sentence_ids": rows["sentence_ids"], "gather": gather_with_gradient, "number": rows.get("views", 2)},
         packed=rows.get("packed"),
     )
 

@@ -30,6 +30,7 @@ OBJECTIVES = {
     "masked views": dict(mlm_weight=0.1, masked_views=True),
     "queue": dict(queue_size=16),
     "false negatives of crops": dict(false_negative_fraction=0.2, view="crop"),
+    "ct": dict(objective="ct"),
     "decorrelation": dict(objective="scd", projector_size=32, view_dropout=[0.1]),
     "guided": dict(objective="guided", guided_weight=1, replay_weight=1, replay_size=4),
     "scd": dict(objective="scd", projector_size=32, view_dropout=[0.1, 0.3]),

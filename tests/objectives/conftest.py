@@ -75,3 +75,25 @@ def head_values(model, batch, ids=range(6), gather=lambda x: x):
 
 def logged(trainer, key):
     return [entry[key] for entry in trainer.state.log_history if key in entry]
+
+
+def without_dropout(module):
+    """Return a module in training mode without dropout."""
+    for part in module.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    return module.train()
+
+
+def first_batch(trainer):
+    """Return the rows of the first step."""
+    return trainer.get_batch_samples(iter(trainer.get_train_dataloader()), 1, trainer.args.device)[0][0]
+
+
+def assert_gradients(own, theirs) -> None:
+    """Compare the gradients of an encoder with those of the same encoder in another library."""
+    expected = {name: weight.grad for name, weight in theirs.named_parameters()}
+    found = {name: weight.grad for name, weight in own.named_parameters() if weight.grad is not None}
+    assert len(found) > 30
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-3, atol=1e-5, msg=name)

@@ -214,8 +214,8 @@ class Projected(Head):
         super().__init__()
         self.layer = layer
 
-    def forward(self, model, projection, input_ids, attention_mask, sentence_ids, gather):
-        return self.layer(projection)
+    def forward(self, model, inputs):
+        return self.layer(inputs.projection)
 
 
 def test_the_layer_of_a_field_is_trained_and_resumed_as_a_head(bert, tmp_path):
@@ -288,8 +288,8 @@ class Counter(Head):
         super().__init__()
         self.register_buffer("steps", torch.zeros(()))
 
-    def forward(self, model, projection, input_ids, attention_mask, sentence_ids, gather):
-        return gather(projection), self.steps.clone()
+    def forward(self, model, inputs):
+        return inputs.gather(inputs.projection), self.steps.clone()
 
     def after_step(self, model):
         self.steps += 1

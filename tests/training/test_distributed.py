@@ -82,6 +82,8 @@ TERMS = {
         mlm_weight=0.5,
     ),
 }
+TERMS["ct"] = dict(objective="ct", tension_negatives=9)
+TERMS["ct_in_batch"] = dict(objective="ct", contrastive_tension_form="in_batch")
 TERMS["custom"] = dict(objective="custom")
 
 
