@@ -164,8 +164,8 @@ class StackedViews:
 
         Returns:
             `input_ids` and `attention_mask` (2B, L): view 1, then view 2; (3B, L) if a masked copy of each sentence
-            follows; B fewer if views are single. L may grow with the second views. `views` is the number of views, and
-            `sentence_ids` (B,) tell sentences apart. With a guide also `row` (B,), a NumPy array; with masks `lm_labels`, for every row; with second views
+            follows; B fewer if views are single. L may grow with the second views. `sentence_ids` (B,) tell sentences
+            apart. `views` is 1 if views are single. With a guide also `row` (B,), a NumPy array; with masks `lm_labels`, for every row; with second views
             of the same tokens at other places also `shared` (B, L), the place of each token of view 1 in the row of
             view 2, -1 if it has none.
         """
@@ -176,7 +176,9 @@ class StackedViews:
             source[size : 2 * size] += size
             batch = self._with_second_views(batch, step_seed(seed, VIEW))
         rows: dict[str, Any] = {name: batch[name][source] for name in ("input_ids", "attention_mask")}
-        rows |= {"sentence_ids": ids, "views": self.views}
+        rows["sentence_ids"] = ids
+        if self.views == 1:
+            rows["views"] = 1
         if "row" in batch:
             rows["row"] = batch["row"].numpy()
         if "shared" in batch:

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.losses import ContrastiveTensionLoss, ContrastiveTensionLossInBatchNegatives
 
@@ -78,16 +77,3 @@ def test_the_loss_is_a_loop_over_pairs(views):
 def test_the_number_of_negatives_is_checked():
     with raises_usage(option="tension_negatives"):
         ContrastiveTension(tension_negatives=0)
-
-
-def test_the_second_encoder_is_trained_and_not_exported(build):
-    trainer = build(objective="ct", max_steps=1)
-    second = trainer.model.heads["contrastive_tension"].encoder
-    before = {name: weight.clone() for name, weight in second.named_parameters()}
-    assert trainer.objective.encodes_once
-    trainer.train()
-    moved = [name for name, weight in second.named_parameters() if not weight.equal(before[name])]
-    assert len(moved) > 30
-    trainer.export(report=False)
-    names = load_file(f"{trainer.args.output_dir}/model.safetensors")
-    assert names and not [name for name in names if "heads" in name]

@@ -1,9 +1,11 @@
 """All objectives: their losses, logs and gradients in training."""
 
+import shutil
 from itertools import product
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.nn.functional import cosine_similarity
 from transformers import TrainerCallback
 
@@ -23,6 +25,7 @@ HEADS = {
     "micse": (MICSE, {"mlp", "queue"}),
     "micse-without": (MICSE | dict(queue_size=0), {"mlp"}),
     "noncontrastive": (NONCONTRASTIVE, {"mlp"}),
+    "ct": (dict(objective="ct"), {"contrastive_tension"}),
     "everything": (EVERYTHING, {"mlp", "queue", "decorrelation", "cls"}),
 }
 
@@ -187,6 +190,27 @@ def test_export_does_not_change_the_model_in_training(build, tmp_path):
     assert {name: p.requires_grad for name, p in model.named_parameters()} == learning
     after = model.state_dict()
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+
+
+TRAINED_HEADS = {"ct": dict(objective="ct")}
+
+
+@pytest.mark.parametrize("encoder", ["bert"], indirect=True)
+@pytest.mark.parametrize("case", TRAINED_HEADS)
+def test_heads_are_trained_resumed_bit_by_bit_and_not_exported(build, case):
+    how = dict(max_steps=2, save_strategy="steps", save_steps=1, **TRAINED_HEADS[case])
+    whole = build(**how)
+    before = {name: x.clone() for name, x in whole.model.heads.named_parameters() if x.requires_grad}
+    whole.train()
+    assert before and not [name for name, x in before.items() if x.equal(whole.model.heads.get_parameter(name))]
+    last = {name: x.clone() for name, x in whole.model.state_dict().items()}
+    shutil.rmtree(f"{whole.args.output_dir}/checkpoint-2")
+    resumed = build(**how)
+    resumed.train("last")
+    assert all(x.equal(last[name]) for name, x in resumed.model.state_dict().items())
+    resumed.export(report=False)
+    exported = load_file(f"{resumed.args.output_dir}/model.safetensors")
+    assert exported and not [name for name in exported if "heads" in name]
 
 
 def test_self_contrast_pushes_the_views_apart(build, encoder):
