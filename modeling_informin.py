@@ -463,8 +463,8 @@ class InforMinMixin(TrainingMixin):
 
         Args:
             lm_labels: (N, L), token ids to predict, negative for positions without a prediction. Needs the LM head.
-            views: `sentence_ids` and further inputs of the `heads`, see `HeadInputs`, and `number`, that of the views, 2
-                by default. In training, rows 0 to B - 1 are one view of B sentences, and rows B to 2B - 1 the other.
+            views: Further inputs of the `heads`, see `HeadInputs`, and the `number` of views (2). In training,
+                rows 0 to B - 1 are one view of B sentences, and rows B to 2B - 1 are the other.
             packed: In training, the same rows as `informin.fast.forward` computes them.
 
         Raises:

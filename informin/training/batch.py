@@ -164,10 +164,10 @@ class StackedViews:
 
         Returns:
             `input_ids` and `attention_mask` (2B, L): view 1, then view 2; (3B, L) if a masked copy of each sentence
-            follows; B fewer if views are single. L may grow with the second views. `sentence_ids` (B,) tell sentences
-            apart. `views` is 1 if views are single. With a guide also `row` (B,), a NumPy array; with masks `lm_labels`, for every row; with second views
-            of the same tokens at other places also `shared` (B, L), the place of each token of view 1 in the row of
-            view 2, -1 if it has none.
+            follows; B fewer if views are single, with `views` 1. L may grow with the second views. `sentence_ids` (B,)
+            tell sentences apart. With a guide also `row` (B,), a NumPy array; with masks `lm_labels`, for every row;
+            with second views of the same tokens at other places also `shared` (B, L), the place of each token of view 1
+            in the row of view 2, -1 if it has none.
         """
         size = len(batch["input_ids"])
         source = torch.arange(size).repeat(self.copies)  # row of `batch` for each row of the result
