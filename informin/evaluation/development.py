@@ -238,13 +238,16 @@ class EncodingModel:
     def encode(
         self,
         sentences: str | Sequence[str],
-        *args: Any,
+        *args: object,
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
         normalize_embeddings: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Any:
-        """Return the embeddings (N, d) of N texts, or (d,) of one, in the form that sentence-transformers returns."""
+        """Return the embeddings (N, d) of N texts, or (d,) of one, in the form that sentence-transformers returns.
+
+        Other arguments, such as the batch size, are those of the encode function.
+        """
         texts = [sentences] if isinstance(sentences, str) else list(sentences)
         x: Any = torch.from_numpy(np.asarray(self._encode(texts), dtype=np.float32))
         x = normalize(x, dim=-1) if normalize_embeddings else x

@@ -76,12 +76,12 @@ class MaskedCheckpoint:
     def __init__(self, checkpoint: Callable[..., Any]):
         self._checkpoint = checkpoint
 
-    def __call__(self, layer: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        def masked(*states: Any, **others: Any) -> Any:
+    def __call__(self, layer: Callable[..., Any], *states: Any, **options: Any) -> Any:
+        def masked(*inputs: Any, **others: Any) -> Any:
             with OwnDropout():
-                return layer(*states, **others)
+                return layer(*inputs, **others)
 
-        return self._checkpoint(masked, *args, **kwargs)
+        return self._checkpoint(masked, *states, **options)
 
 
 def mask_recomputed_layers(encoder: nn.Module) -> None:

@@ -931,7 +931,7 @@ def with_own_forward(args: InforMinTrainingArguments) -> list[str]:
     return [reason for reason, holds in reasons.items() if holds] + sharded_by(args)
 
 
-def sharded_by(args: Any) -> list[str]:
+def sharded_by(args: InforMinTrainingArguments) -> list[str]:
     """Return which of FSDP and DeepSpeed shard weights, gradients or optimizer state across processes."""
     plugins = {"FSDP": args.fsdp, "DeepSpeed": args.deepspeed}
     launched = {name: str_to_bool(os.environ.get(f"ACCELERATE_USE_{name.upper()}", "false")) for name in plugins}
