@@ -1,1 +1,12 @@
-"""What makes training and `encode` fast: packing, attention, dropout masks, threads, CUDA graphs, and a kernel."""
+"""What makes training and `encode` fast, with the same results. The rest of the library knows no packed rows.
+
+Training enters by `forward.FastForward`, which computes the embeddings of a step as `plan.plan_of` says. `encode`
+enters by `speed.speed_up`, which changes how a SentenceTransformer embeds texts. Both use
+
+    packing          texts in a row without padding, and attention within each of them
+    short_attention  a Triton kernel for attention within short texts, imported on a GPU only
+    attention        dropout rates per view and kept attention maps; also without the fast paths
+    masks            dropout masks from NumPy, on a CPU
+    threads          parts of a batch in threads, on a CPU
+    graphs           CUDA graphs
+"""

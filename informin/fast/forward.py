@@ -22,9 +22,8 @@ from informin.distributed import to_device
 from informin.fast.attention import keep_maps, kept_maps
 from informin.fast.graphs import TOKENS, GraphedEncoder
 from informin.fast.masks import OwnDropout, mask_recomputed_layers
-from informin.fast.packing import BF16_ROWS, Packed, pack, packed_copy
+from informin.fast.packing import BF16_ROWS, Packed, pack, packed_copy, padding_index_of
 from informin.fast.plan import Plan
-from informin.fast.positions import padding_index_of
 from informin.fast.threads import run_in_threads
 
 

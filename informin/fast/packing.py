@@ -1,27 +1,37 @@
-"""Whether an encoder can be packed: its hidden states for a few texts in one row are those of the padded batch."""
+"""Packed rows: texts that follow each other without padding, and an encoder whose attention stays within each text.
 
-import inspect
+The encoder of a packed row is a copy with another attention function (`packed_copy`): a switch in the model would
+change the results of other threads. On a GPU in half precision, one kernel computes attention of all texts:
+FlashAttention, or for texts of up to `LONGEST` tokens, Triton's (`informin.fast.short_attention`).
+"""
+
+import copy
+import logging
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import groupby
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import AttentionInterface, PreTrainedConfig
 
 from informin.distributed import to_device
 from informin.errors import UsageError
-from informin.fast.attention import takes_attention_functions
-from informin.fast.call_copy import AnyModule, copy_for_call, has_other_forward
-from informin.fast.kernel import attention_of_short_texts
-from informin.fast.positions import padding_index_of, position_ids
 
+logger = logging.getLogger(__name__)
+
+POSITIONS = re.compile(r"(.*\.)?(wpe|embed_positions|pos_embed\w*|position_embed\w*)")  # names of position tables
+LONGEST = 64  # tokens of a text that Triton's kernel takes
+WIDEST = 128  # dimensions of an attention head that it takes
 PACKED_ATTENTION = "informin_packed"
 HALF = (torch.float16, torch.bfloat16)
 BF16_ROWS = 128  # in bf16 on a CPU, oneDNN keeps code and buffers for each shape of a matrix product
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 @dataclass
@@ -128,9 +138,73 @@ def pack_tokens(
     )
 
 
+def padding_index_of(encoder: nn.Module) -> int | None:
+    """Return the padding index after which an encoder's position ids start, as in RoBERTa; None if they start at 0."""
+    for module in encoder.modules():
+        index, table = getattr(module, "padding_idx", None), getattr(module, "position_embeddings", None)
+        if isinstance(index, int) and isinstance(table, nn.Embedding):
+            return index
+    return None
+
+
+def has_position_table(encoder: nn.Module) -> bool:
+    """Return whether position embeddings are looked up by a token's place in its row."""
+    parts = encoder.named_modules()
+    return any(isinstance(part, nn.Embedding) and POSITIONS.fullmatch(name) for name, part in parts)
+
+
+def position_ids(tokens: np.ndarray, counts: np.ndarray, ends: np.ndarray, padding_index: int | None) -> np.ndarray:
+    """Return the position ids (T,) of packed texts: from 0, or as RoBERTa numbers them, without padding tokens as text.
+
+    Args:
+        tokens: (T,), texts that follow each other.
+        counts: (S,), their numbers of tokens.
+        ends: (S + 1,), where they start and where the last one ends.
+        padding_index: See `padding_index_of`.
+    """
+    if padding_index is None:
+        return np.arange(len(tokens)) - ends[:-1].repeat(counts)
+    counted = (tokens != padding_index).astype(np.int64)
+    total = counted.cumsum()
+    before = (total - counted)[ends[:-1]]
+    return (total - before.repeat(counts)) * counted + padding_index
+
+
 def packed_copy(module: AnyModule, training: bool | None = None) -> AnyModule:
     """Return a copy of an encoder, or of a model around it, that computes packed rows only; see `copy_for_call`."""
     return copy_for_call(module, PACKED_ATTENTION, training)
+
+
+def copy_for_call(module: AnyModule, attention: str | None = None, training: bool | None = None) -> AnyModule:
+    """Return a copy of a module and its submodules, with the same weights and hooks and with settings of its own.
+
+    Args:
+        module: The module.
+        attention: Name of the attention function of the copy; None for that of the module.
+        training: Whether the copy is in training mode; None for the mode of each module.
+    """
+    return _copied(module, attention, training, {})
+
+
+def _copied(module: nn.Module, attention: str | None, training: bool | None, done: dict[int, Any]) -> Any:
+    if id(module) in done:
+        return done[id(module)]
+    own = done[id(module)] = object.__new__(type(module))
+    values = vars(own)
+    values |= vars(module)  # not by copy.copy, which takes five times as long
+    values["_compiled_call_impl"] = None  # `module.compile()` compiled it with the settings of the module
+    values["_buffers"] = values["_buffers"].copy()
+    children = values["_modules"].items()
+    values["_modules"] = {name: child and _copied(child, attention, training, done) for name, child in children}
+    if training is not None:
+        values["training"] = training
+    config = values.get("config")
+    if attention is not None and isinstance(config, PreTrainedConfig):
+        if id(config) not in done:
+            done[id(config)] = copy.copy(config)
+            vars(done[id(config)])["_attn_implementation_internal"] = attention  # the property sets that of others, too
+        values["config"] = done[id(config)]
+    return own
 
 
 def packed_attention(
@@ -219,53 +293,32 @@ def _attend_at_once(query, key, value, packed: Packed, dropout, scaling, window,
     return kernel(query, key, value, ends, ends, longest, longest, dropout, causal, False, **how)[0][..., :size]
 
 
+def attention_of_short_texts(longest: int, query: Tensor) -> Callable[..., Tensor] | None:
+    """Return `ShortAttention.apply` if it can compute attention for some texts, else None.
+
+    Args:
+        longest: No text is longer.
+        query: (T, H, d), of any texts.
+    """
+    if longest > LONGEST or query.shape[-1] > WIDEST:
+        return None
+    return _kernel_for(query.device)
+
+
+@cache
+def _kernel_for(device: torch.device) -> Callable[..., Tensor] | None:
+    """Return `ShortAttention.apply` if it runs on a device. The first call compiles it for one size."""
+    try:
+        from informin.fast.short_attention import ShortAttention
+
+        sample = torch.ones(1, 1, 16, dtype=torch.float16, device=device)
+        ShortAttention.apply(sample, sample, sample, torch.arange(2, device=device), 1, 0.0, 1.0, None, False)
+    except Exception as error:  # whatever a missing compiler raises
+        if not isinstance(error, ImportError):
+            logger.info(f"FlashAttention is used for short texts, because Triton cannot compile ({error}).")
+        return None
+    return ShortAttention.apply
+
+
 # Without a mask function, transformers does not build a mask.
 AttentionInterface.register(PACKED_ATTENTION, packed_attention)
-
-
-SAMPLE_LENGTHS = (12, 5, 5)  # lengths of the texts that are compared
-TOLERANCE, HALF_TOLERANCE = 1e-4, 0.05  # of the largest hidden state
-_packs: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
-
-
-def can_pack(encoder: nn.Module) -> bool:
-    """Return whether an encoder takes attention functions, and gives the same hidden states for packed texts.
-
-    An encoder with a state beside attention, or with code of its own, may take such functions and mix the texts.
-    """
-    if not isinstance(encoder, PreTrainedModel) or not takes_attention_functions(encoder):
-        return False
-    parameters = inspect.signature(encoder.forward).parameters.values()
-    kinds = {one.kind for one in parameters}
-    if inspect.Parameter.VAR_KEYWORD not in kinds or "position_ids" not in {one.name for one in parameters}:
-        return False
-    if has_other_forward(encoder):
-        return False
-    if encoder not in _packs:
-        _packs[encoder] = _gives_equal_states(encoder)
-    return _packs[encoder]
-
-
-@torch.no_grad()
-def _gives_equal_states(encoder: PreTrainedModel) -> bool:
-    """Compare the hidden states of a few packed tokens with those of the padded batch."""
-    lengths = torch.tensor(SAMPLE_LENGTHS)
-    table: Any = encoder.get_input_embeddings()
-    mask = (torch.arange(max(SAMPLE_LENGTHS)) < lengths[:, None]).long()
-    words = torch.arange(mask.numel()).view_as(mask) % min(table.num_embeddings, 100)
-    index = padding_index_of(encoder)
-    ids = torch.where(words == index, words + 1, words) if index is not None else words
-    device = table.weight.device
-    packed = pack(ids, mask, index).to(device)
-    row = packed.features()
-    embeddings = table(row.pop("input_ids"))
-    try:
-        with torch.autocast(device.type, enabled=False):  # its rounding is larger than the tolerance
-            usual, own = copy_for_call(encoder, training=False), packed_copy(encoder, training=False)
-            padded = usual(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
-            states = own(inputs_embeds=embeddings, **row).last_hidden_state
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
-        return False  # whatever a stranger's code does with a row
-    expected = padded[packed.rows][mask[packed.rows.cpu()].bool()]
-    tolerance = HALF_TOLERANCE if states.dtype in HALF else TOLERANCE
-    return bool((states[0] - expected).abs().max() <= tolerance * expected.abs().max())

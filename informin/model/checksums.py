@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from informin.fast.call_copy import copy_of_tokenizer
+from informin.fast.speed import copy_of_tokenizer
 from informin.model.open import own_dropouts, source_of
 
 # Settings of a configuration that do not affect embeddings.

@@ -21,8 +21,7 @@ from typing_extensions import Unpack
 
 from informin.distributed import first_only, gather_objects, gather_shares, on_first, rank, world_size
 from informin.errors import UsageError, counted
-from informin.fast.call_copy import copy_of_tokenizer
-from informin.fast.speed import speed_up
+from informin.fast.speed import copy_of_tokenizer, speed_up
 from informin.files import named_in_errors, only_writer, read_json, sha256, write_json
 from informin.model.checksums import model_sha256
 from informin.model.open import Loading, load_model, name_of

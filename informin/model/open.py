@@ -26,9 +26,8 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel, PreTraine
 from transformers.utils import cached_file
 
 from informin.errors import UsageError, counted, error_line
-from informin.fast.call_copy import copy_of_tokenizer
-from informin.fast.positions import has_position_table, padding_index_of
-from informin.fast.speed import speed_up
+from informin.fast.packing import has_position_table, padding_index_of
+from informin.fast.speed import copy_of_tokenizer, speed_up
 from informin.hub import MODEL_FILES, names_of_model, raise_if_not_found
 from informin.model.pooling import POOLERS, with_pooling
 from informin.options import check_value, with_home

@@ -7,8 +7,8 @@ from transformers import AutoConfig, AutoModel
 
 from informin.fast import packing
 from informin.fast.forward import padded_again
-from informin.fast.packing import can_pack, pack, packed_copy
-from informin.fast.positions import has_position_table, padding_index_of
+from informin.fast.packing import has_position_table, pack, packed_copy, padding_index_of
+from informin.fast.plan import can_pack
 from tests.conftest import FOUR_STEPS, WORDS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from trainer_informin import InforMinTrainer
 

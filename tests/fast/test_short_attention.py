@@ -9,8 +9,8 @@ HAS_GPU = torch.cuda.is_available()
 DEVICE, DTYPE = ("cuda", torch.float16) if HAS_GPU else ("cpu", torch.float32)
 CLOSE = dict(atol=2e-2, rtol=2e-2) if HAS_GPU else dict(atol=1e-5, rtol=1e-4)
 
-from informin.fast import kernel as short_texts
-from informin.fast.kernel import LONGEST, WIDEST, attention_of_short_texts
+from informin.fast import packing
+from informin.fast.packing import LONGEST, WIDEST, attention_of_short_texts
 from informin.fast.short_attention import ShortAttention
 
 
@@ -106,7 +106,7 @@ def test_without_a_compiler_it_is_not_used(monkeypatch):
     def fail(*_):
         raise RuntimeError("Failed to find C compiler")
 
-    short_texts._compiled.cache_clear()
+    packing._kernel_for.cache_clear()
     monkeypatch.setattr(ShortAttention, "apply", fail)
     assert attention_of_short_texts(8, torch.zeros(1, 1, 64, device=DEVICE)) is None
-    short_texts._compiled.cache_clear()
+    packing._kernel_for.cache_clear()
