@@ -80,14 +80,14 @@ from informin.training.checkpoints import (
     EvaluationLeft,
     ResumedRun,
     StopOnSignal,
-    check_order,
+    check_same_order,
     check_same_run,
     checkpoint_to_resume,
     finish_checkpoint,
     leaving_on_signal,
     position_in_stream,
     raise_if_output_used,
-    reads_checkpoints,
+    reads_checkpoint,
     save_and_stop,
     unfinished_checkpoint,
 )
@@ -148,6 +148,14 @@ class InforMinTrainer(Trainer):
         text_column: Column of the sentences in `train_dataset`. Default: `text`, `sentence`, or the only column.
         provenance: Facts for training.json that the trainer cannot derive; see `informin.training.record.provenance`.
 
+    Attributes:
+        model: What is trained: encoder, pooling and the heads of the terms. Its forward returns `InforMinOutput`.
+        trained: The model with what a run needs around it: its tokenizer and prompt, how it was opened, the finished
+            model that shares its weights, and the model before training.
+        objective, terms: The objective of the run, and its terms.
+        sentences: The sentences, and where they come from.
+        facts: What training.json says about the run before its first step: data, base model, versions, machine.
+
     Raises:
         UsageError: The encoder cannot do what the objective needs, there are too few sentences for a batch or a term,
             or the model or the data is something else.
@@ -163,6 +171,7 @@ class InforMinTrainer(Trainer):
     optimizer: Any
     lr_scheduler: Any
     trained: TrainedModel
+    facts: dict[str, Any]
     objective: ActiveObjective
     terms: list[Term]
     created_optimizer = False  # whether the optimizer is that of `optim`, and not one of the user
@@ -447,11 +456,11 @@ class InforMinTrainer(Trainer):
         share = own_share(is_whole, sentences)
         blocks = []
         self.loss_watch.check()
-        with leaving_on_signal(self) as progress, self.accelerator.autocast():
+        with leaving_on_signal(self) as leave_if_received, self.accelerator.autocast():
             for start in range(0, max(1, len(share)), 16 * size):
                 texts = share[start : start + 16 * size]
                 blocks.append(encode(model, texts, prompt=self.trained.prompt, batch_size=size))
-                progress(len(texts))
+                leave_if_received()
         return join(is_whole, np.concatenate(blocks), len(sentences))  # not above: a signal can end one process
 
     def _use_averages(self) -> None:
@@ -522,7 +531,7 @@ class InforMinTrainer(Trainer):
         if began and self.args.metric_for_best_model == FIRST:
             self.args.metric_for_best_model = began.options.get("metric_for_best_model", "eval_spearman")
         check_same_run(checkpoint, self.record())
-        check_order(checkpoint, self.args, has_size=has_length(self.train_dataset))
+        check_same_order(checkpoint, self.args, has_size=has_length(self.train_dataset))
         resumed = ResumedRun(self, checkpoint)
         self.add_callback(resumed)
         evaluates_on_start = self.args.eval_on_start
@@ -668,7 +677,7 @@ class InforMinTrainer(Trainer):
             )
             self.background.start(finish)
             self._optimizer_state = None  # is freed after it is written
-        is_read = self.args.push_to_hub or reads_checkpoints(self.callback_handler.callbacks)
+        is_read = self.args.push_to_hub or any(map(reads_checkpoint, self.callback_handler.callbacks))
         if is_read or self.control.should_training_stop:
             self.background.wait()
         if self.args.push_to_hub and HubStrategy(self.args.hub_strategy) != HubStrategy.END:

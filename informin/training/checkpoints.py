@@ -1,9 +1,12 @@
-"""Checkpoints: what happens on Ctrl-C, on SIGTERM, when the disk is full, and when a run is resumed.
+"""The checkpoints of a run: how they are found, saved, saved last when a signal stops the run, and resumed from.
 
-`informin train` adds `StopOnSignal` to a run. A signal then ends the run with a checkpoint, after the current step or
-the current batch of an evaluation. Trainer writes a checkpoint, and a background thread finishes it while training
-continues. A run resumes from a complete checkpoint if its settings are the same, and gives the same weights as a run
-that was not interrupted.
+* **Find.** A checkpoint is complete if it has a manifest and the files in it.
+* **Save.** Trainer writes a checkpoint, and a background thread finishes it while training continues. What a full disk
+  leaves incomplete is deleted.
+* **Stop on a signal.** On Ctrl-C or SIGTERM, `informin train` saves a checkpoint after the current step, or after the
+  current batch of an evaluation, and stops.
+* **Resume.** A run resumes from a complete checkpoint if its settings are the same, and gives the same weights as a run
+  that was not interrupted.
 """
 
 import copy
@@ -14,7 +17,7 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -92,110 +95,6 @@ def raise_if_output_used(output_dir: str | Path, restarted: bool = False) -> Non
         )
 
 
-# Signals
-
-
-class StopOnSignal(TrainerCallback):
-    """Stops training with a checkpoint after the current step if a signal arrives within its `with` block.
-
-    An evaluation ends after the current batch; the resumed run evaluates first. A second signal has its usual effect;
-    under a launcher, the third, because torchrun forwards the signal that the terminal has sent to every process, and
-    it may do so late. All processes stop at the same step, whichever received the signal. Signals that the process was
-    started to ignore, as by nohup, stay ignored.
-
-    Attributes:
-        received: Number of the signal, or None.
-    """
-
-    def __init__(self):
-        self.received: int | None = None
-        self._may_be_forwarded = any(name in os.environ for name in LAUNCHED)  # the next signal, if one was received
-
-    def __enter__(self):
-        handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        self._previous = {number: signal.signal(number, self._handle) for number in handled}
-        return self
-
-    def __exit__(self, *_):
-        self._restore()
-
-    def _restore(self):
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number, _frame):
-        if self.received and not self._may_be_forwarded:
-            self._restore()
-            signal.raise_signal(number)
-        elif self.received:
-            self._may_be_forwarded = False
-        else:
-            self.received = number
-            if number == getattr(signal, "SIGHUP", None):
-                _silence_terminals()
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if self._agree():
-            control.should_save = control.should_training_stop = True
-
-    on_evaluate = on_step_end
-
-    def on_save(self, args, state, control, **kwargs):
-        control.should_training_stop |= self._agree()
-
-    def on_prediction_step(self, args, state, control, **kwargs):
-        if self.received:
-            raise EvaluationLeft
-
-    def _agree(self) -> bool:
-        """Return whether any process received a signal."""
-        if any_process(bool(self.received)):
-            self.received = self.received or signal.SIGTERM
-        return bool(self.received)
-
-
-def _silence_terminals() -> None:
-    """Redirect stdout and stderr to /dev/null if they are terminals: writing to a closed one raises an error."""
-    for stream in (sys.__stdout__, sys.__stderr__):
-        if stream is not None and not stream.closed and stream.isatty():
-            with open(os.devnull, "w") as null:
-                os.dup2(null.fileno(), stream.fileno())
-
-
-class EvaluationLeft(Exception):
-    """Ends the current evaluation, so that the run can save a checkpoint and stop."""
-
-
-@contextmanager
-def leaving_on_signal(trainer: Trainer) -> Iterator[Callable[[int], object]]:
-    """Yield a function that an evaluation calls after each batch, through which a signal can end the evaluation.
-
-    EvaluationLeft is raised at the end, in every process if it was raised in one.
-    """
-    # Before the first step there is nothing new to save, and an evaluation that the user calls must not be ended.
-    can_leave = trainer.is_in_train and trainer.control.should_evaluate
-    handler = trainer.callback_handler
-    has_left = False
-    try:
-        yield lambda _: can_leave and handler.on_prediction_step(trainer.args, trainer.state, trainer.control)
-    except EvaluationLeft:
-        has_left = True
-    if can_leave and any_process(has_left):
-        raise EvaluationLeft
-
-
-def save_and_stop(trainer: Trainer) -> TrainOutput:
-    """Save a checkpoint after a signal ended an evaluation, and stop. The resumed run evaluates first."""
-    args, state, handler = trainer.args, trainer.state, trainer.callback_handler
-    trainer.control.should_training_stop = True
-    trainer._save_checkpoint(trainer.model_wrapped, None)  # with should_evaluate set
-    trainer.control = handler.on_save(args, state, trainer.control)
-    trainer.control.should_evaluate = False
-    trainer.control = handler.on_train_end(args, state, trainer.control)
-    trainer.is_in_train = False
-    return TrainOutput(state.global_step, float("nan"), {})
-
-
 # Save
 
 
@@ -246,7 +145,7 @@ def unfinished_checkpoint(trainer: Trainer, folder: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)  # a damaged one that the run did not resume from
     trainer.accelerator.wait_for_everyone()
     try:
-        with _deleted_after(folder):
+        with deleted_on_error(folder):
             yield
         trainer.accelerator.wait_for_everyone()  # each process writes its random state
     finally:
@@ -265,7 +164,7 @@ def finish_checkpoint(folder: Path, optimizer: dict[str, Any] | None, limit: int
     Raises:
         SaveError: The checkpoint could not be written; its incomplete files are deleted, and older ones are kept.
     """
-    with _deleted_after(folder):
+    with deleted_on_error(folder):
         if optimizer is not None:
             torch.save(optimizer, folder / OPTIMIZER_NAME)
         write_manifest(folder)
@@ -273,7 +172,7 @@ def finish_checkpoint(folder: Path, optimizer: dict[str, Any] | None, limit: int
 
 
 @contextmanager
-def _deleted_after(folder: Path) -> Iterator[None]:
+def deleted_on_error(folder: Path) -> Iterator[None]:
     """Delete an incomplete checkpoint if a file of it cannot be written, and raise SaveError."""
     try:
         yield
@@ -314,23 +213,127 @@ def delete_old_checkpoints(output_dir: Path, limit: int | None, best: str | None
         shutil.rmtree(path, ignore_errors=True)
 
 
-# Whether `on_save` of a callback reads the new checkpoint, for those that do not always do.
-READS: dict[Any, Callable[[Any], bool]] = {
-    TrainerCallback.on_save: lambda callback: False,
-    Throughput.on_save: lambda callback: False,
-    StopOnSignal.on_save: lambda callback: False,
-    TrackioCallback.on_save: lambda callback: False,
-    WandbCallback.on_save: lambda callback: callback._log_model == WandbLogModel.CHECKPOINT,
-    MLflowCallback.on_save: lambda callback: callback._log_artifacts,
-}
+def reads_checkpoint(callback: TrainerCallback) -> bool:
+    """Return whether a callback may read a new checkpoint in `on_save`, which must then be finished before.
 
-
-def reads_checkpoints(callbacks: Iterable[TrainerCallback]) -> bool:
-    """Return whether a callback may read a new checkpoint in `on_save`.
-
-    Those of W&B and MLflow do if WANDB_LOG_MODEL=checkpoint and HF_MLFLOW_LOG_ARTIFACTS=1 ask for it.
+    Those of W&B and MLflow do if WANDB_LOG_MODEL=checkpoint and HF_MLFLOW_LOG_ARTIFACTS=1 ask for it, and so does any
+    `on_save` that is not known here.
     """
-    return any(READS.get(type(callback).on_save, lambda callback: True)(callback) for callback in callbacks)
+    given: Any = callback
+    on_save = type(callback).on_save
+    if on_save is WandbCallback.on_save:
+        return given._log_model == WandbLogModel.CHECKPOINT
+    if on_save is MLflowCallback.on_save:
+        return given._log_artifacts
+    return on_save not in [kind.on_save for kind in (TrainerCallback, Throughput, StopOnSignal, TrackioCallback)]
+
+
+# Stop on a signal. From top to bottom: the handler notes the signal; the end of the step, or of the batch of an
+# evaluation, sees the note; the run saves a checkpoint and stops.
+
+
+class StopOnSignal(TrainerCallback):
+    """Stops training with a checkpoint after the current step if a signal arrives within its `with` block.
+
+    An evaluation ends after the current batch; the resumed run evaluates first. A second signal has its usual effect;
+    under a launcher, the third, because torchrun forwards the signal that the terminal has sent to every process, and
+    it may do so late. All processes stop at the same step, whichever received the signal. Signals that the process was
+    started to ignore, as by nohup, stay ignored.
+
+    Attributes:
+        received: Number of the signal, or None.
+    """
+
+    def __init__(self):
+        self.received: int | None = None
+        self._may_be_forwarded = any(name in os.environ for name in LAUNCHED)  # the next signal, if one was received
+
+    def __enter__(self):
+        handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        self._previous = {number: signal.signal(number, self._handle) for number in handled}
+        return self
+
+    def _handle(self, number, _frame):
+        if self.received and not self._may_be_forwarded:
+            self._restore()
+            signal.raise_signal(number)
+        elif self.received:
+            self._may_be_forwarded = False
+        else:
+            self.received = number
+            if number == getattr(signal, "SIGHUP", None):
+                _silence_terminals()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        """Ask Trainer to save a checkpoint and to stop, now that a step has ended."""
+        if self._agree():
+            control.should_save = control.should_training_stop = True
+
+    on_evaluate = on_step_end  # the signal came in the last batch of an evaluation
+
+    def on_save(self, args, state, control, **kwargs):
+        """Ask Trainer to stop, now that a checkpoint is saved."""
+        control.should_training_stop |= self._agree()
+
+    def on_prediction_step(self, args, state, control, **kwargs):
+        """End the evaluation, now that a batch of it has ended; see `leaving_on_signal`."""
+        if self.received:
+            raise EvaluationLeft
+
+    def _agree(self) -> bool:
+        """Return whether any process received a signal."""
+        if any_process(bool(self.received)):
+            self.received = self.received or signal.SIGTERM
+        return bool(self.received)
+
+    def __exit__(self, *_):
+        self._restore()
+
+    def _restore(self):
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+
+def _silence_terminals() -> None:
+    """Redirect stdout and stderr to /dev/null if they are terminals: writing to a closed one raises an error."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None and not stream.closed and stream.isatty():
+            with open(os.devnull, "w") as null:
+                os.dup2(null.fileno(), stream.fileno())
+
+
+class EvaluationLeft(Exception):
+    """Ends the current evaluation, so that the run can save a checkpoint and stop."""
+
+
+@contextmanager
+def leaving_on_signal(trainer: Trainer) -> Iterator[Callable[[], object]]:
+    """Yield a function that an evaluation calls after each batch, through which a signal can end the evaluation.
+
+    EvaluationLeft is raised at the end, in every process if it was raised in one; `save_and_stop` follows.
+    """
+    # Before the first step there is nothing new to save, and an evaluation that the user calls must not be ended.
+    can_leave = trainer.is_in_train and trainer.control.should_evaluate
+    handler = trainer.callback_handler
+    has_left = False
+    try:
+        yield lambda: can_leave and handler.on_prediction_step(trainer.args, trainer.state, trainer.control)
+    except EvaluationLeft:
+        has_left = True
+    if can_leave and any_process(has_left):
+        raise EvaluationLeft
+
+
+def save_and_stop(trainer: Trainer) -> TrainOutput:
+    """Save a checkpoint after a signal ended an evaluation, and stop. The resumed run evaluates first."""
+    args, state, handler = trainer.args, trainer.state, trainer.callback_handler
+    trainer.control.should_training_stop = True
+    trainer._save_checkpoint(trainer.model_wrapped, None)  # with should_evaluate set
+    trainer.control = handler.on_save(args, state, trainer.control)
+    trainer.control.should_evaluate = False
+    trainer.control = handler.on_train_end(args, state, trainer.control)
+    trainer.is_in_train = False
+    return TrainOutput(state.global_step, float("nan"), {})
 
 
 # Resume
@@ -441,22 +444,25 @@ def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
         )
 
 
-def check_order(checkpoint: str | Path, args: InforMinTrainingArguments, has_size: bool) -> None:
-    """Raise UsageError if the order of the sentences after a checkpoint cannot be reproduced.
+def check_same_order(checkpoint: str | Path, args: InforMinTrainingArguments, has_size: bool) -> None:
+    """Raise UsageError if a resumed run would read the sentences in another order than one that was not interrupted.
 
     Args:
         checkpoint: Folder of the checkpoint.
         args: Arguments of the resumed run.
         has_size: Whether the length of the data is known.
     """
-    loader = cast(AcceleratorConfig, args.accelerator_config)
-    strategy = args.train_sampling_strategy
+    # Several workers that need not keep the order never have the same one.
+    is_by_chance = not args.dataloader_in_order and args.dataloader_num_workers > 1
+    # A run that resumes within the second epoch or a later one draws the order of this epoch again. These draw it from
+    # the global random state, which is now another one, instead of the seed and the epoch.
     epoch = read_json(Path(checkpoint, TRAINER_STATE_NAME))["epoch"] or 0
-    is_later = has_size and not args.ignore_data_skip and epoch > 1 and epoch % 1 > 0  # within the second or later
-    in_any_order = not args.dataloader_in_order and args.dataloader_num_workers > 1
-    # In later epochs, these draw from the global random state instead of the seed and the epoch.
-    unseeded = strategy == "random" and (not loader.use_seedable_sampler or loader.dispatch_batches)
-    if in_any_order or (is_later and (unseeded or strategy == "group_by_length")):
+    draws_again = has_size and not args.ignore_data_skip and epoch > 1 and epoch % 1 > 0
+    loader = cast(AcceleratorConfig, args.accelerator_config)
+    is_unseeded = not loader.use_seedable_sampler or loader.dispatch_batches
+    strategy = args.train_sampling_strategy
+    from_global_state = strategy == "group_by_length" or (strategy == "random" and is_unseeded)
+    if is_by_chance or (draws_again and from_global_state):
         raise UsageError(
             f"{checkpoint} cannot be resumed with the same order of sentences, because of `dataloader_in_order`, "
             "`train_sampling_strategy` or `accelerator_config`",

@@ -34,7 +34,7 @@ from informin.training.batch import at_shared
 from modeling_informin import InforMinOutput
 
 
-def training_step(
+def plain_step(
     model: nn.Module, terms: Sequence[Term], batch: dict[str, Tensor], stack: Callable[..., dict[str, Any]], seed: int
 ) -> Tensor:
     """Add the gradient of a batch to that of the weights, and return its loss. A step of the optimizer follows.

@@ -9,7 +9,7 @@ from sentence_transformers.models import Normalize, StaticEmbedding
 from transformers import DistilBertConfig, DistilBertForMaskedLM
 
 from informin.training.batch import PadRows, StackedViews
-from informin.training.plain import training_step
+from informin.training.plain import plain_step
 from tests.conftest import (
     FOUR_STEPS,
     WORDS,
@@ -133,7 +133,7 @@ def test_a_step_of_the_trainer_is_the_step_of_the_file(bert, tmp_path, objective
     stack = StackedViews(run.processing_class, run.objective.masking, run.objective.view)
     run.model.train()
     torch.manual_seed(0)
-    loss = training_step(run.model, run.terms, batch, stack, seed=1)
+    loss = plain_step(run.model, run.terms, batch, stack, seed=1)
     expected = {name: x.grad.clone() for name, x in run.model.named_parameters() if x.grad is not None}
     run.model.zero_grad()
     run.model.load_state_dict(weights)
