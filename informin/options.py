@@ -4,25 +4,20 @@ import os
 import re
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import field, fields
-from functools import wraps
-from inspect import Parameter, Signature, get_annotations, signature
+from inspect import get_annotations
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 import numpy as np
 
 from informin.errors import UsageError
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 # Fields that several terms have. In messages, records and options of the command line, the term's name precedes them.
 SHARED_FIELDS = ("weight", "form", "layers", "neighbors", "size")
 UNIONS = (Union, UnionType)
-UNNAMED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)  # *args and **kwargs
 CLASSES: dict[Any, Any] = {
     int: Integral,
     float: Real,
@@ -42,31 +37,6 @@ NAMES: dict[Any, str] = {
 }
 
 
-def checks_options(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function so that it raises UsageError for an argument whose type is not that of its annotation."""
-    declared = signature(function)
-
-    @wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = declared.bind(*args, **kwargs)
-        check_arguments(declared, given.arguments)
-        return function(*given.args, **given.kwargs)
-
-    return checked
-
-
-def check_arguments(declared: Signature, given: dict[str, Any]) -> None:
-    """Raise UsageError for an argument whose type is not that of its annotation, and convert NumPy numbers in place.
-
-    Args:
-        declared: The signature of the function.
-        given: Its arguments by name.
-    """
-    for name, parameter in declared.parameters.items():
-        if name in given and parameter.kind not in UNNAMED and parameter.annotation is not Parameter.empty:
-            given[name] = checked_value(name, given[name], parameter.annotation, parameter.default)
-
-
 def checked_value(name: str, value: Any, kind: Any, default: Any) -> Any:
     """Return the value of an option, with a NumPy number as a number of Python.
 
@@ -83,8 +53,6 @@ def checked_value(name: str, value: Any, kind: Any, default: Any) -> Any:
         return value
     if not fits(value, kind):
         raise UsageError(f"is {value!r:.60}", option=name, needed=described(kind))
-    if Path in get_args(kind):
-        return with_home(value)
     return value.item() if isinstance(value, np.generic) else value
 
 

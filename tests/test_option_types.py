@@ -2,9 +2,9 @@
 
 import json
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from inspect import Parameter, isfunction, signature
+from inspect import Parameter
 from pathlib import Path
 from typing import Any, Optional
 
@@ -13,11 +13,10 @@ import pandas as pd
 import pytest
 from sentence_transformers import SentenceTransformer
 
-import informin
 from informin import Contrast, Index, InforMinTrainingArguments, Term, embed
 from informin.cli.train_options import TrainParser
 from informin.objectives import TERMS
-from informin.options import checked_value, fits
+from informin.options import checked_value
 from informin.training.arguments import RANGES
 from informin.training.data import as_data
 from informin.training.inputs import SourceArguments
@@ -25,41 +24,7 @@ from informin.views import VIEWS, View
 from tests.conftest import make_sentences, raises_usage
 
 WRONG = object()  # fits no type of an option
-GIVEN = {"model": "x", "texts": ["a"], "queries": ["a"], "query": "a", "rows": [0], "task": "search"}
-GIVEN |= {"name": "x", "folder": "x", "path": "x", "X": np.ones((2, 2)), "self": None, "cls": Index}
 NAN = float("nan")
-
-
-def typed(parameters: Mapping[str, Parameter]) -> Iterator[str]:
-    """Yield the names of the options with a type that can be checked."""
-    for name, parameter in parameters.items():
-        is_named = parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-        if is_named and parameter.annotation is not Parameter.empty and not fits(WRONG, parameter.annotation):
-            yield name
-
-
-def public_functions() -> Iterator[Callable]:
-    """Yield the functions of the package that check the types of their arguments."""
-    for name in informin.__all__:
-        exported = getattr(informin, name)
-        if isfunction(exported) and hasattr(exported, "__wrapped__"):  # by `checks_options`
-            yield exported
-
-
-def options_of_functions() -> Iterator[tuple[Callable, str]]:
-    for function in public_functions():
-        for name in typed(signature(function).parameters):
-            yield function, name
-
-
-@pytest.mark.parametrize(
-    "function, name", [pytest.param(*each, id=f"{each[0].__qualname__}-{each[1]}") for each in options_of_functions()]
-)
-def test_functions_name_the_option(function, name):
-    parameters = signature(function).parameters.items()
-    required = {key: GIVEN[key] for key, each in parameters if key in GIVEN and each.default is Parameter.empty}
-    with raises_usage(option=name):
-        function(**required | {name: WRONG})
 
 
 @pytest.mark.parametrize("kind", [*TERMS, *VIEWS.values()], ids=lambda kind: kind.__name__)

@@ -31,7 +31,7 @@ from informin.model.checksums import weights_sha256
 from informin.model.embedding import encode_in_shares, side_prompt, width_of
 from informin.model.open import Loading, load_model, name_of, source_of
 from informin.model.pooling import NAME_OF_MODE
-from informin.options import checks_options
+from informin.options import with_home
 
 logger = logging.getLogger(__name__)
 
@@ -288,7 +288,7 @@ def _encoder(model: SentenceTransformer, side: str | None, prompt: str | None, b
 def _whitening_entry(whitening: float | None, width: int) -> dict | None:
     if whitening is None:
         return None
-    if whitening != math.inf and not 1 <= whitening <= width:
+    if isinstance(whitening, bool) or (whitening != math.inf and not 1 <= whitening <= width):
         raise UsageError(f"is {whitening}", option="whitening", needed=f"1 to {width} for this model")
     return {"dimensions": None if whitening == math.inf else int(whitening), "fitted_on": FITTED_ON}
 
@@ -383,7 +383,6 @@ class Evaluation:
         """
         return tables_text(self.rows, self.others, seeds, format)
 
-    @checks_options
     def save(self, output_dir: str | Path, *, seeds: bool = False) -> None:
         """Write the tables to table.md, and the results of each row to a .json file.
 
@@ -391,6 +390,7 @@ class Evaluation:
             output_dir: A folder; files of an earlier call are replaced.
             seeds: The models are seeds of one recipe: adds mean ± sd.
         """
+        output_dir = with_home(output_dir)
         for label, results in _labeled(self.rows).items():
             results.save(Path(output_dir, f"{label.replace('/', '-')}.json"))
         save_text(Path(output_dir, "table.md"), self.table("markdown", seeds=seeds) + "\n")
@@ -402,7 +402,6 @@ class Evaluation:
         return tables_html(score_tables(self.rows, self.others))
 
 
-@checks_options
 def evaluate(
     model: Model | Iterable[Model],
     *,
@@ -458,6 +457,7 @@ def evaluate(
     """
     models = [model] if isinstance(model, Model) else list(model)
     poolers = [pooler] if isinstance(pooler, str) else list(pooler)
+    output = with_home(output)
     check_output(output, [(Path(name_of(one)).name, how) for one in models for how in poolers])
     files = {"labels": _as_list(labels), "retrieval": _as_list(retrieval)}
     data = _load(_as_list(tasks), files, (text_column, label_column), senteval_dir, split)
@@ -538,5 +538,5 @@ def _labeled(rows: Sequence[Results]) -> dict[str, Results]:
 
 
 def _as_list(names: Paths) -> list[str | Path]:
-    """Return one name or several as a list."""
-    return [names] if isinstance(names, str | Path) else list(names)
+    """Return one name or several as a list, with the home folder in place of a leading `~`."""
+    return [with_home(name) for name in ([names] if isinstance(names, str | Path) else names)]
