@@ -18,9 +18,8 @@ from informin.errors import UsageError, counted
 from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, measure_drift
 from informin.evaluation.rows import rows_of
 from informin.files import last_name, only_writer
-from informin.frozen.adapted import fit_record, save_fitted
 from informin.frozen.adapter import TASKS
-from informin.frozen.fit import given_vectors, open_with_prompt, side_of, vectors_of
+from informin.frozen.fit import fit_record, save_fitted
 from informin.frozen.static import (
     SMOOTHED_AT_ONCE,
     add_words,
@@ -29,6 +28,7 @@ from informin.frozen.static import (
     embed_tokens,
     tokenizer_of,
 )
+from informin.frozen.vectors import given_vectors, open_with_prompt, side_of, vectors_of
 from informin.model.embedding import encode, encode_in_shares
 from informin.model.open import Loading, name_of
 from informin.options import check_value, with_home

@@ -1,179 +1,42 @@
-"""Adapt a model or its embeddings to texts in closed form, without training or labels."""
+"""Adapt a model or its embeddings to texts in closed form, without training or labels, and save the result."""
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from copy import copy
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from numpy.typing import ArrayLike
-from safetensors import SafetensorError, safe_open
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize
+from torch import nn
 from typing_extensions import Unpack
 
+from informin import __version__
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
 from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, SEED, drift_warnings, measure_drift, neighbor_examples
-from informin.evaluation.rows import CHUNK, native, raise_if_not_finite, rows_of, unit_rows
+from informin.evaluation.rows import rows_of
 from informin.evaluation.table import values_html
 from informin.files import last_name, new_folder, only_writer
-from informin.frozen.adapted import save_adapted
 from informin.frozen.adapter import TASKS, LinearAdapter
-from informin.model.embedding import encode_in_shares, raise_if_other_texts, width_of
-from informin.model.open import Loading, load_model, name_of
+from informin.frozen.vectors import given_vectors, open_with_prompt, side_of, vectors_of
+from informin.hub import is_hub_id
+from informin.model.embedding import width_of
+from informin.model.open import Loading, name_of, source_of
 from informin.model.pooling import MODES, LayerPooling, ProjectionPooling
-from informin.model.records import ADAPTER, FITTED
+from informin.model.records import ADAPTER, FITTED, FitRecord
 from informin.options import check_value, with_home
+from informin.publishing.card import license_of, write_card
+from informin.publishing.export import save_model
 from informin.publishing.report import write_fit_report
 from informin.texts import as_texts
 
 logger = logging.getLogger(__name__)
-
-
-EMBEDDING_SUFFIXES = (".npy", ".parquet", ".safetensors")
-CHECKED = 5  # texts that are embedded again
-SPREAD_OF = 500  # rows that measure how far apart texts are
-# Largest distance to the model's embedding, as a fraction of the spread of the rows, which is 1.4 for another text.
-# The rounding of float16 and int8 stays below 0.1. A prompt, another model or another order exceed it.
-FARTHEST = 0.2
-ALLOWED_DISTANCE = 1e-3  # distance that is always allowed, for texts that are all alike
-
-
-def load_vectors(source: str | Path | ArrayLike) -> np.ndarray:
-    """Read embeddings (n, d).
-
-    Args:
-        source: An array or tensor, or a file:
-
-            * `.npy`: a two-dimensional array, which is memory-mapped.
-            * `.parquet`: the only column of lists of floating-point numbers, of equal length and without nulls.
-            * `.safetensors`: the only two-dimensional tensor. bfloat16 and float8 become float32.
-
-    Returns:
-        (n, d) float16, float32 or float64.
-
-    Raises:
-        UsageError: Its suffix is not supported, it does not hold one matrix of floating-point numbers, or it contains a
-            null, NaN or infinity.
-    """
-    if not isinstance(source, str | Path):
-        array = _numpy(source) if isinstance(source, torch.Tensor) else np.asarray(source)
-        return _validated(array, "the array")
-    path = Path(with_home(source))
-    if path.suffix not in EMBEDDING_SUFFIXES:
-        raise UsageError(f"is {path}", option="embeddings", needed=f"a file ending in {', '.join(EMBEDDING_SUFFIXES)}")
-    try:
-        array = _read(path)
-    except UsageError:
-        raise
-    # Also nulls in lists of a fixed size, which older versions of pyarrow cannot read.
-    except (ValueError, pa.ArrowInvalid, SafetensorError) as error:
-        fix = "Write the file again. Rows that are null must be recomputed first."
-        raise UsageError(f"is {path}, which cannot be read ({error})", option="embeddings", fix=fix) from error
-    return _validated(array, str(path))
-
-
-def check_vectors(
-    vectors: np.ndarray, texts: Sequence[str], encode: Callable[[Sequence[str]], np.ndarray], name: str
-) -> None:
-    """Embed five texts again, and compare them with their rows by direction.
-
-    Args:
-        vectors: (N, d) embeddings.
-        texts: N texts.
-        encode: Function from M texts to the model's embeddings (M, d).
-        name: Name of the model, for messages.
-
-    Raises:
-        UsageError: There is not one row per text, the widths differ, or a row is not the embedding of its text.
-    """
-    check_rows(vectors, texts)
-    fix = "Give the embeddings of this model with the same prompt and maximum length, in the order of the texts."
-    drawn = np.random.default_rng(0).permutation(len(vectors))
-    again = _unit_vectors(encode([texts[row] for row in drawn[:CHECKED]]))
-    rows = _unit_vectors(rows_of(vectors, drawn[:SPREAD_OF]))
-    if rows.shape[1] != again.shape[1]:
-        different = f"has {rows.shape[1]} dimensions, and {name} has {again.shape[1]}"
-        raise UsageError(different, option="embeddings", fix=fix)
-    spread = float(np.sqrt(((rows - rows.mean(0)) ** 2).sum(-1).mean()))
-    distances = np.linalg.norm(again - rows[: len(again)], axis=-1)
-    worst = int(distances.argmax())
-    if distances[worst] > FARTHEST * spread + ALLOWED_DISTANCE:
-        raise UsageError(
-            f"has embeddings that differ from those of {name}: in row {drawn[worst]}, counted from 0, the cosine "
-            f"between both is {float(again[worst] @ rows[worst]):.3f}",
-            option="embeddings",
-            fix=fix,
-        )
-
-
-def check_rows(vectors: np.ndarray, texts: Sequence[str]) -> None:
-    """Raise UsageError if there is not one row per text."""
-    if len(vectors) != len(texts):
-        found = f"has {counted(len(vectors), 'row')} for {counted(len(texts), 'text')}"
-        raise UsageError(found, option="embeddings")
-
-
-def _validated(array: np.ndarray, name: str) -> np.ndarray:
-    """Return an array that adapters can use. Raise UsageError if it is not a matrix of finite numbers."""
-    if array.ndim != 2 or array.dtype.kind != "f" or len(array) < 1 or array.shape[1] < 2:
-        raise UsageError(
-            f"has the shape {array.shape} and the type {array.dtype} in {name}",
-            option="embeddings",
-            needed="a matrix (n, d) of floating-point numbers with two columns or more",
-        )
-    array = array.astype(np.float64) if array.dtype.itemsize > 8 else native(array)
-    for start in range(0, len(array), CHUNK):
-        raise_if_not_finite(rows_of(array, slice(start, start + CHUNK)), start, name)
-    return array
-
-
-def _read(path: Path) -> np.ndarray:
-    if path.suffix == ".npy":
-        return np.load(path, mmap_mode="r")
-    return _parquet(path) if path.suffix == ".parquet" else _safetensors(path)
-
-
-def _parquet(path: Path) -> np.ndarray:
-    table = pq.read_table(path, columns=[_column(pq.read_schema(path), path)])
-    lists = table.column(0).combine_chunks()
-    values = lists.flatten()  # without the null lists
-    widths = set(lists.value_lengths().to_pylist())
-    if lists.null_count or values.null_count or len(widths) != 1:
-        problem = "a null row or number" if lists.null_count or values.null_count else f"lists of lengths {widths}"
-        raise UsageError(f"{path} has {problem}", option="embeddings", fix="Remove or recompute these rows.")
-    return values.to_numpy(zero_copy_only=False).reshape(len(lists), widths.pop())
-
-
-def _column(schema: pa.Schema, path: Path) -> str:
-    names = [field.name for field in schema if pa.types.is_floating(getattr(field.type, "value_type", pa.null()))]
-    if len(names) != 1:
-        raise UsageError(
-            f"{path} has {len(names)} columns of lists of floating-point numbers", option="embeddings", needed="one"
-        )
-    return names[0]
-
-
-def _safetensors(path: Path) -> np.ndarray:
-    with safe_open(path, "pt") as file:
-        names = [name for name in file.keys() if len(file.get_slice(name).get_shape()) == 2]
-        if len(names) != 1:
-            raise UsageError(f"{path} has {len(names)} matrices", option="embeddings", needed="one")
-        return _numpy(file.get_tensor(names[0]))
-
-
-def _numpy(tensor: torch.Tensor) -> np.ndarray:
-    exact = tensor.dtype in (torch.float16, torch.float32, torch.float64) or not tensor.is_floating_point()
-    return (tensor if exact else tensor.float()).detach().cpu().numpy()
-
-
-def _unit_vectors(vectors: np.ndarray) -> np.ndarray:
-    return unit_rows(vectors.astype(np.float64))
 
 
 DOCUMENTS = "documents.npy"
@@ -372,50 +235,6 @@ def raise_if_not_savable(model: SentenceTransformer) -> None:
         )
 
 
-def side_of(task: str) -> str | None:
-    """Return the side of search whose prompt the texts of a task get."""
-    return "document" if task == "search" else None
-
-
-def open_with_prompt(
-    model: str | Path | SentenceTransformer, prompt: str | None, pooler: str, loading: Loading
-) -> SentenceTransformer:
-    """Open a model that prepends a prompt to texts and documents, unless it is None; queries keep their prompt."""
-    opened = load_model(model, pooler=pooler, **loading)
-    if prompt is None:
-        return opened
-    prompted = copy(opened)
-    prompted.prompts = opened.prompts | {"document": prompt, "text": prompt}
-    prompted.default_prompt_name = "text"
-    return prompted
-
-
-def given_vectors(embeddings: str | Path | ArrayLike, texts: list[str] | None) -> np.ndarray:
-    """Read embeddings. Raises UsageError if they are a file that `embed` wrote for other texts."""
-    if isinstance(embeddings, str | Path):
-        embeddings = with_home(embeddings)
-    vectors = load_vectors(embeddings)
-    if texts is not None:
-        check_rows(vectors, texts)
-        if isinstance(embeddings, str | Path):
-            raise_if_other_texts(Path(embeddings), texts)
-    return vectors
-
-
-def vectors_of(
-    model: SentenceTransformer, texts: list[str], vectors: np.ndarray | None, side: str | None, batch_size: int
-) -> np.ndarray:
-    """Embed the texts, or check that the vectors are their embeddings."""
-
-    def encode(some: Sequence[str]) -> np.ndarray:
-        return encode_in_shares(model, some, side=side, batch_size=batch_size)
-
-    if vectors is None:
-        return encode(texts)
-    check_vectors(vectors, texts, encode, name_of(model))
-    return vectors
-
-
 def _changes(adapter: LinearAdapter, vectors: np.ndarray, texts: list[str] | None) -> tuple[dict | None, list[dict]]:
     """Measure the drift on a sample of the texts, and collect examples."""
     rows = np.random.default_rng(SEED).permutation(len(vectors))[:SAMPLED_TEXTS]
@@ -434,3 +253,103 @@ def _changes(adapter: LinearAdapter, vectors: np.ndarray, texts: list[str] | Non
     drift = measure_drift(old, new, sample).record()
     drift["warnings"] = drift_warnings(drift["old"], drift["new"], trained=False)
     return drift, neighbor_examples(sample, old, new)
+
+
+def save_adapted(
+    model: SentenceTransformer,
+    adapter: LinearAdapter,
+    folder: str | Path,
+    *,
+    texts: int,
+    task: str,
+    drift: dict | None = None,
+) -> None:
+    """Save a model with an adapter on its embedding, for sentence-transformers, and for AutoModel if it is native.
+
+    Args:
+        model: The model that the adapter was fitted on. It is not changed.
+        adapter: A fitted adapter.
+        folder: A new folder. It appears once it is complete.
+        texts: Number of texts that the adapter was fitted on, for the card.
+        task: clustering or search.
+        drift: A record of `informin.evaluation.drift`, for the card.
+
+    Raises:
+        UsageError: The folder is in use or cannot be written.
+    """
+    record = fit_record(
+        model,
+        task=task,
+        texts=texts,
+        dimensions=len(adapter.coef_),
+        options=adapter.get_params(),
+        drift=drift,
+        remote_code=any(type(module).__module__.startswith("transformers_modules") for module in model.modules()),
+    )
+    save_fitted(with_adapter(model, adapter), record, folder)
+
+
+def fit_record(model: SentenceTransformer, **entries: Any) -> FitRecord:
+    """Return the record of what was fitted on a model.
+
+    Args:
+        model: The model.
+        entries: Entries of the record besides the model's name and license.
+    """
+    source = source_of(model)
+    hub_id = source.name if source.folder is None and is_hub_id(source.name) else None
+    name = hub_id or last_name(source.folder or source.name)
+    return FitRecord(
+        informin=__version__,
+        base_model={"name": name, "hub_id": hub_id, "revision": source.revision},
+        **license_of(source),
+        **entries,
+    )
+
+
+def save_fitted(model: SentenceTransformer, record: FitRecord, folder: str | Path, overwrite: bool = False) -> None:
+    """Write a model with its record and card to a new folder, which appears once it is complete.
+
+    Args:
+        model: The model.
+        record: Its record.
+        folder: Missing or empty folder.
+        overwrite: Whether to replace an older output of fit or distill in the folder.
+
+    Raises:
+        UsageError: The folder is in use or cannot be written.
+    """
+    with new_folder(folder, "output_dir", FITTED if overwrite else None) as new:
+        save_model(model, new)
+        record.save(new)
+        write_card(new)
+
+
+def with_adapter(model: SentenceTransformer, adapter: LinearAdapter) -> SentenceTransformer:
+    """Return a model with an affine map of its unit-length embedding, which shares the modules of `model`.
+
+    Appends a Dense module, after a Normalize module if the model has none. A model that normalized its embeddings
+    still does. A `truncate_dim` becomes a Dense module before the map.
+    """
+    normalized = type(list(model)[-1]).__name__ == "Normalize" and model.truncate_dim is None
+    more: list[nn.Module] = [] if normalized else [Normalize()]
+    if model.truncate_dim is not None:
+        with model.truncate_embeddings(None):
+            whole = model.get_embedding_dimension()
+        more = [_linear(np.eye(model.truncate_dim, whole)), *more]
+    more += [_linear(adapter.coef_, adapter.intercept_), *([Normalize()] if normalized else [])]
+    named: Any = OrderedDict(model.named_children())
+    named |= {str(i): module for i, module in enumerate(more, start=len(named))}
+    settings: dict[str, Any] = {name: getattr(model, name) for name in ("prompts", "default_prompt_name")}
+    adapted = SentenceTransformer(modules=named, device=str(model.device), similarity_fn_name="cosine", **settings)
+    adapted.module_kwargs = model.module_kwargs
+    return adapted
+
+
+def _linear(weight: np.ndarray, bias: np.ndarray | None = None) -> Dense:
+    narrow, wide = weight.shape
+    module = Dense(wide, narrow, bias=bias is not None, activation_function=nn.Identity())
+    module.linear.weight.data = torch.from_numpy(weight.astype(np.float32))
+    if bias is not None:
+        module.linear.bias.data = torch.from_numpy(bias.astype(np.float32))
+    return module

@@ -22,13 +22,12 @@ among {count} general sentences. Written by InforMin-CL {version}.
 """
 
 
-def write_space(folder: str | Path, model: str, *, title: str | None = None, revision: str | None = None) -> None:
+def write_space(folder: str | Path, model: str, revision: str | None = None) -> None:
     """Write the files of a Space. `informin.publishing.push.push_space` uploads them.
 
     Args:
         folder: An empty folder.
         model: Hub id of the model, which the Space downloads.
-        title: Title of the Space; None for the name of the model.
         revision: Branch, tag or commit of the model.
     """
     folder = Path(folder)
@@ -42,7 +41,7 @@ def write_space(folder: str | Path, model: str, *, title: str | None = None, rev
     lines = (f"{name}=={version(name).partition('+')[0]}\n" for name in REQUIREMENTS)
     (folder / "requirements.txt").write_text("".join(lines), encoding="utf-8")
     metadata = SpaceCardData(
-        title=title or model.rpartition("/")[2],
+        title=model.rpartition("/")[2],
         emoji="🔎",
         colorFrom="blue",
         colorTo="green",

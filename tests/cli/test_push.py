@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from informin.cli import run_command, train
-from informin.frozen.adapted import save_adapted
 from informin.frozen.adapter import LinearAdapter
+from informin.frozen.fit import save_adapted
 from informin.model.open import load_model
 from informin.publishing.export import published_files
 from tests.conftest import make_sentences

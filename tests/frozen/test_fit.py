@@ -152,7 +152,7 @@ def test_the_threshold_is_that_of_the_adapter():
 
 
 def test_the_dimension_is_checked_before_the_texts_are_embedded(st_mean, monkeypatch):
-    monkeypatch.setattr("informin.frozen.fit.encode_in_shares", pytest.fail)
+    monkeypatch.setattr("informin.frozen.vectors.encode_in_shares", pytest.fail)
     with raises_usage("dimension", needed="1 to 32"):
         fit(st_mean, TEXTS, task="search", dimension=33, device="cpu")
 

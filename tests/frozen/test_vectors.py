@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from informin.evaluation.rows import rows_of
 from informin.frozen.adapter import LinearAdapter
-from informin.frozen.fit import check_vectors, load_vectors
+from informin.frozen.vectors import check_vectors, load_vectors
 from tests.conftest import raises_usage
 
 X = np.random.default_rng(0).normal(size=(40, 8))
@@ -24,7 +24,7 @@ def changed(row: int, column: int, value: float) -> np.ndarray:
 
 @pytest.mark.parametrize("array", [changed(7, 3, np.nan), changed(39, 0, -np.inf)])
 def test_values_not_finite_are_refused(tmp_path, monkeypatch, array):
-    monkeypatch.setattr("informin.frozen.fit.CHUNK", 16)
+    monkeypatch.setattr("informin.frozen.vectors.CHUNK", 16)
     np.save(tmp_path / "x.npy", array)
     row = np.flatnonzero(~np.isfinite(array).all(-1))[0]
     for source in (tmp_path / "x.npy", array, torch.from_numpy(array)):

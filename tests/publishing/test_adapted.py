@@ -4,8 +4,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from informin.frozen.adapted import save_adapted
 from informin.frozen.adapter import TASKS, LinearAdapter
+from informin.frozen.fit import save_adapted
 from informin.model.checksums import weights_sha256
 from informin.model.open import load_model
 from informin.model.records import FitRecord

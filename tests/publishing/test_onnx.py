@@ -10,8 +10,8 @@ from onnx import load as load_onnx
 from transformers import AutoTokenizer
 
 from informin.errors import SaveError
-from informin.frozen.adapted import save_adapted
 from informin.frozen.adapter import LinearAdapter
+from informin.frozen.fit import save_adapted
 from informin.model.open import load_model
 from informin.publishing import onnx
 from tests.conftest import ROOT, make_sentences, raises_usage, save_roberta
