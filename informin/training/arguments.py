@@ -1,19 +1,16 @@
 """The options of a training run: their defaults, the papers' values, and what is refused before a run starts."""
 
 import copy
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Optional
 
 import torch
 from accelerate.utils import DynamoBackend, get_int_from_env
 from transformers import SchedulerType, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
-from transformers.training_args import ParallelMode
 from transformers.utils import is_torch_bf16_gpu_available
 
 from informin.errors import UsageError, counted, raise_if_missing
@@ -439,7 +436,6 @@ def check_values(args: InforMinTrainingArguments) -> None:
     except UnicodeEncodeError:
         needed = "a name in UTF-8, which safetensors and tokenizers can write"
         raise UsageError(f"is {args.output_dir}", option="output_dir", needed=needed) from None
-    check_dictionaries(args)
 
 
 def check_view_dropout(rates: Sequence[float]) -> None:
@@ -447,21 +443,6 @@ def check_view_dropout(rates: Sequence[float]) -> None:
     is_increasing = len(rates) == 1 or (len(rates) == 2 and rates[0] < rates[1])
     fits = is_increasing and 0 <= rates[0] and 0 < rates[-1] < 1
     check_value(fits, "view_dropout", list(rates), "one rate, or two increasing ones, below 1, such as 0.05 0.15")
-
-
-def check_dictionaries(args: InforMinTrainingArguments) -> None:
-    """Raise UsageError for a dictionary on the command line that is not JSON, and not a file where that is allowed."""
-    for name in args._VALID_DICT_FIELDS:
-        value = getattr(args, name)
-        reads_file = name in ("accelerator_config", "fsdp_config")
-        if not isinstance(value, str) or name == "deepspeed" or (reads_file and Path(value).is_file()):
-            continue
-        try:
-            fits = isinstance(json.loads(value), dict)
-        except ValueError:
-            fits = False
-        file = ", or a file" if reads_file else ""
-        check_value(fits, name, value, f'a dictionary as JSON, such as {{"name": 1}}{file}')
 
 
 def check_metric(args: InforMinTrainingArguments) -> None:
@@ -512,13 +493,7 @@ def check_negatives(args: InforMinTrainingArguments) -> None:
 
 
 def check_hardware(args: InforMinTrainingArguments) -> None:
-    """Raise UsageError if the processes, the compiler or the precision of a run would differ from its record."""
-    if args.fsdp and args.parallel_mode != ParallelMode.DISTRIBUTED:
-        raise UsageError(
-            "shards weights across processes, and there is only one",
-            option="fsdp",
-            fix="Start several processes with accelerate launch or torchrun, or leave it out.",
-        )
+    """Raise UsageError if the compiler or the precision of a run would differ from its record."""
     if args.torch_compile_backend is not None:
         known = [backend.lower() for backend in DynamoBackend.__members__]
         fits = args.torch_compile_backend.lower() in known
