@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from trainer_informin import InforMinTrainingArguments as InforMinTrainingArguments
 
 
-__version__ = "0.3.0"
+__version__ = "0.4.0.dev0"
 _MODULES = {
     "AttentionMI": "informin.objectives",
     "BertForInforMinCL": "modeling_informin",

@@ -14,14 +14,21 @@ from informin.errors import UsageError
 from informin.options import SHARED_FIELDS, snake_case
 
 PACKAGE = Path(__file__).parents[1]
-OLD_NAMES = {  # of SimCSE's train.py, of transformers 4 and of sentence-transformers
+OLD_NAMES = {  # of the scripts of SimCSE, SCD and miCSE, of transformers 4 and of sentence-transformers
     "model_name_or_path": "model_name",
+    "model": "model_name",
+    "train_dataset": "train_file",
+    "eval_dataset": "eval_pairs",
+    "evaluator": "eval_pairs",
     "temp": "temperature",
     "pooler_type": "pooler",
-    "mlp_only_train": "projection_head",
     "do_mlm": "mlm_weight",
     "mlm_probability": "mlm_weight",
+    "dropout1": "view_dropout",
+    "dropout2": "view_dropout",
+    "queue_length": "queue_size",
     "evaluation_strategy": "eval_strategy",
+    "evaluation_steps": "eval_steps",
     "max_length": "max_seq_length",
     "model_revision": "revision",
     "per_gpu_train_batch_size": "per_device_train_batch_size",
@@ -30,9 +37,28 @@ OLD_NAMES = {  # of SimCSE's train.py, of transformers 4 and of sentence-transfo
     "epochs": "num_train_epochs",
     "lr": "learning_rate",
     "warmup_ratio": "warmup_steps",
+    "use_amp": "bf16",
     "no_cuda": "use_cpu",
     "loss": "objective",
-    "hard_negative_weight": "objective",
+    "prompts": "prompt",
+}
+LEFT_OUT = {  # options of these scripts without a counterpart
+    "mlp_only_train": "The projection head is used in training only, as with this option of SimCSE.",
+    "overwrite_output_dir": "A run never replaces another one: name a new folder, or delete the old one.",
+    "hard_negative_weight": "Training needs no labels, and has no hard negatives.",
+    "eval_transfer": "Run informin eval --tasks transfer on the finished model.",
+    "pad_to_max_length": "Batches are padded to their longest text, or not at all.",
+    "cache_dir": "Set the environment variable HF_HOME.",
+    "config_name": "The configuration is that of --model_name.",
+    "tokenizer_name": "The tokenizer is that of --model_name.",
+    "use_fast_tokenizer": "The tokenizer is that of --model_name.",
+    "use_auth_token": "Log in with hf auth login, or set HF_TOKEN.",
+    "overwrite_cache": "Training data are not cached.",
+    "preprocessing_num_workers": "Tokenizers use all cores; TOKENIZERS_PARALLELISM=false turns that off.",
+    "logging_dir": "Set the environment variable TENSORBOARD_LOGGING_DIR.",
+    "scale": "It is 1 / --temperature.",
+    "compute_metrics": "--eval_pairs names the pairs to score; custom functions are arguments of InforMinTrainer.",
+    "batch_sampler": "A copy of a sentence in its batch is not a negative, so no sampler has to avoid it.",
 }
 
 
@@ -111,6 +137,8 @@ def check_names(names: Iterable[str], option: str | None = None, place: str = ""
     for name in unknown:
         if name in OLD_NAMES:
             fixes.append(f"{dashes}{name} is {dashes}{OLD_NAMES[name]} here.")
+        elif name in LEFT_OUT:
+            fixes.append(f"Leave out {dashes}{name}. {LEFT_OUT[name]}")
         elif close := get_close_matches(name, known, n=1):
             fixes.append(f"Did you mean {dashes}{close[0]}?")
     listed = ", ".join(dashes + name for name in unknown)

@@ -1,8 +1,10 @@
 """`informin train` names wrong options before it imports torch, and says what they are called here."""
 
+import re
+
 import pytest
 
-from informin.cli.train_names import OLD_NAMES, check_names, given_options, option_names
+from informin.cli.train_names import LEFT_OUT, OLD_NAMES, check_names, given_options, option_names
 from informin.cli.train_options import TrainParser
 from tests.cli.test_commands import informin
 from tests.conftest import raises_usage
@@ -38,6 +40,18 @@ def test_names_of_other_programs(name):
     assert name not in option_names() and OLD_NAMES[name] in option_names()
     with raises_usage(found=f"--{name}", fix=f"--{OLD_NAMES[name]}"):
         check_names([name])
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_options_of_other_programs_without_a_counterpart(name):
+    assert name not in option_names() and name not in OLD_NAMES
+    with raises_usage(found=f"--{name}", fix=LEFT_OUT[name]):
+        check_names([name])
+
+
+def test_every_option_that_a_fix_names_exists():
+    named = re.findall(r"--(\w+)", " ".join(LEFT_OUT.values()))
+    assert named and {*named} - {"tasks"} <= option_names()  # --tasks is an option of informin eval
 
 
 def test_a_file_of_options_is_named_with_the_wrong_one():
