@@ -2,6 +2,8 @@
 
 import json
 import logging
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,11 +19,24 @@ from informin.model.embedding import embed
 from tests.conftest import raises_usage
 from tests.frozen.conftest import PROMPTS, TEXTS
 
+ROOT = Path(__file__).parents[2]
 VECTORS = np.random.default_rng(0).normal(size=(320, 12))
 
 
 def unit(x: np.ndarray) -> np.ndarray:
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def test_the_code_of_the_page_names_clusters_by_their_texts(st_mean, capsys):
+    page = (ROOT / "docs/adapters.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?KMeans.*?)^```", page, re.MULTILINE | re.DOTALL)
+    names = {"titles": TEXTS}
+    exec(code.replace("sentence-transformers/all-MiniLM-L6-v2", str(st_mean)), names)
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 20 and sum(int(size) for size, *_ in rows) == len(TEXTS)
+    assert {text for _, *texts in rows for text in texts} <= {*TEXTS}
+    for cluster, (_, nearest, *_others) in enumerate(rows):  # the first text is one of the cluster
+        assert any(names["clusters"].labels_[row] == cluster for row, text in enumerate(TEXTS) if text == nearest)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -38,10 +38,10 @@ def test_texts_that_a_store_found_are_reordered_as_by_search(st_mean, texts, bui
 
 
 def page_blocks() -> list[str]:
-    """Return the Python blocks of docs/search.md that search in Qdrant, and that look again."""
-    page = (ROOT / "docs/search.md").read_text(encoding="utf-8")
+    """Return the Python blocks of docs/databases.md that search in Qdrant, and that look again."""
+    page = (ROOT / "docs/databases.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    return [block for block in blocks if "QdrantClient" in block or "index.rerank" in block]
+    return [block for block in blocks if "QdrantClient" in block or "hits.points" in block]
 
 
 def test_qdrant_with_the_code_of_the_page(st_mean, texts):
