@@ -87,6 +87,8 @@ class HeadInputs:
         attention_mask: 1 for tokens, 0 for padding, (V*B, L).
         sentence_ids: Ids of the sentences, equal for equal sentences, (B,) int64.
         gather: Concatenates tensors (B, ...) from all processes, with gradient.
+        original_ids: Token ids of the sentences, (B, L'), which no view encodes if V is 1 and it has other tokens.
+        original_mask: Their attention mask, (B, L').
     """
 
     embedding: Tensor
@@ -96,6 +98,8 @@ class HeadInputs:
     attention_mask: Tensor
     sentence_ids: Tensor
     gather: Callable[[Tensor], Tensor]
+    original_ids: Tensor
+    original_mask: Tensor
 
 
 def pool(pooling: str, hidden: Tensor, mask: Optional[Tensor] = None) -> Tensor:
@@ -299,8 +303,9 @@ class TrainingMixin:
         """Return the outputs of the heads by name, from all rows (N, ...); None without `views`."""
         if views is None:
             return None
-        others = dict(views)
-        size = others.pop("number", 2) * len(views["sentence_ids"])  # of the rows of views: masked copies may follow
+        first = len(views["sentence_ids"])
+        others = {"original_ids": input_ids[:first], "original_mask": attention_mask[:first], **views}
+        size = others.pop("number", 2) * first  # of the rows of views: masked copies may follow
         tensors = (pooled, projection, states, input_ids, attention_mask)
         inputs = HeadInputs(*(None if x is None else x[:size] for x in tensors), **others)
         return {name: head(self, inputs) for name, head in self.heads.items()}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from informin.objectives import Contrast as Contrast
     from informin.objectives import ContrastiveTension as ContrastiveTension
     from informin.objectives import Decorrelation as Decorrelation
+    from informin.objectives import Denoising as Denoising
     from informin.objectives import Distillation as Distillation
     from informin.objectives import GuidedSimilarity as GuidedSimilarity
     from informin.objectives import MaskedLM as MaskedLM
@@ -40,6 +41,7 @@ _MODULES = {
     "Contrast": "informin.objectives",
     "ContrastiveTension": "informin.objectives",
     "Decorrelation": "informin.objectives",
+    "Denoising": "informin.objectives",
     "Distillation": "informin.objectives",
     "GuidedSimilarity": "informin.objectives",
     "Index": "informin.frozen.index",

@@ -144,7 +144,7 @@ def check_fields(declaring: Any, option_name: Callable[[str], str] = str, names:
         value = checked_value(name, getattr(declaring, declared.name), kinds[declared.name], declared.default)
         setattr(declaring, declared.name, value)
         choices = declared.metadata.get("choices")
-        if choices:
+        if choices and value is not declared.default:
             check_value(value in choices, name, value, f"one of: {', '.join(map(str, choices))}")
 
 

@@ -230,7 +230,7 @@ def objective_and_view(args: InforMinTrainingArguments, flags: dict[str, Any]) -
         UsageError: A value is out of range, or has no effect.
     """
     objective = with_flags(PRESETS[args.objective], flags)
-    kind = VIEWS[args.view]
+    kind = VIEWS[args.view or objective.view]
     view = kind(**values_of(kind, flags))
     refuse_unused_flags(flags, objective, view)
     return objective, view

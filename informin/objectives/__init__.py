@@ -4,6 +4,7 @@ from informin.objectives.attention_mi import AttentionMI
 from informin.objectives.contrast import Contrast
 from informin.objectives.contrastive_tension import ContrastiveTension
 from informin.objectives.decorrelation import Decorrelation, SelfContrast
+from informin.objectives.denoising import Denoising
 from informin.objectives.distillation import Distillation, Replay
 from informin.objectives.guided_similarity import GuidedSimilarity
 from informin.objectives.masked_lm import MaskedLM
@@ -23,6 +24,7 @@ TERMS: list[type[Term]] = [
     Replay,
     MaskedLM,
     ContrastiveTension,
+    Denoising,
 ]
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "Contrast",
     "ContrastiveTension",
     "Decorrelation",
+    "Denoising",
     "Distillation",
     "GuidedSimilarity",
     "Head",

@@ -13,6 +13,7 @@ from informin.objectives.attention_mi import AttentionMI
 from informin.objectives.contrast import Contrast
 from informin.objectives.contrastive_tension import ContrastiveTension
 from informin.objectives.decorrelation import Decorrelation, SelfContrast
+from informin.objectives.denoising import Denoising
 from informin.objectives.guided_similarity import GuidedSimilarity
 from informin.objectives.reconstruction import Reconstruction
 from informin.objectives.term import Term
@@ -66,6 +67,7 @@ class Preset:
             their architecture at size 768, else BERT-base's.
         projection_head: Projection head, `mlp` or `none`.
         max_seq_length: Maximum number of tokens, 32 in the papers. None chooses a length that fits the sentences.
+        view: Name of the view.
         added: Names of terms that the published objective does not have.
     """
 
@@ -75,6 +77,7 @@ class Preset:
     papers: dict[tuple[str, int], Paper] = field(default_factory=dict)
     projection_head: str = "mlp"
     max_seq_length: int | None = 32
+    view: str = "dropout"
     added: tuple[str, ...] = ()
 
     def paper(self, encoder: Encoder) -> Paper:
@@ -144,6 +147,15 @@ PRESETS = {
         },
         projection_head="none",
         max_seq_length=None,
+    ),
+    "tsdae": Preset(  # Wang et al. (2021): denoising
+        name="tsdae",
+        title="TSDAE",
+        terms=lambda encoder: [Denoising()],
+        papers={("bert", 768): Paper(source="TSDAE, experiments", batch_size=8, learning_rate=3e-5)},
+        projection_head="none",
+        max_seq_length=None,
+        view="deletion",
     ),
     "noncontrastive": Preset(  # no terms: on the command line, add some by their weights
         name="noncontrastive", title="training without negatives", terms=lambda encoder: []

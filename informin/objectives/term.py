@@ -143,6 +143,9 @@ class Term(ABC):
         lm_head: Whether the term needs the encoder's pretrained language modeling head.
         reads_projections: Whether the loss has a gradient by `views.z1` or `views.z2`. If no term of a run has one,
             DDP must look for weights without gradient in each step.
+        reads_first_view: Whether the term reads the embedding or the projection of the first view. If no term of a run
+            does, and the views differ in their tokens, only the second one is encoded.
+        whole_weights: Whether each process needs all weights of the encoder, so that FSDP cannot shard them.
         views_differ: Whether the term learns nothing from two identical views.
         smallest_batch: Smallest number of sentences, over all processes, for which the loss is defined.
     """
@@ -154,6 +157,8 @@ class Term(ABC):
     reads_maps: ClassVar[bool] = False
     lm_head: ClassVar[bool] = False
     reads_projections: ClassVar[bool] = True
+    reads_first_view: ClassVar[bool] = True
+    whole_weights: ClassVar[bool] = False
     views_differ: ClassVar[bool] = True
     smallest_batch: ClassVar[int] = 1
 

@@ -95,10 +95,10 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         "auto: mlp; none for scd and guided, and for models that cannot have one.",
         choices=("auto", "mlp", "none"),
     )
-    view: str = option(
-        "dropout",
+    view: Optional[str] = option(
+        None,
         "How to make the second view of a sentence. dropout: the same tokens; repetition: repeat some tokens; crop: "
-        "keep a span of the tokens.",
+        "keep a span of the tokens; deletion: delete some tokens. Default: deletion for tsdae, else dropout.",
         choices=VIEWS,
     )
     view_dropout: Optional[list[float]] = option(

@@ -126,7 +126,7 @@ class StackedViews:
         tokenizer: The tokenizer of the rows. Masks and views with other tokens need it.
         masking: Which tokens to mask (`informin.objectives.Term.masking`); None masks nothing.
         view: Makes the second view of each sentence; None repeats its tokens.
-        single: Encode each sentence once, for objectives that do not compare two views.
+        single: Encode the second view alone, for objectives that do not read both.
         tokens: Finds the tokens that a view may change.
 
     Attributes:
@@ -164,21 +164,24 @@ class StackedViews:
 
         Returns:
             `input_ids` and `attention_mask` (2B, L): view 1, then view 2; (3B, L) if a masked copy of each sentence
-            follows; B fewer if views are single, with `views` 1. L may grow with the second views. `sentence_ids` (B,)
-            tell sentences apart. With a guide also `row` (B,), a NumPy array; with masks `lm_labels`, for every row;
+            follows. L may grow with the second views. If views are single, B rows fewer, with the `number` 1 and, if
+            these views have other tokens, the sentences as `original_ids` and `original_mask`. `sentence_ids` (B,) tell
+            sentences apart. With a guide also `row` (B,), a NumPy array; with masks `lm_labels`, for every row;
             with second views of the same tokens at other places also `shared` (B, L), the place of each token of view 1
             in the row of view 2, -1 if it has none.
         """
         size = len(batch["input_ids"])
         source = torch.arange(size).repeat(self.copies)  # row of `batch` for each row of the result
         ids = sentence_ids(batch["input_ids"], batch["attention_mask"])
+        originals = {}
         if self._view:
-            source[size : 2 * size] += size
+            originals = {"original_ids": batch["input_ids"], "original_mask": batch["attention_mask"]}
+            source[(self.views - 1) * size : self.views * size] += size
             batch = self._with_second_views(batch, step_seed(seed, VIEW))
         rows: dict[str, Any] = {name: batch[name][source] for name in ("input_ids", "attention_mask")}
         rows["sentence_ids"] = ids
         if self.views == 1:
-            rows["views"] = 1
+            rows |= {"number": 1} | originals
         if "row" in batch:
             rows["row"] = batch["row"].numpy()
         if "shared" in batch:

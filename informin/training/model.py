@@ -430,10 +430,10 @@ class TrainedModel:
                 fix="Leave one out.",
             )
         sharding = sharded_by(args)
-        if sharding and "second encoder" in needs:
-            option = needs["second encoder"]
+        if sharding and "whole weights" in needs:
+            option = needs["whole weights"]
             raise UsageError(
-                f"needs whole weights for its second encoder, and {sharding[0]} shards them across processes",
+                f"needs all weights of the encoder in each process, and {sharding[0]} shards them across processes",
                 option=option,
                 fix=f"Set `{option}` to 0, or use another file from configs/accelerate.",
             )

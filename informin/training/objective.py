@@ -78,8 +78,9 @@ class ActiveObjective:
 
     @property
     def encodes_once(self) -> bool:
-        """Whether each sentence is encoded once: its two views would be the same, and no term compares them."""
-        return self.view.same_tokens and not self.compares_views and self.view_rates is None
+        """Whether each sentence is encoded once: no term compares two equal views, or none reads the first one."""
+        needs_both = self.compares_views if self.view.same_tokens else any(term.reads_first_view for term in self.terms)
+        return not needs_both and self.view_rates is None
 
     def map_layers(self, config: Any) -> tuple[int, ...]:
         """Return the layers whose attention maps the terms need from an encoder with this configuration."""
@@ -104,7 +105,8 @@ class ActiveObjective:
         """Return what only some models have and this run needs, each with the option that asks for it.
 
         `head`, the projection head; `lm_head`, a pretrained language-model head; `maps`, attention maps; `second
-        encoder`, an encoder to copy; `dropout`, a dropout rate to set; `rates`, one for each view.
+        encoder`, an encoder to copy; `whole weights`, those of the encoder in each process; `dropout`, a dropout rate
+        to set; `rates`, one for each view.
         """
         needs = {}
         for term in self.terms:
@@ -114,6 +116,8 @@ class ActiveObjective:
                 needs["lm_head"] = term.option_name("weight")
             if term.second_encoder:
                 needs["second encoder"] = term.second_encoder
+            if term.second_encoder or term.whole_weights:
+                needs["whole weights"] = term.second_encoder or term.option_name("weight")
         if args.projection_head == "mlp":
             needs["head"] = "projection_head"
         if self.view_dropout is not None:
@@ -162,13 +166,15 @@ class ActiveObjective:
         return {"name": self.preset.name, "title": self.preset.title, "terms": terms}
 
 
-def activate(preset: Preset, encoder: Encoder, view: str | View, view_dropout: list[float] | None) -> ActiveObjective:
+def activate(
+    preset: Preset, encoder: Encoder, view: str | View | None, view_dropout: list[float] | None
+) -> ActiveObjective:
     """Return an objective with its values for an encoder.
 
     Args:
         preset: The objective.
         encoder: The encoder to train.
-        view: A view, or its name.
+        view: A view, or its name; None for that of the objective.
         view_dropout: Dropout rates of the views; None for the paper's.
 
     Raises:
@@ -182,7 +188,7 @@ def activate(preset: Preset, encoder: Encoder, view: str | View, view_dropout: l
         preset=preset,
         encoder=encoder,
         terms=active_terms(preset, encoder),
-        view=VIEWS[view]() if isinstance(view, str) else view,
+        view=view if isinstance(view, View) else VIEWS[view or preset.view](),
         view_dropout=rates,
     )
     replays = any(term.guide_needs is not None and term.guide_needs.sentences == "general" for term in active.terms)

@@ -33,6 +33,8 @@ from informin.objectives.term import Term, Views, losses_of
 from informin.training.batch import at_shared
 from modeling_informin import InforMinOutput
 
+FOR_HEADS = ("sentence_ids", "number", "original_ids", "original_mask")  # see `modeling_informin.HeadInputs`
+
 
 def plain_step(
     model: nn.Module, terms: Sequence[Term], batch: dict[str, Tensor], stack: Callable[..., dict[str, Any]], seed: int
@@ -65,7 +67,7 @@ def forward(model: nn.Module, rows: dict[str, Any], reads_maps: bool = False) ->
         attention_mask=rows["attention_mask"],
         lm_labels=rows.get("lm_labels"),
         output_attentions=reads_maps,
-        views={"sentence_ids": rows["sentence_ids"], "gather": gather_with_gradient, "number": rows.get("views", 2)},
+        views={"gather": gather_with_gradient} | {name: rows[name] for name in FOR_HEADS if name in rows},
         packed=rows.get("packed"),
     )
 

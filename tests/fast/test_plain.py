@@ -31,6 +31,7 @@ OBJECTIVES = {
     "queue": dict(queue_size=16),
     "false negatives of crops": dict(false_negative_fraction=0.2, view="crop"),
     "ct": dict(objective="ct"),
+    "tsdae": dict(objective="tsdae"),
     "decorrelation": dict(objective="scd", projector_size=32, view_dropout=[0.1]),
     "guided": dict(objective="guided", guided_weight=1, replay_weight=1, replay_size=4),
     "scd": dict(objective="scd", projector_size=32, view_dropout=[0.1, 0.3]),
@@ -40,6 +41,7 @@ OBJECTIVES = {
 PADDED = ("scd", "micse", "micse of crops")
 CHUNKS = dict(gradient_cache_chunk_size=10)
 MODELS = ("bert", "roberta", "distilbert")
+CASES = [(model, name) for model in MODELS for name in OBJECTIVES if (model, name) != ("distilbert", "tsdae")]
 
 
 @pytest.fixture(scope="session")
@@ -79,8 +81,7 @@ def assert_equal(found, expected) -> None:
         torch.testing.assert_close(own[name], plain[name], atol=5e-5 * scale, rtol=1e-3, msg=name)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model, objective", CASES)
 def test_every_fast_path_equals_the_plain_path(request, tmp_path, model, objective):
     folder, options = request.getfixturevalue(model), OBJECTIVES[objective]
     plain = trainer_of(folder, tmp_path / "plain", fast=False, **options)
