@@ -52,6 +52,7 @@ from informin.publishing.export import export_model
 from informin.publishing.push import Destination, prepare, push_checkpoint, push_folder
 from informin.publishing.report import write_training_report
 from informin.texts import as_texts
+from informin.training import checkpoints
 from informin.training.arguments import (
     FIRST,
     InforMinTrainingArguments,
@@ -62,34 +63,14 @@ from informin.training.arguments import (
 )
 from informin.training.batch import PadRows, StackedViews, TokenTables, check_batch, on_device, step_seed
 from informin.training.callbacks import (
-    CONTRAST,
     TERM,
     AfterStep,
-    GradientRatio,
+    FirstStepRatios,
     LogShortRuns,
     LossWatch,
     Progress,
     SeedProcesses,
     Throughput,
-    gradient_ratios,
-    ratios_line,
-)
-from informin.training.checkpoints import (
-    Background,
-    EpochStart,
-    EvaluationLeft,
-    ResumedRun,
-    StopOnSignal,
-    check_same_order,
-    check_same_run,
-    checkpoint_to_resume,
-    finish_checkpoint,
-    leaving_on_signal,
-    position_in_stream,
-    raise_if_output_used,
-    reads_checkpoint,
-    save_and_stop,
-    unfinished_checkpoint,
 )
 from informin.training.data import stream_loader, training_rows
 from informin.training.guide import add_guide
@@ -227,7 +208,7 @@ class InforMinTrainer(Trainer):
             optimizers=optimizers,
             optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
         )
-        self.background = Background()  # finishes the last checkpoint
+        self.background = checkpoints.Background()  # finishes the last checkpoint
         self.label_names = ["row"]  # losses read this column, so Trainer must not remove it
         self._noted_truncation = False
         self._watch_training()
@@ -278,14 +259,14 @@ class InforMinTrainer(Trainer):
         """Add what measures and shows a run: its losses, gradient ratios, speed and progress."""
         self.loss_watch = LossWatch(self.args.device)
         self._step_values: dict[str, Tensor] = {}  # of the last forward pass
-        self._gradient_ratios: dict[str, GradientRatio] = {}  # of the first step
-        # Sharded weights have no whole gradients.
-        self.measures_gradient_ratios = not (self.is_fsdp_enabled or self.is_deepspeed_enabled)
+        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled  # and has no whole gradients
+        self.gradient_ratios = FirstStepRatios(not is_sharded, reads_weights=not self.args.gradient_checkpointing)
         self.throughput = Throughput()
         for kind in (PrinterCallback, ProgressCallback, DEFAULT_PROGRESS_CALLBACK):
             self.remove_callback(kind)
-        progress = Progress(self.eval_dataset, self._headline, lambda: ratios_line(self._gradient_ratios))
-        for callback in (progress, AfterStep(), LogShortRuns(), SeedProcesses(), EpochStart(), self.throughput):
+        progress = Progress(self.eval_dataset, self._headline, self.gradient_ratios.line)
+        own = [progress, AfterStep(), LogShortRuns(), SeedProcesses(), checkpoints.EpochStart(), self.throughput]
+        for callback in own:
             self.add_callback(callback)
 
     def _headline(self) -> str:
@@ -403,11 +384,7 @@ class InforMinTrainer(Trainer):
         views = two_views(outputs, inputs, self._stack_views.views)
         weighted, values = weighted_losses(self.terms, views)
         self._step_values = {f"{TERM}{name}": value for name, value in values.items()}
-        if self.measures_gradient_ratios and CONTRAST in weighted and len(weighted) > 1:
-            weights = [] if self.args.gradient_checkpointing else [x for x in model.parameters() if x.requires_grad]
-            projection = cast(Tensor, outputs.projection)
-            self._gradient_ratios = gradient_ratios(weighted, projection, len(views.z1), weights)
-        self.measures_gradient_ratios = False
+        self.gradient_ratios.measure(weighted, cast(Tensor, outputs.projection), len(views.z1), model)
         total: Any = sum(weighted.values())
         return (total, outputs) if return_outputs else total
 
@@ -456,7 +433,7 @@ class InforMinTrainer(Trainer):
         share = own_share(is_whole, sentences)
         blocks = []
         self.loss_watch.check()
-        with leaving_on_signal(self) as leave_if_received, self.accelerator.autocast():
+        with checkpoints.leaving_on_signal(self) as leave_if_received, self.accelerator.autocast():
             for start in range(0, max(1, len(share)), 16 * size):
                 texts = share[start : start + 16 * size]
                 blocks.append(encode(model, texts, prompt=self.trained.prompt, batch_size=size))
@@ -524,15 +501,15 @@ class InforMinTrainer(Trainer):
         """
         wanted = self.args.resume_from_checkpoint if resume_from_checkpoint is None else resume_from_checkpoint
         if wanted is None or wanted is False:
-            raise_if_output_used(str(self.args.output_dir), restarted=True)
+            checkpoints.raise_if_output_used(str(self.args.output_dir), restarted=True)
             return self._train_from(None, *args, **kwargs)
-        checkpoint = checkpoint_to_resume(str(self.args.output_dir), wanted)
+        checkpoint = checkpoints.checkpoint_to_resume(str(self.args.output_dir), wanted)
         began = RunRecord.load(checkpoint)
         if began and self.args.metric_for_best_model == FIRST:
             self.args.metric_for_best_model = began.options.get("metric_for_best_model", "eval_spearman")
-        check_same_run(checkpoint, self.record())
-        check_same_order(checkpoint, self.args, has_size=has_length(self.train_dataset))
-        resumed = ResumedRun(self, checkpoint)
+        checkpoints.check_same_run(checkpoint, self.record())
+        checkpoints.check_same_order(checkpoint, self.args, has_size=has_length(self.train_dataset))
+        resumed = checkpoints.ResumedRun(self, checkpoint)
         self.add_callback(resumed)
         evaluates_on_start = self.args.eval_on_start
         self.args.eval_on_start = False  # the checkpoint has the score before the first step
@@ -551,8 +528,8 @@ class InforMinTrainer(Trainer):
         self._gathered = None
         try:
             result = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
-        except EvaluationLeft:
-            result = save_and_stop(self)
+        except checkpoints.EvaluationLeft:
+            result = checkpoints.save_and_stop(self)
         except RuntimeError as error:
             if "Expected to have finished reduction" in str(error):  # of DDP
                 raise UsageError(
@@ -569,7 +546,9 @@ class InforMinTrainer(Trainer):
             self.background.wait()
         self.loss_watch.check()
         self._gathered = self.gathered if self.trained.is_sharded else None
-        is_stopped = any(isinstance(one, StopOnSignal) and one.received for one in self.callback_handler.callbacks)
+        is_stopped = any(
+            isinstance(one, checkpoints.StopOnSignal) and one.received for one in self.callback_handler.callbacks
+        )
         if self.state.global_step == 0 and not has_length(self.train_dataset) and not is_stopped:
             raise UsageError(
                 "The stream has too few sentences for one step",
@@ -588,7 +567,7 @@ class InforMinTrainer(Trainer):
         position = super()._init_training_state(*lengths, resume_from_checkpoint, trial)
         if resume_from_checkpoint is None or has_length(self.train_dataset):
             return position
-        return position_in_stream(Path(resume_from_checkpoint), self.args)
+        return checkpoints.position_in_stream(Path(resume_from_checkpoint), self.args)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         """Load the weights of a checkpoint. Overridden because a SentenceTransformer has its own format."""
@@ -663,13 +642,13 @@ class InforMinTrainer(Trainer):
         self.background.wait()
         self._use_averages()
         folder = Path(str(self.args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
-        with unfinished_checkpoint(self, folder):
+        with checkpoints.unfinished_checkpoint(self, folder):
             super()._save_checkpoint(model, trial)
         if not self.args.load_best_model_at_end:
             self.state.best_model_checkpoint = None  # it would be kept instead of the latest one
         if self.args.should_save:
             finish = partial(
-                finish_checkpoint,
+                checkpoints.finish_checkpoint,
                 folder,
                 optimizer=self._optimizer_state,
                 limit=self.args.save_total_limit,
@@ -677,7 +656,7 @@ class InforMinTrainer(Trainer):
             )
             self.background.start(finish)
             self._optimizer_state = None  # is freed after it is written
-        is_read = self.args.push_to_hub or any(map(reads_checkpoint, self.callback_handler.callbacks))
+        is_read = self.args.push_to_hub or any(map(checkpoints.reads_checkpoint, self.callback_handler.callbacks))
         if is_read or self.control.should_training_stop:
             self.background.wait()
         if self.args.push_to_hub and HubStrategy(self.args.hub_strategy) != HubStrategy.END:

@@ -165,7 +165,7 @@ def test_dropout_differs_between_replays(bert, tmp_path):
 @pytest.mark.parametrize("objective", ["simcse", "informin", "scd", "micse"])
 def test_a_step_does_not_wait_for_the_gpu(bert, tmp_path, objective):
     run = trainer_of(str(bert), tmp_path, bf16=True, objective=objective, **QUEUE_OF.get(objective, {}))
-    run.measures_gradient_ratios = False
+    run.gradient_ratios.is_on = False
     batch = first_batch(run)
     gradients(run, batch)  # captures, and fills caches
     torch.cuda.synchronize()

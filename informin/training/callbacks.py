@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState
@@ -173,16 +173,35 @@ def _gradients(loss: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor | None, .
         return torch.autograd.grad(loss, inputs, retain_graph=True, allow_unused=True)
 
 
-def ratios_line(ratios: Mapping[str, GradientRatio]) -> str:
-    """Return gradient ratios as text, such as "reconstruction 0.8% of the contrast's pull on the positive pairs"."""
-    shown = []
-    for name, (value, is_pull) in ratios.items():
-        if abs(value) < 1:
-            text = f"{100 * value:.2g}% of"
-        else:
-            text = f"{value:,.0f} times" if abs(value) >= 10 else f"{value:.2g} times"
-        shown.append(f"{name} {text} the contrast's {'pull on the positive pairs' if is_pull else 'gradient'}")
-    return ", ".join(shown)
+class FirstStepRatios:
+    """Measures gradient ratios in the first step, to show once how strong the terms are.
+
+    Attributes:
+        is_on: Whether the next step is measured.
+        reads_weights: Whether terms that do not read the projections are measured, by the gradients of the weights.
+    """
+
+    def __init__(self, is_on: bool, reads_weights: bool):
+        self.is_on, self.reads_weights = is_on, reads_weights
+        self._found: dict[str, GradientRatio] = {}
+
+    def measure(self, weighted: Mapping[str, Tensor], projection: Tensor, size: int, model: nn.Module) -> None:
+        """Measure the weighted terms of a step, if it is the first; see `gradient_ratios`."""
+        if self.is_on and CONTRAST in weighted and len(weighted) > 1:
+            weights = [x for x in model.parameters() if x.requires_grad] if self.reads_weights else []
+            self._found = gradient_ratios(weighted, projection, size, weights)
+        self.is_on = False
+
+    def line(self) -> str:
+        """Return the ratios as text, such as "reconstruction 0.8% of the contrast's pull on the positive pairs"."""
+        shown = []
+        for name, (value, is_pull) in self._found.items():
+            if abs(value) < 1:
+                text = f"{100 * value:.2g}% of"
+            else:
+                text = f"{value:,.0f} times" if abs(value) >= 10 else f"{value:.2g} times"
+            shown.append(f"{name} {text} the contrast's {'pull on the positive pairs' if is_pull else 'gradient'}")
+        return ", ".join(shown)
 
 
 BAR = "{desc} |{bar}| {remaining} left{postfix}, {rate_fmt}"  # a narrow terminal cuts the end

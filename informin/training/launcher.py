@@ -14,6 +14,8 @@ SIZES = (
     "MV2_COMM_WORLD_SIZE MV2_COMM_WORLD_LOCAL_SIZE"
 ).split()
 
+LAUNCH = "Start several processes with accelerate launch or torchrun, or unset it."
+
 # Job schedulers send SIGUSR1 or SIGUSR2 before the time limit, such as SLURM with `--signal=USR1@300`.
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
@@ -23,7 +25,8 @@ def check_launcher() -> None:
     """Remove variables without a value, as from the template of a container, which torch and accelerate cannot read.
 
     Raises:
-        UsageError: One of them is not a whole number, or a size below 1.
+        UsageError: One of them is not a whole number, or a size below 1. Or there are several processes, and no address
+            at which they meet.
     """
     for name in (*RANKS, *SIZES):
         value = os.environ.get(name)
@@ -41,5 +44,11 @@ def check_launcher() -> None:
             raise UsageError(
                 f"The environment variable {name} is {value!r:.40}",
                 needed=f"a whole number, {least} or more",
-                fix="Start several processes with accelerate launch or torchrun, or unset it.",
+                fix=LAUNCH,
             )
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1 and not os.environ.get("MASTER_ADDR"):
+        raise UsageError(
+            f"The environment variable WORLD_SIZE is {os.environ['WORLD_SIZE']}, and MASTER_ADDR is not set",
+            needed="the address of the first process",
+            fix=LAUNCH,
+        )

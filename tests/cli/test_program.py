@@ -204,6 +204,16 @@ def test_other_values_of_a_launcher_are_errors(monkeypatch, capsys, name, value)
     assert name in error and error.startswith("error: ") and error.count("\n") == 1
 
 
+def test_processes_without_an_address_to_meet_at_are_an_error(monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    assert program.exit_code(lambda: pytest.fail("it ran"), []) == 2
+    error = capsys.readouterr().err
+    assert "MASTER_ADDR" in error and error.startswith("error: ") and error.count("\n") == 1
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    assert program.exit_code(lambda: 0, []) == 0
+
+
 def test_a_program_needs_no_standard_streams():
     """No file that it opens gets the number of a stream, and with it what is printed."""
     code = (

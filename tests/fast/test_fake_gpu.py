@@ -105,7 +105,7 @@ def test_a_step_stays_on_the_gpu(request, tmp_path, monkeypatch, model, objectiv
     how = FOUR_STEPS | dict(objective=objective, eval_strategy="no", report_to="none", bf16=True) | options
     folder = str(request.getfixturevalue(model))
     run = InforMinTrainer(folder, train_dataset=make_sentences(96), **how_to_train(str(tmp_path), **how))
-    run.measures_gradient_ratios = False  # which reads numbers
+    run.gradient_ratios.is_on = False  # which reads numbers
     run.loss_watch = LossWatch(GPU)
     monkeypatch.setattr(InforMinTrainingArguments, "device", GPU)
     own = run.model.forward_pass

@@ -18,12 +18,11 @@ from datasets import Dataset
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
-import trainer_informin
 from informin.distributed import gather_with_gradient
 from informin.fast.attention import ViewDropout
 from informin.objectives import Contrast
 from informin.objectives.term import Masking, Term
-from informin.training import callbacks
+from informin.training import callbacks, checkpoints
 from informin.training.batch import StackedViews, step_seed
 from informin.training.checkpoints import StopOnSignal, complete_checkpoints, step_of
 from informin.training.data import load_sentences
@@ -314,7 +313,7 @@ def stopped(folder, out):
 
 def best(folder, out):
     """Return the step of the best checkpoint, the last one, and whether it was loaded. Its finishing is slow."""
-    finish = trainer_informin.finish_checkpoint
+    finish = checkpoints.finish_checkpoint
     numbers = itertools.count()
 
     def slowly(*args, **kwargs):
@@ -329,7 +328,7 @@ def best(folder, out):
     trainer = InforMinTrainer(
         folder, InforMinTrainingArguments(**options), train_dataset=make_sentences(24), eval_dataset=rising
     )
-    with patch.object(trainer_informin, "finish_checkpoint", slowly):
+    with patch.object(checkpoints, "finish_checkpoint", slowly):
         trainer.train()
     return trainer.state.best_global_step, trainer.record().chosen
 

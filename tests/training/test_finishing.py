@@ -49,26 +49,26 @@ class OnSave(TrainerCallback):
 @pytest.fixture
 def slow(monkeypatch):
     """Make the background work so slow that whoever does not wait finds an incomplete checkpoint."""
-    finish = trainer_informin.finish_checkpoint
+    finish = checkpoints.finish_checkpoint
 
     def slowly(*args, **kwargs):
         time.sleep(0.3)
         finish(*args, **kwargs)
 
-    monkeypatch.setattr(trainer_informin, "finish_checkpoint", slowly)
+    monkeypatch.setattr(checkpoints, "finish_checkpoint", slowly)
 
 
 @pytest.fixture
 def blocked(monkeypatch):
     """Hold the finishing of checkpoint-2 until the returned event is set."""
     event = threading.Event()
-    finish = trainer_informin.finish_checkpoint
+    finish = checkpoints.finish_checkpoint
 
     def after_event(folder, *args, **kwargs):
         assert folder.name != "checkpoint-2" or event.wait(LONG)
         finish(folder, *args, **kwargs)
 
-    monkeypatch.setattr(trainer_informin, "finish_checkpoint", after_event)
+    monkeypatch.setattr(checkpoints, "finish_checkpoint", after_event)
     return event
 
 

@@ -58,7 +58,7 @@ def test_the_measurement_changes_no_bit_and_is_printed(build, options, capsys):
     trained = []
     for measured in (True, False):
         trainer = build(**options)
-        trainer.measures_gradient_ratios = measured
+        trainer.gradient_ratios.is_on = measured
         with cores(2):  # whose packed layers keep their own graphs
             trainer.train()
         trained.append(weights_of(trainer))

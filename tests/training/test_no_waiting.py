@@ -51,7 +51,7 @@ class NoWaiting(TorchDispatchMode):
 @pytest.mark.parametrize("name", OPTIONS)
 def test_views_and_losses_read_no_number(build, name):
     trainer = build(eval_strategy="no", padding_free=False, **OPTIONS[name])
-    trainer.measures_gradient_ratios = False
+    trainer.gradient_ratios.is_on = False
     trainer.loss_watch._checks_each = False  # as on a GPU
     batch = trainer.get_batch_samples(iter(trainer.get_train_dataloader()), 1, trainer.args.device)[0][0]
     trainer.model.train()
