@@ -90,7 +90,7 @@ class FastForward:
         modules = list(self.st)
         return modules[:-1] if len(modules) > 1 and isinstance(modules[-1], Normalize) else modules
 
-    def own_dropout(self) -> AbstractContextManager:
+    def masks_by_numpy(self) -> AbstractContextManager:
         """Return the context of a step in which a CPU draws dropout masks faster."""
         if not self.plan.own_masks:
             return nullcontext()
@@ -254,7 +254,7 @@ class FastForward:
         """
 
         def compute(_: Tensor) -> tuple[Tensor, ...]:
-            with self.own_dropout():  # also in the backward pass, which leaves that of the step
+            with self.masks_by_numpy():  # also in the backward pass, which leaves that of the step
                 return self._compute(part, modules)
 
         return checkpoint(compute, part.features["input_ids"], use_reentrant=False)

@@ -383,11 +383,6 @@ class TrainedModel:
         forward = self.model.forward_pass
         return rows if forward is None else rows | {"packed": forward.collate(rows)}
 
-    def own_dropout(self) -> AbstractContextManager:
-        """Return the context of a step, in which a CPU draws dropout masks faster unless `fast` is false."""
-        forward = self.model.forward_pass
-        return nullcontext() if forward is None else forward.own_dropout()
-
     @property
     def packing(self) -> dict[str, Any]:
         """Options of the record about packing, which the dropout masks depend on, after `build`."""
