@@ -41,6 +41,8 @@ def plain_step(
 ) -> Tensor:
     """Add the gradient of a batch to that of the weights, and return its loss. A step of the optimizer follows.
 
+    This is the step in one piece. Trainer calls its parts one after the other, and tests compare both bit for bit.
+
     Args:
         model: The model in training mode.
         terms: The terms of the objective.
