@@ -278,10 +278,10 @@ class TrainingMixin:
             packed: The rows, from `informin.fast.forward.FastForward.collate`.
             input_ids, attention_mask, views: See `InforMinMixin.forward`.
         """
-        pooled, tokens, attentions = packed.forward.run(packed)
+        pooled, states, tokens, attentions = packed.forward.run(packed, input_ids.shape)
         projection = self.project(pooled)
         packed.forward.batch = packed  # for heads that encode the first view again
-        heads = self.head_outputs(pooled, projection, None, input_ids, attention_mask, views)
+        heads = self.head_outputs(pooled, projection, states, input_ids, attention_mask, views)
         packed.forward.batch = None
         return InforMinOutput(
             pooler_output=pooled,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from informin.objectives import Denoising as Denoising
     from informin.objectives import Distillation as Distillation
     from informin.objectives import GuidedSimilarity as GuidedSimilarity
+    from informin.objectives import LocalInformation as LocalInformation
     from informin.objectives import MaskedLM as MaskedLM
     from informin.objectives import Reconstruction as Reconstruction
     from informin.objectives import Replay as Replay
@@ -48,6 +49,7 @@ _MODULES = {
     "InforMinTrainer": "trainer_informin",
     "InforMinTrainingArguments": "trainer_informin",
     "LinearAdapter": "informin.frozen.adapter",
+    "LocalInformation": "informin.objectives",
     "MaskedLM": "informin.objectives",
     "Reconstruction": "informin.objectives",
     "Replay": "informin.objectives",

@@ -34,7 +34,7 @@ class MicroBatch:
     Attributes:
         features: What the modules of a SentenceTransformer read.
         order: Indices (N,) of its rows in the input of `_part`, on a CPU. Filler may follow the rows.
-        targets: Places (M,) of the tokens that are predicted, in the flattened tokens; None without a prediction.
+        targets: Places in the flattened tokens of those whose hidden states are returned; None without any.
         fixed: Inputs of the encoder in the fixed shapes of a CUDA graph; None without one.
     """
 
@@ -50,13 +50,18 @@ class SplitBatch:
     Attributes:
         parts: The rows in parts.
         back: (N,), place of each row in the concatenated parts.
-        labels: Token ids to predict, (M,), in the order of the parts; None without a prediction.
+        places: Places (T,) in the flattened rows of the tokens whose hidden states the parts return; None without any.
+        predicted: Places (M,) of the tokens to predict; None without a prediction.
+        labels: Their ids, (M,).
         first_view: The rows of the first view alone, for the encoder of a head; None if there is none.
         forward: The forward pass that made it.
     """
 
-    def __init__(self, forward: "FastForward", parts: list[MicroBatch], back: Tensor, labels: Tensor | None = None):
-        self.forward, self.parts, self.back, self.labels = forward, parts, back, labels
+    def __init__(self, forward: "FastForward", parts: list[MicroBatch], back: Tensor):
+        self.forward, self.parts, self.back = forward, parts, back
+        self.places: Tensor | None = None
+        self.predicted: Tensor | None = None
+        self.labels: Tensor | None = None
         self.first_view: SplitBatch | None = None
 
 
@@ -68,7 +73,7 @@ def with_encoder(transformer: Any, encoder: nn.Module) -> Any:
 
 
 class FastForward:
-    """Computes embeddings, hidden states of predicted tokens, and attention maps; a Normalize at the end is left out.
+    """Computes embeddings, hidden states of tokens, and attention maps; a Normalize at the end is left out.
 
     Attributes:
         st: The SentenceTransformer, whose weights are trained.
@@ -111,20 +116,28 @@ class FastForward:
         return batch
 
     def _batch_of(self, ids: Tensor, mask: Tensor, labels: Tensor | None, size: int) -> SplitBatch:
-        parts, order, predicted = [], [], []
+        parts, order, places = [], [], []
+        wanted = None if labels is None else labels >= 0
+        wanted = mask.bool() if self.plan.reads_states else wanted
         splits = self._split(mask, size)
         for rows in splits:
             if len(splits) == 1:
-                part = self._part(ids, mask, labels)
+                part = self._part(ids, mask, wanted)
             else:
-                part = self._part(ids[rows], mask[rows], None if labels is None else labels[rows])
+                part = self._part(ids[rows], mask[rows], None if wanted is None else wanted[rows])
             parts.append(part)
             order.append(rows[part.order])
-            if labels is not None:
-                wanted = labels[rows]
-                predicted.append(wanted[wanted >= 0])
+            if wanted is not None:
+                places.append(torch.arange(mask.numel()).view_as(mask)[rows][wanted[rows]])
         back = to_device(torch.cat(order).argsort(), self.plan.device)
-        return SplitBatch(self, parts, back, to_device(torch.cat(predicted), self.plan.device) if predicted else None)
+        batch = SplitBatch(self, parts, back)
+        if places:
+            batch.places = to_device(torch.cat(places), self.plan.device)
+        if labels is not None:
+            predicted = (labels >= 0).flatten().nonzero()[:, 0] if self.plan.reads_states else torch.cat(places)
+            batch.predicted = to_device(predicted, self.plan.device)
+            batch.labels = to_device(labels.flatten()[predicted], self.plan.device)
+        return batch
 
     def _split(self, mask: Tensor, size: int) -> Sequence[Tensor]:
         """Return the rows of each part: all views of some sentences, or about the same number of tokens for threads."""
@@ -143,9 +156,8 @@ class FastForward:
         cuts = torch.searchsorted(starts, ideal)
         return [rows for rows in order.tensor_split(cuts) if len(rows)]
 
-    def _part(self, ids: Tensor, mask: Tensor, labels: Tensor | None) -> MicroBatch:
-        """Return rows (N, L) as a part on the device."""
-        wanted = None if labels is None else labels >= 0
+    def _part(self, ids: Tensor, mask: Tensor, wanted: Tensor | None) -> MicroBatch:
+        """Return rows (N, L) as a part on the device, whose hidden states are `wanted`, (N, L) bool."""
         if self.is_static:
             part = self._static_part(ids, mask)
         else:
@@ -198,12 +210,23 @@ class FastForward:
 
     # In a step
 
-    def run(self, batch: SplitBatch) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
-        """Return embeddings (N, d), hidden states (M, d) of predicted tokens or None, and attention maps of a batch."""
+    def run(
+        self, batch: SplitBatch, shape: Sequence[int]
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, tuple[Tensor, ...]]:
+        """Return what a step reads of a batch, whose rows have this shape (N, L).
+
+        Embeddings (N, d); hidden states (N, L, d), or None unless they are read; hidden states (M, d) of predicted
+        tokens, or None; and attention maps.
+        """
         results = self._results(batch, self.modules)
         embeddings = torch.cat([result[0] for result in results])[batch.back]
-        tokens = None if batch.labels is None else torch.cat([result[1] for result in results])
-        return embeddings, tokens, kept_maps(self.st[0].auto_model) if self.plan.reads_maps else ()
+        tokens = None if batch.places is None else torch.cat([result[1] for result in results])
+        states = None
+        if self.plan.reads_states and tokens is not None and batch.places is not None:
+            flat = tokens.new_zeros(shape[0] * shape[1], tokens.shape[1]).index_copy(0, batch.places, tokens)
+            states = flat.view(*shape, -1)
+            tokens = None if batch.predicted is None else flat.index_select(0, batch.predicted)
+        return embeddings, states, tokens, kept_maps(self.st[0].auto_model) if self.plan.reads_maps else ()
 
     def embed_with(self, encoder: nn.Module | None, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the embeddings (B, d) of the first view (B, L) by a copy of the encoder.
@@ -212,7 +235,14 @@ class FastForward:
         """
         batch = None if self.batch is None else self.batch.first_view
         if batch is None:
-            plan = replace(self.plan, device=ids.device, second_encoder=False, reads_maps=False, graph_length=None)
+            plan = replace(
+                self.plan,
+                device=ids.device,
+                second_encoder=False,
+                reads_maps=False,
+                reads_states=False,
+                graph_length=None,
+            )
             other = FastForward(self.st, plan)
             return other._embeddings(other._batch_of(ids.cpu(), mask.cpu(), None, len(ids)), encoder)
         return self._embeddings(batch, encoder)

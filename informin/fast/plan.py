@@ -39,6 +39,7 @@ class Plan:
         chunk_size: Rows whose activations are kept at once (gradient caching); None for all.
         second_encoder: Whether a head has an encoder of its own, which also computes the first view.
         reads_maps: Whether the attention maps of selected layers are kept.
+        reads_states: Whether the hidden states of all tokens are returned.
         bf16: Whether a CPU computes in bfloat16.
         prompt_tokens: Tokens of the prompt that the pooling leaves out.
         graph_length: The most tokens of a text, if CUDA graphs compute the encoder; None without them.
@@ -52,6 +53,7 @@ class Plan:
     chunk_size: int | None = None
     second_encoder: bool = False
     reads_maps: bool = False
+    reads_states: bool = False
     bf16: bool = False
     prompt_tokens: int = 0
     graph_length: int | None = None
@@ -123,6 +125,7 @@ def plan_of(
         chunk_size=chunk_size,
         second_encoder="second encoder" in needs,
         reads_maps="maps" in needs,
+        reads_states="states" in needs,
         bf16=on_cpu and precision == "bf16",
         prompt_tokens=prompt_tokens,
         graph_length=longest if has_graphs else None,

@@ -7,6 +7,7 @@ from informin.objectives.decorrelation import Decorrelation, SelfContrast
 from informin.objectives.denoising import Denoising
 from informin.objectives.distillation import Distillation, Replay
 from informin.objectives.guided_similarity import GuidedSimilarity
+from informin.objectives.local_information import LocalInformation
 from informin.objectives.masked_lm import MaskedLM
 from informin.objectives.presets import PRESETS
 from informin.objectives.reconstruction import Reconstruction
@@ -25,6 +26,7 @@ TERMS: list[type[Term]] = [
     MaskedLM,
     ContrastiveTension,
     Denoising,
+    LocalInformation,
 ]
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "Distillation",
     "GuidedSimilarity",
     "Head",
+    "LocalInformation",
     "MaskedLM",
     "Reconstruction",
     "Replay",

@@ -15,6 +15,7 @@ from informin.objectives.contrastive_tension import ContrastiveTension
 from informin.objectives.decorrelation import Decorrelation, SelfContrast
 from informin.objectives.denoising import Denoising
 from informin.objectives.guided_similarity import GuidedSimilarity
+from informin.objectives.local_information import LocalInformation
 from informin.objectives.reconstruction import Reconstruction
 from informin.objectives.term import Term
 from informin.options import check_value
@@ -156,6 +157,14 @@ PRESETS = {
         projection_head="none",
         max_seq_length=None,
         view="deletion",
+    ),
+    "isbert": Preset(  # Zhang et al. (2020): local information
+        name="isbert",
+        title="IS-BERT",
+        terms=lambda encoder: [LocalInformation()],
+        papers={("bert", 768): Paper(source="IS-BERT, the authors' code", batch_size=32, learning_rate=2e-5)},
+        projection_head="none",
+        max_seq_length=None,
     ),
     "noncontrastive": Preset(  # no terms: on the command line, add some by their weights
         name="noncontrastive", title="training without negatives", terms=lambda encoder: []

@@ -140,6 +140,7 @@ class Term(ABC):
         paper: Paper to cite, as a file name in informin/templates/citations.
         head_name: Name of the term's head in `model.heads`. Default: the name of the term.
         reads_maps: Whether the term needs the attention maps of the layers in `map_layers`.
+        reads_states: Whether the term's head needs the hidden states of all tokens.
         lm_head: Whether the term needs the encoder's pretrained language modeling head.
         reads_projections: Whether the loss has a gradient by `views.z1` or `views.z2`. If no term of a run has one,
             DDP must look for weights without gradient in each step.
@@ -155,6 +156,7 @@ class Term(ABC):
     head_name: ClassVar[str]
     paper: ClassVar[str | None] = None
     reads_maps: ClassVar[bool] = False
+    reads_states: ClassVar[bool] = False
     lm_head: ClassVar[bool] = False
     reads_projections: ClassVar[bool] = True
     reads_first_view: ClassVar[bool] = True

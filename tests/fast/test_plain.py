@@ -31,6 +31,7 @@ OBJECTIVES = {
     "queue": dict(queue_size=16),
     "false negatives of crops": dict(false_negative_fraction=0.2, view="crop"),
     "ct": dict(objective="ct"),
+    "isbert": dict(objective="isbert", mlm_weight=0.1),
     "tsdae": dict(objective="tsdae"),
     "decorrelation": dict(objective="scd", projector_size=32, view_dropout=[0.1]),
     "guided": dict(objective="guided", guided_weight=1, replay_weight=1, replay_size=4),

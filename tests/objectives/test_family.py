@@ -26,6 +26,7 @@ HEADS = {
     "micse-without": (MICSE | dict(queue_size=0), {"mlp"}),
     "noncontrastive": (NONCONTRASTIVE, {"mlp"}),
     "ct": (dict(objective="ct"), {"contrastive_tension"}),
+    "isbert": (dict(objective="isbert"), {"local_information"}),
     "tsdae": (dict(objective="tsdae"), {"denoising", "cls"}),
     "everything": (EVERYTHING, {"mlp", "queue", "decorrelation", "cls"}),
 }
@@ -193,7 +194,11 @@ def test_export_does_not_change_the_model_in_training(build, tmp_path):
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
 
 
-TRAINED_HEADS = {"ct": dict(objective="ct"), "tsdae": dict(objective="tsdae", mlm_weight=0.1)}
+TRAINED_HEADS = {
+    "ct": dict(objective="ct"),
+    "tsdae": dict(objective="tsdae", mlm_weight=0.1),
+    "isbert": dict(objective="isbert"),
+}
 
 
 @pytest.mark.parametrize("encoder", ["bert"], indirect=True)

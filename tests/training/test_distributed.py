@@ -84,6 +84,7 @@ TERMS = {
 TERMS["ct"] = dict(objective="ct", tension_negatives=9)
 TERMS["ct_in_batch"] = dict(objective="ct", contrastive_tension_form="in_batch")
 TERMS["tsdae"] = dict(objective="tsdae")
+TERMS["isbert"] = dict(objective="isbert")
 TERMS["custom"] = dict(objective="custom")
 
 
