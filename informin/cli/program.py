@@ -109,6 +109,10 @@ def quiet_transformers() -> None:
 
         transformers_logging.set_verbosity_error()
         transformers_logging.disable_progress_bar()
+    elif "huggingface_hub" in sys.modules:  # has read the environment; transformers will ask it
+        from huggingface_hub.utils import disable_progress_bars
+
+        disable_progress_bars()
     os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 

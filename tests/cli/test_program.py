@@ -120,6 +120,19 @@ def test_an_output_that_cannot_be_written_is_an_error():
     assert process.returncode == 1 and err.startswith(b"error: ") and err.count(b"\n") == 1
 
 
+def test_transformers_shows_no_bars_whatever_was_imported_before():
+    """`informin train` asks the Hub for its model before it imports transformers."""
+    code = """
+import informin.cli.train
+from informin.cli.program import exit_code
+exit_code(lambda: 0, [])
+from transformers.utils.logging import is_progress_bar_enabled
+print(is_progress_bar_enabled())
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+
+
 def test_informin_logs_and_transformers_is_quiet():
     transformers.utils.logging.set_verbosity_info()
     logging.getLogger("informin").setLevel(logging.ERROR)
