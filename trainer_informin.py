@@ -61,7 +61,15 @@ from informin.training.arguments import (
     with_metric,
     with_paper_values,
 )
-from informin.training.batch import PadRows, StackedViews, TokenTables, check_batch, on_device, step_seed
+from informin.training.batch import (
+    PadRows,
+    StackedViews,
+    TokenTables,
+    check_batch,
+    names_to_read,
+    on_device,
+    step_seed,
+)
 from informin.training.callbacks import (
     TERM,
     AfterStep,
@@ -125,8 +133,9 @@ class InforMinTrainer(Trainer):
         objective: The name of a published objective ("informin", "simcse", "scd", "micse", "guided"), one term, or a
             list of terms, such as `Contrast(temperature=0.05)`; see `informin.objectives.Term`. None uses
             `args.objective`.
-        view: How the second view of a sentence is made, such as `Crop(min_fraction=0.3)`. None uses `args.view`.
-        text_column: Column of the sentences in `train_dataset`. Default: `text`, `sentence`, or the only column.
+        view: How the two views of a sentence are made, such as `Crop(min_fraction=0.3)`. None uses `args.view`.
+        text_column: Column of the sentences in `train_dataset`. Default: `text`, `sentence`, or the only column. With
+            the view `Pair`, two columns, such as ("title", "body"). Default: `anchor` and `positive`, or the only two.
         provenance: Facts for training.json that the trainer cannot derive; see `informin.training.record.provenance`.
 
     Attributes:
@@ -175,7 +184,7 @@ class InforMinTrainer(Trainer):
         optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, Any]] | None = None,
         objective: Objective | None = None,
         view: View | None = None,
-        text_column: str | None = None,
+        text_column: str | Sequence[str] | None = None,
         provenance: dict[str, Any] | None = None,
     ):
         args = InforMinTrainingArguments() if args is None else args
@@ -203,13 +212,13 @@ class InforMinTrainer(Trainer):
             train_dataset=rows,
             eval_dataset=development,
             processing_class=tokenizer,
-            data_collator=data_collator or PadRows(tokenizer),
+            data_collator=data_collator or PadRows(tokenizer, self._read),
             callbacks=callbacks,
             optimizers=optimizers,
             optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
         )
         self.background = checkpoints.Background()  # finishes the last checkpoint
-        self.label_names = ["row"]  # losses read this column, so Trainer must not remove it
+        self.label_names = self._read  # a step reads these columns, so Trainer must not remove them
         self._noted_truncation = False
         self._watch_training()
 
@@ -232,7 +241,9 @@ class InforMinTrainer(Trainer):
         args = with_paper_values(args, preset, encoder, trained.name)
         return self.objective.with_unused_parameters(args)
 
-    def _read_sentences(self, train_dataset: Any, args: InforMinTrainingArguments, text_column: str | None) -> Any:
+    def _read_sentences(
+        self, train_dataset: Any, args: InforMinTrainingArguments, text_column: str | Sequence[str] | None
+    ) -> Any:
         """Return the tokenized rows of the sentences, with what the terms need from a guide."""
         trained, preset = self.trained, self.objective.preset
         wanted = preset.max_seq_length if args.max_seq_length is None else args.max_seq_length
@@ -246,13 +257,14 @@ class InforMinTrainer(Trainer):
                 vocabulary=embeddings_of_tokens(trained.finished[0]),
                 length=wanted,
                 text_column=text_column,
+                columns=self.objective.view.columns,
             )
         trained.model.config.informin["max_seq_length"] = self.max_seq_length  # may depend on the sentences
         check_sentences(rows, args, self.terms)
         rows, self._add_general = add_guide(
             trained, args, self.terms, rows, self.sentences, self.max_seq_length, trained.prompt
         )
-        self._needs_row = "row" in (getattr(rows, "column_names", None) or [])
+        self._read = names_to_read(self.objective.view.columns, getattr(rows, "column_names", None) or [])
         return rows
 
     def _watch_training(self) -> None:
@@ -335,7 +347,7 @@ class InforMinTrainer(Trainer):
         rows: Any = self.train_dataset
         is_padded = isinstance(rows, datasets.Dataset) and isinstance(self.data_collator, PadRows)
         if is_padded and rows.format["type"] != "custom":  # that of a transform
-            self.train_dataset = TokenTables(rows)
+            self.train_dataset = TokenTables(rows, self._read)
         try:
             is_stream = isinstance(rows, datasets.IterableDataset)
             loader: Any = stream_loader(self) if is_stream else super().get_train_dataloader()
@@ -363,7 +375,7 @@ class InforMinTrainer(Trainer):
                 return [], None
             stacked = []
             for number, batch in enumerate(batches):
-                check_batch(batch, self._needs_row)
+                check_batch(batch, self._read)
                 seed = step_seed(self.args.seed, step, number, self.args.process_index)
                 rows = self._stack_views(batch, seed)
                 if self._add_general:

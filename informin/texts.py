@@ -128,6 +128,48 @@ def read_texts(
     return every() if keep_blank else (text for text in every() if not is_blank(text))
 
 
+def read_columns(
+    paths: str | Path | Sequence[str | Path], columns: Sequence[str], text_column: Sequence[str] | None = None
+) -> Iterator[tuple[str, ...]]:
+    """Yield several texts of each row of files, blank ones included.
+
+    Args:
+        paths: Files, or folders of files; see `find_files`.
+        columns: Names of the columns by default. A file with other columns may have as many as these.
+        text_column: Columns of the texts instead, or for a text several with commas between them, which are joined by a
+            space.
+
+    Raises:
+        UsageError: As `read_texts`, or a file has no columns.
+    """
+    for file in find_files(paths):
+        if format_of(file) == ".txt":
+            found = f"{file} has no columns, and {counted(len(columns), 'text')} of each row are read"
+            raise UsageError(found, option="train_file", needed=".csv, .tsv, .jsonl, .parquet or .arrow")
+        header, read = open_table(file)
+        groups = column_groups(header, columns, text_column)
+        names = [name for group in groups for name in group]
+        check_columns(file, header, names, "text_column")
+        for number, row in read(names):
+            cells, place = iter(row), partial(_place, file, number)
+            yield tuple(joined_cells(group, list(islice(cells, len(group))), place) for group in groups)
+
+
+def column_groups(
+    names: Sequence[str], columns: Sequence[str], text_column: Sequence[str] | None = None
+) -> list[list[str]]:
+    """Return the names of the columns of each text of a row.
+
+    Args:
+        names: Names of all columns.
+        columns, text_column: See `read_columns`.
+    """
+    if text_column:
+        return [[name.strip() for name in text.split(",")] for text in text_column]
+    is_named = len(names) != len(columns) or set(columns) <= set(names)
+    return [[name] for name in (columns if is_named else names)]
+
+
 def read_documents(
     paths: str | Path | Sequence[str | Path], text_column: str | None, columns: Mapping[str, str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -64,7 +64,7 @@ def check_inputs(words: list[str]) -> None:
     given = given_options(words)
     check_names(given)
     values: dict[str, Any] = {
-        name: found if name == "train_file" else found[-1] for name, found in given.items() if found
+        name: found if name in ("train_file", "text_column") else found[-1] for name, found in given.items() if found
     }
     if "recipe" in values:
         of_recipe = recipe_options(str(values["recipe"]))
@@ -114,7 +114,7 @@ def new_trainer(run: "RunOptions") -> "InforMinTrainer":
         logger.warning("Gradient accumulation adds no negatives: each batch is contrasted only with itself.")
     with first_of_machine_first(run.args):
         development = load_development(run.data) if run.args.eval_strategy != "no" else None
-        sentences = load_sentences(run.data, run.args.seed)
+        sentences = load_sentences(run.data, run.args.seed, run.view.columns)
     return InforMinTrainer(
         run.model_name,
         run.args,

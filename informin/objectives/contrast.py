@@ -12,7 +12,7 @@ from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError
 from informin.fast.attention import copy_with_dropout
 from informin.objectives.numerics import in_float32, mean_over_anchors
-from informin.objectives.term import Guide, GuideNeeds, Head, Term, Views, needed
+from informin.objectives.term import Guide, GuideNeeds, Head, Term, Views, embeddings_of_guide, needed
 from informin.options import check_value, option
 from modeling_informin import HeadInputs
 
@@ -319,8 +319,8 @@ class Contrast(Term):
         return weights if views.negatives is None else weights * views.negatives
 
     def _false_by_guide(self, views: Views) -> Tensor:
-        guide = self._guide.lookup(needed(views.row), views.z1.device)
-        return false_negative_mask(guide, guide, self._threshold)
+        anchors, candidates = embeddings_of_guide(self._guide, views)
+        return false_negative_mask(anchors, candidates, self._threshold)
 
     def _false_by_model(self, views: Views) -> Tensor:
         z1 = normalize(views.z1.detach().float(), dim=-1)

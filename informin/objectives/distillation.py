@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from informin.objectives.term import Guide, GuideNeeds, Term, Views, needed
+from informin.objectives.term import Guide, GuideNeeds, Term, Views, embeddings_of_guide, needed
 from informin.options import check_value, option
 
 
@@ -62,9 +62,9 @@ class Distillation(Term):
         self._guide = guide
 
     def loss(self, views: Views) -> Tensor:
-        target = self._guide.lookup(needed(views.row), views.z1.device)
-        first = cosine_distance(needed(views.embedding1), target)
-        second = cosine_distance(needed(views.embedding2), target)
+        one, other = embeddings_of_guide(self._guide, views)
+        first = cosine_distance(needed(views.embedding1), one)
+        second = cosine_distance(needed(views.embedding2), other)
         return (first + second) / 2
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError, counted
 from informin.objectives.numerics import in_float32, mean_over_anchors
-from informin.objectives.term import Guide, GuideNeeds, Term, Views, needed
+from informin.objectives.term import Guide, GuideNeeds, Term, Views, embeddings_of_guide
 from informin.options import check_value, option
 
 
@@ -115,5 +115,5 @@ class GuidedSimilarity(Term):
         self._guide = guide.neighborhood_means(self.neighbors) if self.neighbors else guide
 
     def loss(self, views: Views) -> Tensor:
-        guide = self._guide.lookup(needed(views.row), views.z1.device)
-        return guided_similarity(views.z1, views.z2, guide, guide, self.student_temperature, self.guide_temperature)
+        guide1, guide2 = embeddings_of_guide(self._guide, views)
+        return guided_similarity(views.z1, views.z2, guide1, guide2, self.student_temperature, self.guide_temperature)

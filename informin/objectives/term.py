@@ -61,11 +61,12 @@ class Views:
         embedding1: Embeddings of the first view below the projection head, (B, d).
         embedding2: Embeddings of the second view below the projection head, (B, d).
         row: Indices of the training sentences, a NumPy array (B,) int64. None unless a term needs a guide.
+        second_row: Indices of the second texts of pairs, (B,); otherwise those of `row`.
         general: Embeddings of K general sentences, (K, d). None unless a term replays them.
         general_row: Indices of the general sentences, a NumPy array (K,) int64.
-        sentence_ids: Ids of the sentences, equal for equal sentences, (B,) int64.
+        sentence_ids: Ids of the sentences, equal for equal sentences, (B,) int64; of pairs, those of the first texts.
         negatives: Which candidates from all W processes are negatives of each sentence, (B, W*B) bool: False for copies
-            of the sentence. None if all are.
+            of the sentence, or of a text of its pair. None if all are.
         maps1: Attention maps of T layers in the first view, (B, T, H, L, L). None unless a term sets `reads_maps`.
         maps2: Attention maps of T layers in the second view, (B, T, H, L, L). If its tokens are at other places, in the
             order of the first view, with 0 for tokens that it lacks.
@@ -79,6 +80,7 @@ class Views:
     embedding1: Tensor | None = None
     embedding2: Tensor | None = None
     row: np.ndarray | None = None
+    second_row: np.ndarray | None = None
     general: Tensor | None = None
     general_row: np.ndarray | None = None
     sentence_ids: Tensor | None = None
@@ -273,6 +275,14 @@ def fill_heads(model: Any, terms: Sequence[Term]) -> None:
         head = term.head(model)
         if head is not None:
             model.heads[term.head_name] = head
+
+
+def embeddings_of_guide(guide: Guide, views: Views) -> tuple[Tensor, Tensor]:
+    """Return the guide's embeddings of the texts of both views, (B, d) each; the same ones unless they are pairs."""
+    first = guide.lookup(needed(views.row), views.z1.device)
+    if views.second_row is None or views.second_row is views.row:
+        return first, first
+    return first, guide.lookup(views.second_row, views.z1.device)
 
 
 def needed(value: Value | None) -> Value:

@@ -97,8 +97,9 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     )
     view: Optional[str] = option(
         None,
-        "How to make the second view of a sentence. dropout: the same tokens; repetition: repeat some tokens; crop: "
-        "keep a span of the tokens; deletion: delete some tokens. Default: deletion for tsdae, else dropout.",
+        "How to make the two views of a sentence. dropout: the same tokens; repetition: repeat some tokens; crop: keep "
+        "a span of the tokens; deletion: delete some tokens; pair: two columns, see text_column. Default: deletion for "
+        "tsdae, else dropout.",
         choices=VIEWS,
     )
     view_dropout: Optional[list[float]] = option(
@@ -518,6 +519,12 @@ def check_terms(terms: Sequence[Term], view: View, args: InforMinTrainingArgumen
         if term.reads_maps and not (view.same_tokens or view.keeps_tokens):
             raise UsageError(
                 f"compares tokens, and the view {view.name} makes other ones", option=term.option_name("weight")
+            )
+        if term.second_encoder and view.columns:
+            raise UsageError(
+                f"encodes the first texts alone with a second encoder, and the view {view.name} has second texts",
+                option=term.second_encoder,
+                needed="0 with this view",
             )
         if term.reads_maps and reentrant:
             raise UsageError("with use_reentrant gives attention maps no gradient", option="gradient_checkpointing")

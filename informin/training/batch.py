@@ -4,7 +4,7 @@ Stacking runs in the training step, not in the data loader: the loader fetches o
 there would differ after a resume. It runs on the CPU; `on_device` copies the rows to the GPU without waiting for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import Any
 
@@ -20,10 +20,25 @@ from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBas
 from informin.distributed import to_device
 from informin.errors import UsageError
 from informin.objectives.term import Masking
-from informin.views.view import SentenceTokens, View
+from informin.views.view import MASK, SentenceTokens, View, ViewRows
 
 IGNORED = -100  # transformers' label for positions that are not predicted
 VIEW = 1  # the random numbers of views differ from those of masks, which are seeded with the same step
+
+
+TOKENS = ("input_ids", "attention_mask")
+ROWS = ("row", "second_row")  # of the first and of the second text, as a guide counts them
+
+
+def names_to_read(columns: Sequence[str], has: Collection[str] = ()) -> list[str]:
+    """Return the names of what a step reads from tokenized rows.
+
+    Args:
+        columns: `View.columns`.
+        has: Names of the columns of the rows.
+    """
+    further = [f"{column}_{name}" for column in columns[1:] for name in TOKENS]
+    return [*TOKENS, *further, *(name for name in ROWS if name in has)]
 
 
 class TokenTables(torch.utils.data.Dataset):
@@ -33,9 +48,8 @@ class TokenTables(torch.utils.data.Dataset):
     must not have a transform, which tables leave out.
     """
 
-    def __init__(self, rows: datasets.Dataset):
-        names = [name for name in ("input_ids", "attention_mask", "row") if name in rows.column_names]
-        self.rows = rows.select_columns(names)
+    def __init__(self, rows: datasets.Dataset, names: Sequence[str]):
+        self.rows = rows.select_columns(list(names))
         self._tables = self.rows.with_format("arrow")
 
     def __len__(self) -> int:
@@ -49,27 +63,33 @@ class TokenTables(torch.utils.data.Dataset):
 
 
 class PadRows:
-    """Pads rows to the longest of a batch, as DataCollatorWithPadding does, in a fraction of its time."""
+    """Pads rows to the longest of a batch, as DataCollatorWithPadding does, in a fraction of its time.
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        self.tokenizer = tokenizer
+    Args:
+        tokenizer: The tokenizer of the rows.
+        names: What a step reads; see `names_to_read`. Default: one text, without a guide.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, names: Sequence[str] = TOKENS):
+        self.tokenizer, self.names = tokenizer, names
 
     def __call__(self, rows: Sequence[dict[str, Any]] | list[pa.Table]) -> dict[str, Tensor]:
-        """Return `input_ids` and `attention_mask` (B, L) of B rows, and with a guide their `row` (B,).
+        """Return token ids and attention masks (B, L) of B rows, and with a guide their indices (B,).
 
         Args:
             rows: Rows as dictionaries, or a table of all of them; see `TokenTables`.
         """
-        fill = {"input_ids": self.tokenizer.pad_token_id, "attention_mask": 0}
         side = self.tokenizer.padding_side
-        if isinstance(rows[0], pa.Table):
-            table = rows[0]
-            batch = {name: _padded_lists(table.column(name), value, side) for name, value in fill.items()}
-            row = table.column("row").to_pylist() if "row" in table.column_names else None
-        else:
-            batch = {name: pad_rows([row[name] for row in rows], value, side) for name, value in fill.items()}
-            row = [row["row"] for row in rows] if "row" in rows[0] else None
-        return batch if row is None else batch | {"row": torch.tensor(row)}
+        batch = {}
+        for name in self.names:
+            value = 0 if name.endswith("mask") else self.tokenizer.pad_token_id
+            if isinstance(rows[0], pa.Table):
+                column = rows[0].column(name)
+                batch[name] = torch.tensor(column.to_pylist()) if name in ROWS else _padded_lists(column, value, side)
+            else:
+                cells = [row[name] for row in rows]
+                batch[name] = torch.tensor(cells) if name in ROWS else pad_rows(cells, value, side)
+        return batch
 
 
 def _padded_lists(column: pa.ChunkedArray, value: int, side: str) -> Tensor:
@@ -96,20 +116,18 @@ def pad_rows(rows: Sequence[Sequence[int]], value: int, side: str) -> Tensor:
     return pad_tokens(np.fromiter(chain.from_iterable(rows), np.int64, count=lengths.sum()), lengths, value, side)
 
 
-def join_rows(first: Tensor, second: Tensor, value: int, side: str) -> Tensor:
-    """Concatenate rows (N, L) and (M, K) to (N + M, max(L, K)), padded with a value on the side `left` or `right`."""
-    length = max(first.shape[1], second.shape[1])
+def join_rows(rows: Sequence[Tensor], value: int, side: str) -> Tensor:
+    """Concatenate rows (N, L), (M, K), ... to (N + M + ..., max(L, K, ...)), padded with a value on one side."""
+    length = max(one.shape[1] for one in rows)
     padded = []
-    for rows in (first, second):
-        missing = length - rows.shape[1]
-        sides = (0, missing) if side == "right" else (missing, 0)
-        padded.append(pad(rows, sides, value=value))
+    for one in rows:
+        missing = length - one.shape[1]
+        padded.append(pad(one, (0, missing) if side == "right" else (missing, 0), value=value))
     return torch.cat(padded)
 
 
-def check_batch(batch: Any, needs_row: bool) -> None:
+def check_batch(batch: Any, needed: Sequence[str]) -> None:
     """Raise UsageError for a batch of a custom collator without what training reads."""
-    needed = ["input_ids", "attention_mask"] + (["row"] if needs_row else [])
     missing = [name for name in needed if name not in batch]
     if missing:
         raise UsageError(
@@ -125,7 +143,7 @@ class StackedViews:
     Args:
         tokenizer: The tokenizer of the rows. Masks and views with other tokens need it.
         masking: Which tokens to mask (`informin.objectives.Term.masking`); None masks nothing.
-        view: Makes the second view of each sentence; None repeats its tokens.
+        view: Makes the two views of each sentence; None repeats its tokens.
         single: Encode the second view alone, for objectives that do not read both.
         tokens: Finds the tokens that a view may change.
 
@@ -146,6 +164,8 @@ class StackedViews:
         self._tokens = tokens
         if tokens is None and tokenizer is not None:
             self._tokens = SentenceTokens(tokenizer)
+        if view is not None and view.masks_tokens and getattr(tokenizer, "mask_token", None) is None:
+            raise UsageError(f"is {view.name}, and the tokenizer has no mask token", option="view")
         self.views = 1 if single else 2
         self._masker: TokenMasker | None = None
         if masking is not None:
@@ -159,33 +179,39 @@ class StackedViews:
 
         Args:
             batch: `input_ids` and `attention_mask`, (B, L) each, and with a guide `row` (B,), the indices of the
-                training sentences. All on the CPU.
+                training sentences; also those of further texts. All on the CPU.
             seed: Seed of the views and the masks. Each view has its own masks.
 
         Returns:
             `input_ids` and `attention_mask` (2B, L): view 1, then view 2; (3B, L) if a masked copy of each sentence
-            follows. L may grow with the second views. If views are single, B rows fewer, with the `number` 1 and, if
-            these views have other tokens, the sentences as `original_ids` and `original_mask`. `sentence_ids` (B,) tell
-            sentences apart. With a guide also `row` (B,), a NumPy array; with masks `lm_labels`, for every row;
-            with second views of the same tokens at other places also `shared` (B, L), the place of each token of view 1
-            in the row of view 2, -1 if it has none.
+            follows. L may grow with the views. If views are single, B rows fewer, with the `number` 1. `sentence_ids`
+            (B,) tell sentences apart; with further texts also `second_ids` (B,), those of the second views. If the rows
+            lack the sentences as they were, these are `original_ids` and `original_mask`. With a guide also `row` (B,),
+            a NumPy array, and with further texts `second_row`; with masks `lm_labels`, for every row; with views of the
+            same tokens at other places also `shared` (B, L), the place of each token of view 1 in the row of view 2, -1
+            if it has none.
         """
         size = len(batch["input_ids"])
-        source = torch.arange(size).repeat(self.copies)  # row of `batch` for each row of the result
-        ids = sentence_ids(batch["input_ids"], batch["attention_mask"])
-        originals = {}
-        if self._view:
-            originals = {"original_ids": batch["input_ids"], "original_mask": batch["attention_mask"]}
-            source[(self.views - 1) * size : self.views * size] += size
-            batch = self._with_second_views(batch, step_seed(seed, VIEW))
-        rows: dict[str, Any] = {name: batch[name][source] for name in ("input_ids", "attention_mask")}
-        rows["sentence_ids"] = ids
+        rows: dict[str, Any] = {name: batch[name].numpy() for name in ROWS if name in batch}
+        rows["sentence_ids"] = sentence_ids(batch["input_ids"], batch["attention_mask"])
         if self.views == 1:
-            rows |= {"number": 1} | originals
-        if "row" in batch:
-            rows["row"] = batch["row"].numpy()
-        if "shared" in batch:
-            rows["shared"] = batch["shared"]
+            rows["number"] = 1
+        copies = [batch] * self.copies
+        made: tuple[ViewRows | None, ViewRows] | None = None
+        if self._view:
+            assert self._tokens is not None, "other tokens need a tokenizer"
+            made = self._view.both_views(batch, self._tokens, step_seed(seed, VIEW))
+            padded = [batch if view is None else self._padded(view) for view in made]
+            copies[: self.views] = padded[-self.views :]
+            if padded[-self.views] is not batch:
+                rows |= {"original_ids": batch["input_ids"], "original_mask": batch["attention_mask"]}
+            if self._view.columns:
+                rows["second_ids"] = sentence_ids(padded[1]["input_ids"], padded[1]["attention_mask"])
+        for name, value in self._fill.items():
+            rows[name] = join_rows([copy[name] for copy in copies], value, self._side)
+        if made is not None and made[1].places is not None and self.views == 2:
+            first = None if made[0] is None else made[0].places
+            rows["shared"] = _shared(first, made[1].places, rows["attention_mask"][: 2 * size])
         if self._masker is None:
             return rows
         start = self._first * size
@@ -195,37 +221,38 @@ class StackedViews:
         rows["lm_labels"][start:] = labels
         return rows
 
-    def _with_second_views(self, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-        """Return the batch with its second views (B, L') appended and, if tokens keep their places, with `shared`."""
-        assert self._view is not None and self._tokens is not None, "other tokens need a view and a tokenizer"
-        second = self._view.second_views(batch, self._tokens, seed)
-        tokenizer = self._tokens.tokenizer
-        ones = [[1] * len(row) for row in second.tokens]
-        rows = {"input_ids": second.tokens, "attention_mask": ones}
-        fill = {"input_ids": tokenizer.pad_token_id, "attention_mask": 0}
-        side = tokenizer.padding_side
-        pairs = {
-            name: join_rows(batch[name], pad_rows(rows[name], fill[name], side), fill[name], side) for name in fill
-        }
-        if second.places is not None:
-            pairs["shared"] = _shared(second.places, pairs["attention_mask"])
-        return batch | pairs
+    @property
+    def _side(self) -> str:
+        return "right" if self._tokens is None else self._tokens.tokenizer.padding_side
+
+    @property
+    def _fill(self) -> dict[str, int]:
+        """Values of padding. Rows of one length need none, as those without a view, for which no tokenizer is given."""
+        return {"input_ids": 0 if self._tokens is None else self._tokens.tokenizer.pad_token_id, "attention_mask": 0}
+
+    def _padded(self, view: ViewRows) -> dict[str, Tensor]:
+        ones = [[1] * len(row) for row in view.tokens]
+        lists = {"input_ids": view.tokens, "attention_mask": ones}
+        return {name: pad_rows(lists[name], value, self._side) for name, value in self._fill.items()}
 
 
-def _shared(places: Sequence[Sequence[int]], mask: Tensor) -> Tensor:
+def _shared(first: Sequence[Sequence[int]] | None, second: Sequence[Sequence[int]], mask: Tensor) -> Tensor:
     """Return the place of each token of view 1 in the row of view 2, (B, L) int64; -1 for padding and missing tokens.
 
     Of a token that is repeated, the first copy counts.
 
     Args:
-        places: See `SecondView.places`.
+        first, second: Places of both views; see `ViewRows.places`. None for a view that is the sentence.
         mask: (2B, L), view 1, then view 2, padded on either side.
     """
-    shared = torch.full_like(mask[: len(places)], -1, dtype=torch.int64)
+    shared = torch.full_like(mask[: len(second)], -1, dtype=torch.int64)
     starts = mask.argmax(1).tolist()  # of the tokens
-    for row, (kept, one, other) in enumerate(zip(places, starts, starts[len(places) :])):
-        first = {one + place: other + number for number, place in reversed(list(enumerate(kept)))}
-        shared[row, list(first)] = torch.tensor(list(first.values()))
+    lengths = mask[: len(second)].sum(1).tolist()
+    for row, there in enumerate(second):
+        one, other = starts[row], starts[len(second) + row]
+        here = range(lengths[row]) if first is None else first[row]
+        found = {place: other + number for number, place in reversed(list(enumerate(there)))} | {MASK: -1}
+        shared[row, one : one + len(here)] = torch.tensor([found.get(place, -1) for place in here])
     return shared
 
 

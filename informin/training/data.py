@@ -29,14 +29,26 @@ from informin.evaluation.pairs import load_pairs
 from informin.evaluation.retrieval import load_retrieval_pairs
 from informin.evaluation.senteval import hub_file, load_stsb_dev, senteval_folder
 from informin.hub import HUB_SENTENCES, hub_is_reachable
-from informin.texts import TEXT_COLUMNS, as_texts, find_files, is_blank, joined_cells, raise_if_table, read_texts
+from informin.texts import (
+    TEXT_COLUMNS,
+    as_texts,
+    column_groups,
+    find_files,
+    is_blank,
+    joined_cells,
+    raise_if_table,
+    read_columns,
+    read_texts,
+)
 from informin.training.arguments import InforMinTrainingArguments
+from informin.training.batch import names_to_read
 from informin.training.inputs import DataArguments
 
 logger = logging.getLogger(__name__)
 
 Sentences: TypeAlias = datasets.Dataset | datasets.IterableDataset
-TEXT = datasets.Features({"text": datasets.Value("string")})
+Columns: TypeAlias = Sequence[str]  # of the texts of a sentence; see `View.columns`
+ONE_TEXT = ("text",)
 BUFFER = 10_000  # size of the buffer in which a stream is shuffled
 NO_TEXT = "contains no text that is not blank"
 
@@ -44,31 +56,39 @@ NO_TEXT = "contains no text that is not blank"
 # Files and data sets of `informin train`
 
 
-def load_sentences(args: DataArguments, seed: int) -> Sentences:
+def load_sentences(args: DataArguments, seed: int, columns: Columns = ()) -> Sentences:
     """Return the training sentences as a data set with the column `text`, without blank ones.
 
     Args:
         args: Where to load them from.
         seed: Seed for shuffling a stream.
+        columns: Columns of the data set instead, if each sentence has several texts (`View.columns`).
 
     Raises:
         UsageError: A file or column does not exist or cannot be read.
     """
+    columns = columns or ONE_TEXT
     if args.dataset_name:
         hub_is_reachable()  # if not, only the cache is searched, without retries
         from_hub = datasets.load_dataset(
             args.dataset_name, args.dataset_config, split=args.dataset_split, streaming=args.streaming
         )
-        sentences = text_only(from_hub, args.text_column)
+        sentences = texts_only(from_hub, args.text_column, columns)
     else:
         files = find_files(args.train_file or [hub_file(HUB_SENTENCES, "`train_file` FILE")])
-        sentences = _read_files(files, args.text_column, args.streaming)
+        check_number(args.text_column, columns)
+        sentences = _read_files(files, args.text_column, columns, args.streaming)
     if not isinstance(sentences, datasets.IterableDataset):
-        return without_blanks(sentences)
-    return sentences.filter(has_text).shuffle(seed=seed, buffer_size=BUFFER).cast(TEXT)  # filter drops the features
+        return with_texts(sentences)
+    return sentences.filter(has_texts).shuffle(seed=seed, buffer_size=BUFFER).cast(features_of(columns))
 
 
-def _read_files(files: list[Path], text_column: str | None, streaming: bool) -> Sentences:
+def features_of(columns: Columns) -> datasets.Features:
+    """Return the types of columns of texts, which filters of a stream drop."""
+    return datasets.Features({name: datasets.Value("string") for name in columns})
+
+
+def _read_files(files: list[Path], text_column: Sequence[str] | None, columns: Columns, streaming: bool) -> Sentences:
     """Return the sentences of files: as a stream, in which each file is a shard, or cached by `datasets`."""
     folder = datasets.config.HF_DATASETS_CACHE
     try:
@@ -79,36 +99,43 @@ def _read_files(files: list[Path], text_column: str | None, streaming: bool) -> 
         found = f"The sentences are cached in {folder}, which cannot be written ({error.strerror})"
         raise UsageError(found, fix="Set the environment variable HF_HOME to a folder that can be written.") from None
     names = list(map(str, files))
-    options: dict[str, Any] = {"files": names, "text_column": text_column}
+    options: dict[str, Any] = {"files": names, "columns": tuple(columns)}
+    options["text_column"] = tuple(text_column) if text_column else None
     if streaming:
         if next(_rows(**options), None) is None:
             raise UsageError(NO_TEXT, option="train_file")
-        return datasets.IterableDataset.from_generator(_rows, features=TEXT, gen_kwargs=options)
+        return datasets.IterableDataset.from_generator(_rows, features=features_of(columns), gen_kwargs=options)
     # Size and modification time are part of the cache key, so that changes cause a reload. Tuples, because each item of
     # a list is a shard with its own call of the generator.
     stamps = tuple((file.stat().st_size, file.stat().st_mtime_ns) for file in files)
     options |= {"files": tuple(names), "stamps": stamps}
     try:
-        return datasets.Dataset.from_generator(_rows, features=TEXT, gen_kwargs=options, split="train")
+        features = features_of(columns)
+        return datasets.Dataset.from_generator(_rows, features=features, gen_kwargs=options, split="train")
     except DatasetGenerationError as error:
         if isinstance(error.__cause__, UsageError | OSError):
             raise error.__cause__ from None
         raise
 
 
-def _rows(files: Sequence[str | Path], text_column: str | None, stamps: tuple = ()) -> Iterator[dict[str, str]]:
+def _rows(
+    files: Sequence[str | Path], columns: Columns, text_column: Sequence[str] | None, stamps: tuple = ()
+) -> Iterator[dict[str, str]]:
     """Yield the sentences of files as rows.
 
     `stamps` is part of the cache key: if it is given, the files are all files, and not a shard that may be empty.
     """
-    texts = read_texts(files, text_column)
-    first = next(texts, None)
-    if first is None and stamps:
+    texts: Iterable[tuple[str, ...]]
+    if len(columns) == 1:
+        texts = ((text,) for text in read_texts(files, text_column[0] if text_column else None))
+    else:
+        texts = read_columns(files, columns, text_column)
+    is_empty = True
+    for row in texts:
+        is_empty = False
+        yield dict(zip(columns, row))
+    if is_empty and stamps:
         raise UsageError(NO_TEXT, option="train_file")
-    if first is not None:
-        yield {"text": first}
-    for text in texts:
-        yield {"text": text}
 
 
 def load_development(args: DataArguments) -> Development:
@@ -138,7 +165,9 @@ def load_development(args: DataArguments) -> Development:
 # What the trainer is given
 
 
-def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences | None]:
+def as_data(
+    data: Any, text_column: str | Sequence[str] | None = None, columns: Columns = ()
+) -> tuple[Any, Sentences | None]:
     """Return the rows of a trainer's `train_dataset`, and the sentences among them; None for tokenized rows.
 
     Args:
@@ -146,22 +175,26 @@ def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences |
             sentences: a data set, a stream, a list of dictionaries. A `DatasetDict`, whose split train is used. Or
             tokenized rows with `input_ids`.
         text_column: Name of the column of sentences. Default: `text`, `sentence`, or the only column.
+        columns: Columns of the texts if a sentence has several (`View.columns`). `text_column` then names as many
+            columns, and an iterable may have tuples of texts.
 
     Raises:
         UsageError: `data` is something else, or contains something else.
     """
+    columns = columns or ONE_TEXT
+    text_column = [text_column] if isinstance(text_column, str) else text_column
     if isinstance(data, datasets.DatasetDict | datasets.IterableDatasetDict):
         data = data["train"]
     if isinstance(data, Sentences):
-        columns = data.column_names or list(next(iter(data), {}))  # a stream may not know its columns
-        if "input_ids" in columns and text_column is None:
+        names = data.column_names or list(next(iter(data), {}))  # a stream may not know its columns
+        if "input_ids" in names and text_column is None:
             return data, None
-        sentences = text_only(data, text_column)
+        sentences = texts_only(data, text_column, columns)
         if isinstance(sentences, datasets.IterableDataset):
-            kept = sentences.filter(has_text)  # which drops the features
+            kept = sentences.filter(has_texts)  # which drops the features
             kept = kept if sentences.features is None else kept.cast(sentences.features)
             return kept, kept
-        sentences = without_blanks(sentences)
+        sentences = with_texts(sentences)
         return sentences, sentences
     if isinstance(data, torch.utils.data.IterableDataset):
         fix = "Use datasets.IterableDataset.from_generator, whose rows have the column `text`."
@@ -179,65 +212,121 @@ def as_data(data: Any, text_column: str | None = None) -> tuple[Any, Sentences |
     if items and all(isinstance(item, Mapping) for item in items):
         if "input_ids" in items[0] and text_column is None:
             return items, None
-        names = _text_columns(items[0].keys(), text_column)
-        items = [_joined(item, row, names)["text"] for row, item in enumerate(items)]
-    texts = {"text": as_texts(items, "train_dataset")}
-    sentences = without_blanks(datasets.Dataset.from_dict(texts, TEXT))
+        groups = _groups(items[0].keys(), text_column, columns)
+        items = [tuple(_joined(item, row, groups, columns).values()) for row, item in enumerate(items)]
+        items = items if len(columns) > 1 else [text for (text,) in items]
+    texts = dict(zip(columns, _lists(items, columns)))
+    sentences = with_texts(datasets.Dataset.from_dict(texts, features_of(columns)))
     return sentences, sentences
 
 
-def text_only(data: Sentences, text_column: str | None) -> Sentences:
-    """Return the column of sentences under the name `text`; several columns are joined with a space."""
+def _lists(items: list[Any], columns: Columns) -> list[list[str]]:
+    """Return a list of texts for each column, from items that are texts, or tuples of them."""
+    if len(columns) == 1:
+        return [as_texts(items, "train_dataset")]
+    for row, item in enumerate(items):
+        fits = isinstance(item, list | tuple) and len(item) == len(columns)
+        if not fits or not all(isinstance(text, str | None) for text in item):
+            needed = f"rows with the columns {' and '.join(columns)}, or tuples of {len(columns)} texts"
+            raise UsageError(f"contains {item!r:.60} in row {row:,}", option="train_dataset", needed=needed)
+    return [as_texts([item[place] or "" for item in items]) for place in range(len(columns))]
+
+
+def texts_only(data: Sentences, text_column: Sequence[str] | None, columns: Columns = ONE_TEXT) -> Sentences:
+    """Return the texts of each row under the names `columns`; several columns of a text are joined with a space."""
     if isinstance(data, datasets.Dataset) and data.format["type"] is not None:
         data = data.with_format(None)
-    columns = data.column_names or list(next(iter(data), {}))
-    name, *others = _text_columns(columns, text_column)
-    if others:
-        return data.map(_joined, with_indices=True, fn_kwargs={"names": [name, *others]}, remove_columns=columns)
-    one = data.select_columns(name)
-    one = one if name == "text" else one.rename_columns({name: "text"})
-    kind = getattr((one.features or {}).get("text"), "dtype", None)
-    first = next((row["text"] for row in one if row["text"] is not None), "") if kind is None else ""
-    if kind not in (None, "string", "large_string", "string_view") or not isinstance(first, str):
-        raise UsageError(f"has the column {name}, which has no text", option="train_dataset", needed="sentences")
-    return one
+    names = data.column_names or list(next(iter(data), {}))
+    groups = _groups(names, text_column, columns)
+    if any(len(group) > 1 for group in groups):
+        how = {"groups": groups, "columns": columns}
+        return data.map(_joined, with_indices=True, fn_kwargs=how, remove_columns=names)
+    chosen = [name for (name,) in groups]
+    texts = data.select_columns(chosen)
+    for name in chosen:
+        kind = getattr((texts.features or {}).get(name), "dtype", None)
+        first = next((row[name] for row in texts if row[name] is not None), "") if kind is None else ""
+        if kind not in (None, "string", "large_string", "string_view") or not isinstance(first, str):
+            raise UsageError(f"has the column {name}, which has no text", option="train_dataset", needed="sentences")
+    changed = {name: new for name, new in zip(chosen, columns) if name != new}
+    return texts.rename_columns(changed) if changed else texts
 
 
-def _text_columns(columns: Iterable[str], text_column: str | None) -> list[str]:
-    """Return the names of the columns of sentences, of which `text_column` may give several with commas."""
-    names = list(columns)
-    if not text_column and len(names) == 1:
-        return names
-    wanted = [name.strip() for name in text_column.split(",")] if text_column else []
-    found = wanted or [name for name in TEXT_COLUMNS if name in names][:1]
-    missing = [name for name in found if name not in names]
-    if missing or not found:
-        needed = f"the column {(missing or TEXT_COLUMNS)[0]}"
-        raise UsageError(f"has the columns {', '.join(names)}", option="train_dataset", needed=needed)
-    return found
+def _groups(names: Iterable[str], text_column: Sequence[str] | None, columns: Columns) -> list[list[str]]:
+    """Return the names of the columns of each text. For one text, `text_column` may give several with commas."""
+    found, has = list(names), f"has the columns {', '.join(names)}"
+    check_number(text_column, columns)
+    if len(columns) > 1:
+        groups = column_groups(found, columns, text_column)
+    elif text_column:
+        groups = column_groups(found, ONE_TEXT, text_column)
+    else:
+        groups = [found if len(found) == 1 else [name for name in TEXT_COLUMNS if name in found][:1]]
+    wanted = [name for group in groups for name in group]
+    missing = [name for name in wanted if name not in found] or ([] if wanted else [TEXT_COLUMNS[0]])
+    if missing:
+        is_pair = len(columns) == 1 and ({"anchor", "positive"} <= {*found})
+        fix = "Set `view` to pair to train on both columns." if is_pair else "Choose columns with `text_column`."
+        raise UsageError(has, option="train_dataset", needed=f"the column {missing[0]}", fix=fix)
+    if len(set(wanted)) < len(wanted):
+        raise UsageError(f"names a column twice: {' '.join(wanted)}", option="text_column")
+    return groups
 
 
-def _joined(row: Mapping[str, Any], index: int, names: list[str]) -> dict[str, str]:
-    """Return the texts of some columns of a row, joined by a space, as the column `text`."""
-    cells = [row.get(name) for name in names]
-    return {"text": joined_cells(names, cells, lambda: f"cannot be read in row {index}", "train_dataset")}
+def check_number(text_column: Sequence[str] | None, columns: Columns) -> None:
+    """Raise UsageError if `text_column` does not have a value for each text of a sentence."""
+    if text_column and len(text_column) != len(columns):
+        few = f"Join columns of one text with commas: {','.join(text_column)}. Set `view` to pair for pairs of texts."
+        raise UsageError(
+            f"names {counted(len(text_column), 'text')} of each row: {' '.join(text_column)}",
+            option="text_column",
+            needed=counted(len(columns), "text"),
+            fix=few if len(columns) == 1 else f"Name {len(columns)} columns, such as title body.",
+        )
 
 
-def has_text(row: dict) -> bool:
-    """Return whether the `text` of a row is not blank."""
-    return not is_blank(row["text"])
+def _joined(row: Mapping[str, Any], index: int, groups: list[list[str]], columns: Columns) -> dict[str, str]:
+    """Return the texts of a row by column; the columns of a text are joined by a space."""
+    texts = {}
+    for column, names in zip(columns, groups):
+        cells = [row.get(name) for name in names]
+        texts[column] = joined_cells(names, cells, lambda: f"cannot be read in row {index}", "train_dataset")
+    return texts
 
 
-def without_blanks(sentences: datasets.Dataset) -> datasets.Dataset:
-    """Return the rows whose `text` is not blank. Raise UsageError if there are none."""
-    batches = (batch["text"].to_pylist() for batch in sentences.with_format("arrow").iter(100_000))
-    kept = np.flatnonzero([not is_blank(text) for batch in batches for text in batch])
-    if len(kept) == 0:
-        raise UsageError("has no sentence that is not blank", option="train_dataset")
-    if len(kept) == len(sentences):
+def has_texts(row: Mapping[str, Any]) -> bool:
+    """Return whether no text of a row is blank, and no two are equal."""
+    texts = list(row.values())
+    return not any(map(is_blank, texts)) and len({text.strip() for text in texts}) == len(texts)
+
+
+def with_texts(sentences: datasets.Dataset) -> datasets.Dataset:
+    """Return the rows of which `has_texts` is true. Raise UsageError if there are none."""
+    kept: list[bool] = []
+    for batch in sentences.with_format("arrow").iter(100_000):
+        texts = (batch[name].to_pylist() for name in sentences.column_names)
+        kept += [has_texts(dict(zip(sentences.column_names, row))) for row in zip(*texts)]
+    places = np.flatnonzero(kept)
+    is_pair = len(sentences.column_names) > 1
+    if len(places) == 0:
+        found = "has no row with different texts that are not blank" if is_pair else "has no sentence that is not blank"
+        raise UsageError(found, option="train_dataset")
+    if len(places) == len(sentences):
         return sentences
-    logger.info(f"{counted(len(sentences) - len(kept), 'blank sentence')} of {len(sentences):,} skipped")
-    return sentences.select(kept)
+    number = len(sentences) - len(places)
+    if is_pair:
+        logger.warning(_skipped(sentences, kept.index(False), number))
+    else:
+        logger.info(f"{counted(number, 'blank sentence')} of {len(sentences):,} skipped")
+    return sentences.select(places)
+
+
+def _skipped(sentences: datasets.Dataset, first: int, number: int) -> str:
+    """Return the message about rows that are skipped, with the first of them, counted from 0, and its column."""
+    blank = next((name for name, text in sentences[first].items() if is_blank(text)), None)
+    why = f"the column {blank} is blank" if blank else f"{' and '.join(sentences.column_names)} are equal"
+    skipped = f"{counted(number, 'row')} of {len(sentences):,} with a blank text or equal texts skipped"
+    return f"{skipped}. The first is row {first:,}, in which {why}."
 
 
 # Tokens
@@ -258,11 +347,13 @@ def training_rows(
     longest: int,
     vocabulary: int | None,
     length: int | None,
-    text_column: str | None = None,
+    text_column: str | Sequence[str] | None = None,
+    columns: Columns = (),
 ) -> tuple[Any, Sentences | None, int]:
     """Return tokenized rows, the sentences, and the maximum number of tokens in a row.
 
-    The rows have `input_ids` and `attention_mask`. The sentences are None for rows without text.
+    The rows have `input_ids` and `attention_mask`, and those of further texts (see `View.columns`). The sentences are
+    None for rows without text.
 
     Args:
         data: See `as_data`. Tokenized rows are returned unchanged.
@@ -272,14 +363,15 @@ def training_rows(
         longest: Maximum number of tokens that the encoder accepts.
         vocabulary: Number of tokens that the model has embeddings for; None if unknown.
         length: Maximum number of tokens in a row; None for a length that fits the sentences.
-        text_column: See `as_data`.
+        text_column, columns: See `as_data`.
     """
-    rows, sentences = as_data(data, text_column)
+    rows, sentences = as_data(data, text_column, columns)
+    columns = columns or ONE_TEXT
     if sentences is None:
         if isinstance(rows, datasets.IterableDataset):
             rows = stream_share(rows, args)
         else:
-            check_tokens(rows, longest, vocabulary)
+            check_tokens(rows, longest, vocabulary, names_to_read(columns))
         return rows, None, length or min(longest, LEAST_LENGTH)
     is_stream = isinstance(sentences, datasets.IterableDataset)
     if is_stream and args.max_train_samples is not None and args.dataloader_num_workers > 1:
@@ -287,14 +379,15 @@ def training_rows(
         needed = "`dataloader_num_workers` 0 or 1 for a stream"
         raise UsageError(f"is {args.max_train_samples}", option="max_train_samples", needed=needed)
     sentences = draw_sample(sentences, args.max_train_samples, args.seed)
-    counts = partial(token_counts, sentences, tokenizer, prompt)
+    counts = partial(token_counts, sentences, tokenizer, prompt, columns)
     if length is None:
         length = fitting_length(counts(), longest)
     if not 3 <= length <= longest:
         raise UsageError(f"is {length}", option="max_seq_length", needed=f"3 to {longest} tokens for this encoder")
     if len(tokenizer(prompt)["input_ids"]) >= length:
         raise UsageError("leaves no room for a sentence in `max_seq_length`", option="prompt")
-    rows = tokenize(stream_share(sentences, args) if is_stream else sentences, tokenizer, length, prompt)
+    shared = stream_share(sentences, args) if is_stream else sentences
+    rows = tokenize(shared, tokenizer, length, prompt, columns)
     warn_if_truncated(rows, counts, length, longest, args)
     return rows.remove_columns(TRUNCATED), sentences, length
 
@@ -351,20 +444,24 @@ def draw_sample(sentences: Sentences, number: int | None, seed: int) -> Sentence
     return sentences.select(np.sort(np.random.default_rng(seed).choice(len(sentences), number, replace=False)))
 
 
-def token_counts(sentences: Sentences, tokenizer: PreTrainedTokenizerBase, prompt: str) -> np.ndarray:
-    """Return the number of tokens (n,) of a sample of the sentences, including the prompt and special tokens.
+def token_counts(
+    sentences: Sentences, tokenizer: PreTrainedTokenizerBase, prompt: str, columns: Columns = ONE_TEXT
+) -> np.ndarray:
+    """Return the number of tokens (n,) of a sample of the texts, including the prompt and special tokens.
 
     The sample does not depend on the process or the run's seed, so a resumed run gets the same counts.
     """
+    sample = sentences
     if isinstance(sentences, datasets.IterableDataset):
-        texts = [row["text"] for row in sentences.take(STREAM_SAMPLE)]
-        if not texts:
+        sample = list(sentences.take(STREAM_SAMPLE))
+        if not sample:
             raise UsageError("has no sentence that is not blank", option="train_dataset")
-    elif len(sentences) > SAMPLED_SENTENCES:
-        drawn = np.random.default_rng(0).choice(len(sentences), SAMPLED_SENTENCES, replace=False)
-        texts = sentences.select(np.sort(drawn))["text"]
+        texts = [row[name] for name in columns for row in sample]
     else:
-        texts = sentences["text"]
+        if len(sentences) > SAMPLED_SENTENCES:
+            drawn = np.random.default_rng(0).choice(len(sentences), SAMPLED_SENTENCES, replace=False)
+            sample = sentences.select(np.sort(drawn))
+        texts = [text for name in columns for text in sample[name]]
     tokens = tokenizer([prompt + text for text in texts], return_attention_mask=False, verbose=False)["input_ids"]
     return np.array([len(ids) for ids in tokens])
 
@@ -382,43 +479,72 @@ def fitting_length(counts: np.ndarray, longest: int) -> int:
     return min(longest, max(LEAST_LENGTH, LENGTH_STEP * math.ceil(quantile / LENGTH_STEP)))
 
 
-def tokenize(sentences: Any, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = "") -> Any:
-    """Return `input_ids`, `attention_mask` and `truncated` of every sentence with the prompt; cached on disk."""
+def tokenize(
+    sentences: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    max_seq_length: int,
+    prompt: str = "",
+    columns: Columns = ONE_TEXT,
+) -> Any:
+    """Return `input_ids`, `attention_mask` and `truncated` of every sentence with the prompt; cached on disk.
+
+    The tokens of further texts have the names of their columns as a prefix; `truncated` is that of any text.
+    """
     # Not a nested function: workers of a data loader must be able to pickle it.
-    tokens = partial(_tokens, tokenizer=tokenizer, max_length=max_seq_length, prompt=prompt)
+    tokens = partial(_tokens, tokenizer=tokenizer, max_length=max_seq_length, prompt=prompt, columns=columns)
     if isinstance(sentences, datasets.IterableDataset):
-        return sentences.map(tokens, batched=True, remove_columns=["text"])
+        return sentences.map(tokens, batched=True, remove_columns=list(columns))
     # The hash of a fast tokenizer changes when it is first called, and the cache would be missed.
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
     parts = [sentences._fingerprint, backend.to_str(), tokenizer.padding_side, max_seq_length, prompt, TRUNCATED]
-    return sentences.map(tokens, batched=True, remove_columns=["text"], new_fingerprint=Hasher.hash(parts))
+    return sentences.map(tokens, batched=True, remove_columns=list(columns), new_fingerprint=Hasher.hash(parts))
 
 
-def _tokens(batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, prompt: str) -> dict:
-    texts = [prompt + text for text in batch["text"]]
-    tokens = tokenizer(texts, truncation=True, max_length=max_length, return_token_type_ids=False)
-    return {**tokens, TRUNCATED: [bool(encoding.overflowing) for encoding in tokens.encodings]}
+def _tokens(
+    batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, prompt: str, columns: Columns
+) -> dict[str, list]:
+    found: dict[str, list] = {}
+    truncated = np.zeros(len(batch[columns[0]]), bool)
+    for column in columns:
+        texts = [prompt + text for text in batch[column]]
+        tokens = tokenizer(texts, truncation=True, max_length=max_length, return_token_type_ids=False)
+        prefix = "" if column == columns[0] else f"{column}_"
+        found |= {prefix + name: tokens[name] for name in tokens}
+        truncated |= [bool(encoding.overflowing) for encoding in tokens.encodings]
+    return {**found, TRUNCATED: truncated.tolist()}
 
 
-def check_tokens(rows: Any, longest: int, vocabulary: int | None) -> None:
+def check_tokens(rows: Any, longest: int, vocabulary: int | None, names: Sequence[str]) -> None:
     """Raise UsageError for tokenized rows without a mask, with too many tokens, or with tokens the encoder lacks.
 
     A transform may change rows when they are read, so its rows are not checked.
+
+    Args:
+        rows: The rows.
+        longest: Maximum number of tokens that the encoder accepts.
+        vocabulary: Number of tokens that the model has embeddings for; None if unknown.
+        names: What a step reads; see `names_to_read`.
     """
     if isinstance(rows, datasets.Dataset) and rows.format["type"] == "custom":
         return
     columns = rows.column_names if isinstance(rows, datasets.Dataset) else rows[0]
-    if "attention_mask" not in columns:
-        raise UsageError("has input_ids and no attention_mask", option="train_dataset", needed="both columns, or text")
-    if isinstance(rows, datasets.Dataset):
-        column = rows.with_format("arrow")["input_ids"]
-        most = pc.max(pc.list_value_length(column)).as_py() or 0
-        highest = pc.max(pc.list_flatten(column)).as_py() or 0
-    else:
-        most = max(len(row["input_ids"]) for row in rows)
-        highest = max(max(row["input_ids"]) for row in rows)
+    missing = [name for name in names if name not in columns]
+    if missing:
+        found, needed = f"has input_ids and no {missing[0]}", f"the columns {', '.join(names)}, or text"
+        raise UsageError(found, option="train_dataset", needed=needed)
+    most = highest = 0
+    for name in names:
+        if not name.endswith("input_ids"):
+            continue
+        if isinstance(rows, datasets.Dataset):
+            column = rows.with_format("arrow")[name]
+            most = max(most, pc.max(pc.list_value_length(column)).as_py() or 0)
+            highest = max(highest, pc.max(pc.list_flatten(column)).as_py() or 0)
+        else:
+            most = max(most, *(len(row[name]) for row in rows))
+            highest = max(highest, *(max(row[name]) for row in rows))
     if most > longest:
         needed = f"at most {longest} tokens for this encoder"
         raise UsageError(f"has a row of {most} tokens", option="train_dataset", needed=needed)

@@ -57,7 +57,7 @@ def add_guide(
         args: Arguments of the run.
         terms: Terms of the objective.
         rows: `input_ids` and `attention_mask` of the training sentences.
-        sentences: Column `text`; None if the trainer was given tokens.
+        sentences: Columns of texts; None if the trainer was given tokens.
         length: Maximum number of tokens in a row.
         prompt: Prompt prepended to each sentence.
 
@@ -84,7 +84,10 @@ def add_guide(
             for term in guided:
                 term.prepare(guides[needed(term.guide_needs).sentences])
     if "training" in guides:
-        rows = rows.add_column("row", range(len(rows)))
+        number = len(rows)
+        rows = rows.add_column("row", range(number))
+        if len(needed(sentences).column_names) > 1:  # the guide's embeddings of the second texts follow
+            rows = rows.add_column("second_row", range(number, 2 * number))
     general = None
     if replay:
         tokens = tokenize(texts, model.tokenizer, length, prompt).remove_columns(TRUNCATED)
@@ -111,7 +114,7 @@ def _load_guides(
                 option="train_dataset",
                 needed="a list or a data set of sentences",
             )
-        texts["training"] = list(sentences["text"])
+        texts["training"] = [text for name in sentences.column_names for text in sentences[name]]
         for need in needs:
             check_neighbors(need.neighbors, len(set(texts["training"])), need.neighbors_option)
     folder = Path(args.guide_cache or Path(str(args.output_dir), FOLDER))
@@ -126,7 +129,10 @@ def _load_guides(
                     fix=f"Use a `guide_model` with {wanted} dimensions.",
                 )
         with first_of_machine_first(args):
-            return {kind: load_guide(folder, guide, texts[kind]) for kind in kinds}
+            embeddings = {str(kind): load_guide(folder, guide, texts[kind]) for kind in kinds}
+    if isinstance(sentences, datasets.Dataset) and "training" in embeddings:
+        embeddings["training"].texts = len(sentences.column_names)
+    return embeddings
 
 
 @contextmanager
@@ -179,7 +185,7 @@ class GeneralSentences:
         batch["lm_labels"] = torch.full_like(batch["input_ids"], IGNORED)
         joined = dict(stacked)
         for name in fill.keys() & stacked.keys():
-            joined[name] = join_rows(stacked[name], batch[name], fill[name], self.tokenizer.padding_side)
+            joined[name] = join_rows([stacked[name], batch[name]], fill[name], self.tokenizer.padding_side)
         joined["general_row"] = drawn
         return joined
 
@@ -226,7 +232,10 @@ class CachedGuide:
         device: Device that computes cosines.
         first: Indices (N,) int64 of the first sentence with the same text.
         embeddings: (N, d) float16 unit vectors, in the order of the sentences.
+        texts: Number of texts of each sentence. The embeddings of all first texts come first.
     """
+
+    texts = 1
 
     def __init__(self, path: Path, device: torch.device, first: Tensor):
         self.path = path
@@ -256,10 +265,16 @@ class CachedGuide:
         return distinct[indices][place], cosines[place]
 
     def quantile(self, fraction: float) -> float:
-        """Return the cosine that this fraction of pairs of different sentences exceeds, estimated on random pairs."""
+        """Return the cosine that this fraction of pairs of different sentences exceeds, estimated on random pairs.
+
+        If sentences have several texts, it compares the first text of one with the second text of the other.
+        """
         draw = np.random.default_rng(0)
-        first = draw.integers(0, len(self), RANDOM_PAIRS)
-        second = (first + draw.integers(1, len(self), RANDOM_PAIRS)) % len(self)
+        number = len(self) // self.texts
+        first = draw.integers(0, number, RANDOM_PAIRS)
+        second = (first + draw.integers(1, number, RANDOM_PAIRS)) % number
+        if self.texts > 1:
+            second += number
         different = (self.first[first] != self.first[second]).numpy()
         first = first[different]
         second = second[different]

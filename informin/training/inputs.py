@@ -45,9 +45,10 @@ class DataArguments:
         "Training sentences: files or folders of .txt (one sentence per line), .csv, .tsv, .jsonl (each may be .gz), "
         ".parquet or .arrow. Default: wiki1m_for_simcse.txt from the Hub.",
     )
-    text_column: Optional[str] = option(
+    text_column: Optional[list[str]] = option(
         None,
-        "Column with the sentences, or several to join, such as subject,body. Default: `text`, or the only column.",
+        "Column with the sentences, or several to join, such as subject,body. With view pair, the two columns of a "
+        "pair, such as title body. Default: `text`, or the only column; for pairs anchor positive, or the only two.",
     )
     dataset_name: Optional[str] = option(None, "Dataset on the Hub, instead of train_file.")
     dataset_config: Optional[str] = option(None, "Configuration of the dataset.")
@@ -71,8 +72,9 @@ class DataArguments:
     )
 
     def __post_init__(self):
-        if isinstance(self.train_file, str):  # one file in a recipe
-            self.train_file = [self.train_file]
+        for name in ("train_file", "text_column"):
+            if isinstance(getattr(self, name), str):  # one value in a recipe
+                setattr(self, name, [getattr(self, name)])
         check_fields(self)
         for name in ("train_file", "dataset_name", "senteval_dir", "eval_pairs", "eval_labels", "eval_retrieval"):
             setattr(self, name, with_home(getattr(self, name)))

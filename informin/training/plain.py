@@ -93,15 +93,29 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Any], number: int = 2) ->
         embedding1=pooled[first],
         embedding2=pooled[second],
         row=rows.get("row"),
+        second_row=rows.get("second_row", rows.get("row")),
         general=None if general is None else pooled[-len(general) :],
         general_row=general,
         sentence_ids=ids,
-        negatives=~copies(ids, gather_with_gradient(ids)),  # of all processes; a copy of a sentence is none
+        negatives=negatives_of(rows),
         maps1=maps1,
         maps2=maps2,
         heads=outputs.heads or {},
         lm_losses=outputs.lm_losses,
     )
+
+
+def negatives_of(rows: dict[str, Any]) -> Tensor:
+    """Return which candidates of all processes are negatives of each anchor, (B, W*B): not the copies of a sentence.
+
+    In pairs, neither those that belong to the same first text, nor those that are equal to one of its texts.
+    """
+    ids = rows["sentence_ids"]
+    negatives = ~copies(ids, gather_with_gradient(ids))
+    if "second_ids" in rows:
+        candidates = gather_with_gradient(rows["second_ids"])
+        negatives &= ~copies(ids, candidates) & ~copies(rows["second_ids"], candidates)
+    return negatives
 
 
 def weighted_losses(terms: Sequence[Term], views: Views) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -69,13 +69,14 @@ ONLY_IF_CHANGED = {*RARE_OPTIONS, *LOADER, "load_best_model_at_end"}
 
 
 def describe_sentences(sentences: Sentences) -> dict[str, Any]:
-    """Return the entry `data` of the record; `sentences` has the column `text`."""
+    """Return the entry `data` of the record; `sentences` has columns of texts."""
     number: dict[str, Any] = {"sentences": None, "sha256": None}  # a stream is only read in training
     if not isinstance(sentences, IterableDataset):
         digest = hashlib.sha256()
         for batch in sentences.with_format("arrow").iter(10_000):
-            for sentence in batch["text"].to_pylist():
-                digest.update(sentence.encode().replace(b"\0", b"\xff") + b"\0")  # 0xff never occurs in UTF-8
+            for texts in zip(*(batch[name].to_pylist() for name in sentences.column_names)):
+                for text in texts:
+                    digest.update(text.encode().replace(b"\0", b"\xff") + b"\0")  # 0xff never occurs in UTF-8
         number = {"sentences": len(sentences), "sha256": digest.hexdigest()}
     return {"sources": ["sentences"], "hub_id": None, **number}
 
@@ -269,7 +270,8 @@ def drift_of_run(
     if sentences is None or isinstance(sentences, IterableDataset):
         logger.info("Drift was not measured: it requires sentences that are not a stream.")
         return None
-    texts = distinct(sentences["text"][rows_to_read(len(sentences))])  # together: alone, a row takes 0.2 milliseconds
+    sample = sentences[rows_to_read(len(sentences))]  # together: alone, a row takes 0.2 milliseconds
+    texts = distinct([text for name in sentences.column_names for text in sample[name]])
     if len(texts) < FEWEST:
         logger.info(f"Drift was not measured: it requires {FEWEST} distinct sentences, and there are {len(texts)}.")
         return None

@@ -1,4 +1,4 @@
-"""The base class of views, and the tokens that a view may change."""
+"""The base class of views, the rows that it returns, and the tokens that a view may change."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,6 +11,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from informin.options import check_fields, snake_case
+
+MASK = -1  # stands for [MASK] among the tokens that `View.change` returns
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,13 @@ class SentenceTokens:
 
 
 @dataclass(frozen=True)
-class SecondView:
-    """The second views of a batch of B sentences.
+class ViewRows:
+    """One view of a batch of B sentences.
 
     Attributes:
-        tokens: B rows of token ids, without padding. Their lengths may differ from those of the first views.
-        places: For each token, its place among the tokens of the first view, which also starts at 0; None if the tokens
-            are not those of the first view.
+        tokens: B rows of token ids, without padding.
+        places: For each token, its place in the row of the sentence, which starts at 0; -1 for a token that the
+            sentence does not have. None if the tokens are not those of the sentence.
     """
 
     tokens: Sequence[Sequence[int]]
@@ -64,23 +66,28 @@ class SecondView:
 
 @dataclass
 class View(ABC):
-    """Base class of the ways to make the second view of a sentence.
+    """Base class of the ways to make two views of a sentence.
 
-    Subclass it as a dataclass, check its fields in `check`, and implement `change`. A view that needs more than one
-    sentence at a time overrides `second_views`.
+    Subclass it as a dataclass, check its fields in `check`, and implement `change`. A view that reads more than one
+    sentence at a time, or further columns, overrides `both_views`.
 
     Attributes:
         name: Name in records and of options. Default: the name of the class in snake case.
         title: Name in messages. Default: the name in words.
+        columns: Default names of the columns of texts, if a sentence has several texts. The tokens of each further text
+            are in a batch as `NAME_input_ids` and `NAME_attention_mask`. Empty for one text.
         same_tokens: Whether both views have the same tokens, so that only dropout makes them differ.
         keeps_tokens: Whether `change` selects and repeats tokens by their place, and never reads them. Then attention
             maps of both views can be compared at the tokens that they share.
+        masks_tokens: Whether `change` returns `MASK`, so that the tokenizer needs a mask token.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]] = ()
     same_tokens: ClassVar[bool] = False
     keeps_tokens: ClassVar[bool] = False
+    masks_tokens: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -99,43 +106,64 @@ class View(ABC):
         return f"{cls.name}_{field_name}"
 
     def options(self) -> dict[str, Any]:
-        """Return the fields by `option_name`."""
+        """Return the fields that have an effect, by `option_name`."""
         return {self.option_name(declared.name): getattr(self, declared.name) for declared in fields(self)}
 
     def check(self) -> None:  # noqa: B027, a view may have no fields
         """Raise UsageError for a field that is out of range; see `check_value`."""
 
     @abstractmethod
-    def change(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the tokens (M,) of the second view of one sentence.
+    def change(self, tokens: Tensor, generator: torch.Generator) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the tokens (M,) of the second view of one sentence, or those of both views.
 
         Args:
-            tokens: (N,) int64 on the CPU, N >= 1, without special tokens and prompt.
+            tokens: (N,) int64 on the CPU, N >= 1, without special tokens and prompt. With `keeps_tokens`, their places
+                0 to N - 1.
             generator: Source of all randomness, seeded by the run's seed, the step and the process.
         """
 
-    def second_views(self, batch: dict[str, Tensor], tokens: SentenceTokens, seed: int) -> SecondView:
-        """Return the second views of a batch; by default, `change` applied to each sentence.
+    def both_views(
+        self, batch: dict[str, Tensor], tokens: SentenceTokens, seed: int
+    ) -> tuple[ViewRows | None, ViewRows]:
+        """Return both views of a batch, None for first views that are the sentences themselves.
+
+        By default, `change` is applied to each sentence.
 
         Args:
-            batch: `input_ids` and `attention_mask`, (B, L).
+            batch: `input_ids` and `attention_mask`, (B, L), and those of further `columns`.
             tokens: Finds the tokens that may change.
             seed: Depends on the run's seed, the step and the process.
         """
         generator = torch.Generator().manual_seed(seed)
-        rows: list[list[int]] = []
-        places: list[list[int]] = []
+        pairs = []
+        changes_both = False
         for ids, mask in zip(batch["input_ids"].cpu(), batch["attention_mask"].cpu()):
             ids = ids[mask.bool()]
             start, words, end = tokens.split(ids)
-            room = None if tokens.longest is None else tokens.longest - len(start) - len(end)
             given = torch.arange(len(words)) if self.keeps_tokens else words
-            changed = self.change(given, generator)[:room] if len(words) else given
-            if self.keeps_tokens:
-                place = torch.arange(len(ids))
-                kept = torch.cat([place[: len(start)], changed + len(start), place[len(start) + len(words) :]])
-                places.append(kept.tolist())
-                rows.append(ids[kept].tolist())
-            else:
-                rows.append(torch.cat([start, changed, end]).tolist())
-        return SecondView(rows, places=places or None)
+            changed = self.change(given, generator) if len(words) else given
+            changes_both |= isinstance(changed, tuple)
+            pair = changed if isinstance(changed, tuple) else (given, changed)
+            pairs.append([self._row(start, words, end, view, tokens) for view in pair])
+        first, second = (self._rows(rows) for rows in zip(*pairs))
+        return first if changes_both else None, second
+
+    def _row(
+        self, start: Tensor, words: Tensor, end: Tensor, changed: Tensor, tokens: SentenceTokens
+    ) -> tuple[list[int], list[int]]:
+        """Return the token ids of one view, as many as the encoder accepts, and their places in the sentence."""
+        room = None if tokens.longest is None else tokens.longest - len(start) - len(end)
+        changed = changed[:room]
+        places: list[int] = []
+        if self.keeps_tokens:
+            kept = torch.where(changed == MASK, MASK, changed + len(start))
+            last = len(start) + len(words)
+            places = [*range(len(start)), *kept.tolist(), *range(last, last + len(end))]
+            changed = torch.where(changed == MASK, MASK, words[changed.clamp(min=0)]) if len(words) else changed
+        if self.masks_tokens:
+            changed = changed.masked_fill(changed == MASK, tokens.tokenizer.mask_token_id)
+        return torch.cat([start, changed, end]).tolist(), places
+
+    def _rows(self, rows: Sequence[tuple[list[int], list[int]]]) -> ViewRows:
+        ids, places = zip(*rows)
+        return ViewRows(ids, places if self.keeps_tokens else None)

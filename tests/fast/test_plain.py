@@ -37,6 +37,7 @@ OBJECTIVES = {
     "guided": dict(objective="guided", guided_weight=1, replay_weight=1, replay_size=4),
     "scd": dict(objective="scd", projector_size=32, view_dropout=[0.1, 0.3]),
     "micse": dict(objective="micse", queue_size=16, warmup_steps=0),
+    "pairs": dict(view="pair", false_negative_fraction=0.2, mlm_weight=0.1),
     "micse of crops": dict(objective="micse", queue_size=16, warmup_steps=0, view="crop"),
 }
 PADDED = ("scd", "micse", "micse of crops")
@@ -56,7 +57,9 @@ def distilbert(tmp_path_factory):
 
 def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
     how = FOUR_STEPS | dict(objective="simcse", eval_strategy="no", save_strategy="no", report_to=[]) | options
-    return InforMinTrainer(str(folder), train_dataset=make_sentences(96), **how_to_train(str(output_dir), **how))
+    sentences = make_sentences(96)
+    data = list(zip(sentences, make_sentences(96, seed=1))) if how.get("view") == "pair" else sentences
+    return InforMinTrainer(str(folder), train_dataset=data, **how_to_train(str(output_dir), **how))
 
 
 def second_step(run, dropout: bool = False) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

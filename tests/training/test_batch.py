@@ -10,10 +10,12 @@ import torch
 from informin.objectives.term import Masking
 from informin.training.batch import (
     IGNORED,
+    TOKENS,
     PadRows,
     StackedViews,
     TokenMasker,
     TokenTables,
+    names_to_read,
     sentence_ids,
     step_seed,
 )
@@ -238,7 +240,8 @@ def test_tables_give_the_batches_of_lists(tokenizer, side, columns):
     data |= {name: list(range(40)) for name in columns}
     parts = [datasets.Dataset.from_dict(data).select(range(start, start + 20)) for start in (0, 20)]
     rows = datasets.concatenate_datasets(parts).shuffle(seed=1).select(range(30)).with_format("torch")
-    pad, tables = PadRows(tokenizer), TokenTables(rows)
+    names = names_to_read((), rows.column_names)
+    pad, tables = PadRows(tokenizer, names), TokenTables(rows, names)
     assert len(tables) == 30
     for indices in ([3, 29, 0, 3], [7]):
         found = pad(tables.__getitems__(indices))
@@ -253,4 +256,4 @@ def test_tables_give_the_batches_of_lists(tokenizer, side, columns):
 def test_a_null_among_tokens_is_an_error(tokenizer):
     rows = datasets.Dataset.from_dict({"input_ids": [[5, None], [6]], "attention_mask": [[1, 1], [1]]})
     with pytest.raises(pa.ArrowInvalid):
-        PadRows(tokenizer)(TokenTables(rows).__getitems__([0, 1]))
+        PadRows(tokenizer)(TokenTables(rows, TOKENS).__getitems__([0, 1]))

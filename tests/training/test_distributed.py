@@ -28,6 +28,7 @@ from informin.training.checkpoints import StopOnSignal, complete_checkpoints, st
 from informin.training.data import load_sentences
 from informin.training.guide import GeneralSentences
 from informin.training.inputs import DataArguments
+from informin.views import VIEWS
 from tests.conftest import how_to_train, make_sentences, save_pairs
 from tests.support import forked
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -85,6 +86,7 @@ TERMS["ct"] = dict(objective="ct", tension_negatives=9)
 TERMS["ct_in_batch"] = dict(objective="ct", contrastive_tension_form="in_batch")
 TERMS["tsdae"] = dict(objective="tsdae")
 TERMS["isbert"] = dict(objective="isbert")
+TERMS["pairs"] = dict(objective="simcse", view="pair", false_negative_fraction=0.3, false_negative_weight=0.4)
 TERMS["custom"] = dict(objective="custom")
 
 
@@ -107,7 +109,8 @@ def make_trainer(folder, options, out):
     has_contrast = options["objective"] in ("informin", "simcse", "micse")
     temperature = {"temperature": 0.2} if has_contrast else {}
     run = dict(output_dir=out, use_cpu=True, bf16=False, eval_strategy="no", per_device_train_batch_size=6, seed=0)
-    sentences = make_sentences(99, seed=5)  # used by the guide; batches are created here
+    sentences = make_sentences(100, seed=5)  # used by the guide; batches are created here
+    sentences = list(zip(sentences, sentences[::-1])) if options.get("view") == "pair" else sentences
     if options["objective"] == "custom":
         how = {"args": InforMinTrainingArguments(**run), "objective": [Contrast(temperature=0.2), Variance()]}
     else:
@@ -144,6 +147,12 @@ def make_rows(tokenizer, options, rank, step=0):
     batch = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
     masking = Masking(0.4, options.get("masked_views", False)) if options.get("mlm_weight") else None
     batch["row"] = torch.arange(6) + 40 * rank + step
+    view = VIEWS[options.get("view", "dropout")]()
+    if view.columns:  # the second texts of a process are the first texts of the other one
+        second = tokenizer(sentences_of(1 - rank, step)[::-1], padding=True, return_tensors="pt")
+        batch |= {f"positive_{name}": second[name] for name in ("input_ids", "attention_mask")}
+        batch["second_row"] = batch["row"] + 7
+        return StackedViews(tokenizer, masking, view)(batch, seed=rank)
     rows = StackedViews(tokenizer, masking)(batch, seed=rank)
     if "replay_weight" in options:
         general = Dataset.from_dict(dict(tokenizer(make_sentences(20, seed=7))))
@@ -164,8 +173,9 @@ def join(all_rows, tokenizer):
         ]
         parts = [list(p.split(6)) for p in padded]
         joined[name] = torch.cat([part for group in zip(*parts) for part in group])
-    joined["sentence_ids"] = torch.cat([rows["sentence_ids"] for rows in all_rows])
-    for name in {"row", "general_row"} & all_rows[0].keys():
+    for name in {"sentence_ids", "second_ids"} & all_rows[0].keys():
+        joined[name] = torch.cat([rows[name] for rows in all_rows])
+    for name in {"row", "second_row", "general_row"} & all_rows[0].keys():
         joined[name] = np.concatenate([rows[name] for rows in all_rows])
     return joined
 

@@ -1,4 +1,4 @@
-"""A resumed run equals a run without interruption bit for bit, for any kind of data, number of processes and workers.
+"""A resumed run equals a run without interruption bit for bit, for any data, number of processes, workers and view.
 
 The tests run some of the cells. This command runs all of them and prints a table:
 
@@ -9,15 +9,18 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 import torch
 import torch.distributed as dist
+from datasets import Dataset
 
 from informin.training import data as training_sentences
 from informin.training.data import load_sentences
 from informin.training.inputs import DataArguments
+from informin.views import VIEWS
 from tests.conftest import make_sentences, save_bert
 from tests.support import forked
 from tests.training.test_distributed import WORLD, train
@@ -30,21 +33,22 @@ WORKERS = {
 }
 # Tested cells per number of processes. test_run.py and test_distributed.py test map-style data without workers.
 TESTED = {
-    1: [("map-style", "2 persistent workers"), ("stream", "2 workers")],
-    WORLD: [("stream", "2 persistent workers")],
+    1: [("map-style", "2 persistent workers", "crop"), ("stream", "2 workers", "pair")],
+    WORLD: [("stream", "2 persistent workers", "dropout")],
 }
-EVERY = [(data, workers) for data in DATA for workers in WORKERS]
+EVERY = [(data, workers, view) for data in DATA for workers in WORKERS for view in VIEWS]
 STEPS, EPOCH_STEPS = 4, 2
 PLACES = {"first epoch": 1, "later epoch": 3}  # the step to resume from
 SIZES = (9, 6, 3)  # sentences of the files of a stream
 
 
-def differences(folder: str, out: str, data: str, workers: str) -> dict[str, list[str]]:
+def differences(folder: str, out: str, data: str, workers: str, view: str) -> dict[str, list[str]]:
     """Return, per place, what differs between a run that resumes there and a run without interruption.
 
     The buffer in which a stream is shuffled is smaller than the stream, so that it is filled again.
     """
-    options = WORKERS[workers] | dict(max_steps=STEPS)
+    options = WORKERS[workers] | dict(max_steps=STEPS, view=view)
+    columns = VIEWS[view].columns
     if options.get("dataloader_num_workers"):
         options["dataloader_multiprocessing_context"] = "fork"  # others take seconds to start
     distributed = dist.is_initialized()
@@ -52,10 +56,12 @@ def differences(folder: str, out: str, data: str, workers: str) -> dict[str, lis
     first = not distributed or dist.get_rank() == 0
 
     def run(name: str, resume: str | None = None) -> dict:
-        sentences = make_sentences(8 * EPOCH_STEPS + 1)
+        sentences: Any = make_sentences(8 * EPOCH_STEPS + 1)
+        sentences = list(zip(sentences, sentences[::-1])) if columns else sentences
         if data == "stream":
             with patch.object(training_sentences, "BUFFER", 5):
-                sentences = load_sentences(DataArguments(train_file=[f"{out}/files"], streaming=True), seed=1)
+                files = DataArguments(train_file=[f"{out}/files"], streaming=True)
+                sentences = load_sentences(files, seed=1, columns=columns)
         saved = {"save_strategy": "no", "save_steps": None} if resume else {"save_steps": 1}
         return train(folder, f"{out}/{name}", 1, resume, sentences, **options, **saved)
 
@@ -75,22 +81,27 @@ def differences(folder: str, out: str, data: str, workers: str) -> dict[str, lis
     return found
 
 
-def differences_of(cells: list[tuple[str, str]], folder: str, out: str) -> dict:
+def differences_of(cells: list[tuple[str, str, str]], folder: str, out: str) -> dict:
     """Return `differences` per cell."""
     found = {}
-    for number, (data, workers) in enumerate(cells):
+    for number, (data, workers, view) in enumerate(cells):
         own = Path(out, str(number))
         (own / "files").mkdir(parents=True, exist_ok=True)
         if not dist.is_initialized() or dist.get_rank() == 0:
             for file, size in enumerate(SIZES):
-                (own / "files" / f"{file}.txt").write_text("\n".join(make_sentences(size, seed=file)))
+                texts = {name: make_sentences(size, seed=file + 9 * place) for place, name in columns_of(view)}
+                Dataset.from_dict(texts).to_csv(own / "files" / f"{file}.csv")
         if dist.is_initialized():
             dist.barrier()
-        found[data, workers] = differences(folder, str(own), data, workers)
+        found[data, workers, view] = differences(folder, str(own), data, workers, view)
     return found
 
 
-def one_of_several(rank: int, cells: list[tuple[str, str]], folder: str, out: str) -> None:
+def columns_of(view: str) -> list[tuple[int, str]]:
+    return list(enumerate(VIEWS[view].columns or ("text",)))
+
+
+def one_of_several(rank: int, cells: list[tuple[str, str, str]], folder: str, out: str) -> None:
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD), MASTER_ADDR="127.0.0.1")
     dist.init_process_group("gloo", init_method=f"file://{out}/init", rank=rank, world_size=WORLD)
@@ -99,7 +110,7 @@ def one_of_several(rank: int, cells: list[tuple[str, str]], folder: str, out: st
     os._exit(0)  # see test_distributed.worker
 
 
-def differences_of_several(cells: list[tuple[str, str]], folder: str, out: str) -> dict:
+def differences_of_several(cells: list[tuple[str, str, str]], folder: str, out: str) -> dict:
     """Return `differences` per cell of two processes: what differs in either."""
     forked.ranks(one_of_several, (cells, folder, out), WORLD)
     one, other = (torch.load(f"{out}/{rank}.pt") for rank in range(WORLD))
@@ -120,13 +131,12 @@ def main() -> None:
         bert, out = str(save_bert(Path(folder, "bert"))), Path(folder, "two")
         out.mkdir()
         found = {1: differences_of(EVERY, bert, f"{folder}/one"), WORLD: differences_of_several(EVERY, bert, str(out))}
-    print(f"| data | processes | workers | {' | '.join(PLACES)} |\n|---|---|---|{'---|' * len(PLACES)}")
-    for data in DATA:
-        for processes in PROCESSES:
-            for workers in WORKERS:
-                cells = [", ".join(dict.fromkeys(each)) for each in found[processes][data, workers].values()]
-                cells = [f"differ: {each}" if each else "bit-equal" for each in cells]
-                print(f"| {data} | {processes} | {workers} | {' | '.join(cells)} |")
+    print(f"| data | processes | workers | view | {' | '.join(PLACES)} |\n|---|---|---|---|{'---|' * len(PLACES)}")
+    for processes in PROCESSES:
+        for (data, workers, view), places in found[processes].items():
+            cells = [", ".join(dict.fromkeys(each)) for each in places.values()]
+            cells = [f"differ: {each}" if each else "bit-equal" for each in cells]
+            print(f"| {data} | {processes} | {workers} | {view} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def test_crop_of_short_sentence_keeps_a_token(length):
 def test_special_tokens_and_prompt_are_kept(tokenizer, view):
     batch = dict(tokenizer([f"the dog {text}" for text in make_sentences(40)], padding=True, return_tensors="pt"))
     tokens, changed = SentenceTokens(tokenizer, prompt="the dog "), 0
-    for before, after in zip(rows_of(batch), view.second_views(batch, tokens, seed=3).tokens):
+    for before, after in zip(rows_of(batch), view.both_views(batch, tokens, seed=3)[1].tokens):
         assert after[:3] == before[:3] and after[-1] == before[-1]
         words = after[3:-1]
         assert set(words) <= set(before[3:-1]) and words
@@ -75,10 +75,10 @@ def test_seed_determines_the_second_views(batch, tokenizer, view):
     """They do not depend on the global random state."""
     tokens = SentenceTokens(tokenizer)
     torch.manual_seed(1)
-    first = view.second_views(batch, tokens, seed=5).tokens
+    first = view.both_views(batch, tokens, seed=5)[1].tokens
     torch.manual_seed(2)
-    assert view.second_views(batch, tokens, seed=5).tokens == first
-    assert view.second_views(batch, tokens, seed=6).tokens != first
+    assert view.both_views(batch, tokens, seed=5)[1].tokens == first
+    assert view.both_views(batch, tokens, seed=6)[1].tokens != first
 
 
 def test_second_views_fit_the_encoder(batch, tokenizer):
@@ -86,7 +86,7 @@ def test_second_views_fit_the_encoder(batch, tokenizer):
         def change(self, tokens, generator):
             return tokens.repeat(2)
 
-    second = Doubled().second_views(batch, SentenceTokens(tokenizer, longest=12), seed=0)
+    second = Doubled().both_views(batch, SentenceTokens(tokenizer, longest=12), seed=0)[1]
     for before, after in zip(rows_of(batch), second.tokens):
         words = before[1:-1] * 2
         assert after == [before[0], *words[:10], before[-1]]
@@ -95,7 +95,7 @@ def test_second_views_fit_the_encoder(batch, tokenizer):
 def test_sentence_without_words_stays_as_it_is(tokenizer):
     batch = dict(tokenizer(["", "dog"], padding=True, return_tensors="pt"))
     tokens = SentenceTokens(tokenizer)
-    assert Crop().second_views(batch, tokens, 0).tokens[0] == rows_of(batch)[0]
+    assert Crop().both_views(batch, tokens, 0)[1].tokens[0] == rows_of(batch)[0]
 
 
 def test_unknown_words_are_not_special_tokens(tokenizer):
@@ -129,7 +129,7 @@ def test_a_view_must_change_tokens():
 
 @pytest.mark.parametrize("view", [Repetition(), Crop(max_fraction=0.7)], ids=["repetition", "crop"])
 def test_places_are_those_of_the_tokens_in_the_first_view(batch, tokenizer, view):
-    second = view.second_views(batch, SentenceTokens(tokenizer, longest=8), seed=3)
+    _, second = view.both_views(batch, SentenceTokens(tokenizer, longest=8), seed=3)
     for before, after, places in zip(rows_of(batch), second.tokens, second.places, strict=True):
         assert [before[place] for place in places] == after and places == sorted(places)
 
