@@ -13,11 +13,17 @@ os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # transformers would start threads for each tiny model that it loads
 os.environ.pop("SENTEVAL_DATA", None)  # tests read no data of this machine
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny: threads would only wait for each other
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # and those of tests with several do not wait in a busy loop
+os.environ.setdefault("RAYON_NUM_THREADS", "1")  # for tokenizers, which read a few short sentences at a time
 
 import shutil
 
 if shutil.which("nvidia-smi") is None:
     os.environ["TRITON_INTERPRET"] = "1"  # kernels run on a CPU, where Triton is installed; read when it is imported
+
+import re
+
+re._MAXCACHE = 10_000  # transformers compiles hundreds of patterns for each model that it loads
 
 import gc
 
@@ -86,17 +92,19 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 @functools.cache
 def set_up_torch():
-    """Make torch use one thread, and wait 0.2 seconds instead of 5 before it terminates idle workers.
+    """Make torch use one thread, and wait 0.2 seconds instead of 5 before it terminates idle workers or ends a stream.
 
     At the end of a training, Trainer does not look for garbage in all objects of all tests. The template of model
     cards is compiled once.
     """
     import accelerate.utils.memory
+    import datasets
     import jinja2
     import torch
 
     torch.set_num_threads(1)
     torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2
+    datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN = 0.2
     accelerate.utils.memory.gc = SimpleNamespace(collect=lambda: 0)
     jinja2.Environment.compile = functools.lru_cache(jinja2.Environment.compile)
     for layer in (torch.nn.Linear, torch.nn.Embedding):
@@ -373,8 +381,6 @@ def private_caches(tmp_path, modules_cache, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(modules_cache))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
-    # Streams end after 0.2 seconds instead of 5; datasets 4.0 ends them at once.
-    monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0.2, raising=False)
 
 
 @pytest.fixture(autouse=True)
