@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, make_sentences
+from tests.conftest import ROOT, make_sentences, save_bert
 from tests.support import forked
 from tests.support.senteval_data import write_senteval
 from trainer_informin import InforMinTrainer
@@ -55,7 +55,7 @@ def run_command(words: list[str], folder: Path) -> None:
     assert process.returncode == 0, f"{shlex.join(words)}\n{output}\n{errors}"
 
 
-def test_blocks_of_the_readme_run_in_order(clone, bert, st_mean, monkeypatch):
+def test_blocks_of_the_readme_run_in_order(clone, st_mean, monkeypatch, tmp_path_factory):
     train = InforMinTrainer.train
 
     def train_shortly(trainer):
@@ -63,6 +63,7 @@ def test_blocks_of_the_readme_run_in_order(clone, bert, st_mean, monkeypatch):
         return train(trainer)
 
     monkeypatch.setattr(InforMinTrainer, "train", train_shortly)
+    bert = save_bert(tmp_path_factory.mktemp("models") / "bert", num_hidden_layers=1)  # its ONNX file takes seconds
     names = {"bert-base-uncased": str(bert), "sentence-transformers/all-MiniLM-L6-v2": str(st_mean)}
     namespace: dict[str, object] = {}
     ran = 0

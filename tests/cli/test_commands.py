@@ -1,5 +1,7 @@
 """What all commands share: help and wrong options without torch, exit codes, and one word per thing."""
 
+import functools
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ REQUIRED = {
     "export": ["--model_name", "m", "--output_dir", "o"],
     "push": ["--model_name", "m", "--hub_model_id", "me/m"],
 }
+WRONG = [["--no_such_option", "1"], ["a_model"], ["--model_nam", "m"]]
 PATHS = (
     "model_name train_file output output_dir embeddings index senteval_dir labels retrieval report compare results"
 ).split()
@@ -32,8 +35,9 @@ finally:
 """
 
 
+@functools.cache
 def informin(*words: str) -> subprocess.CompletedProcess:
-    """Run the command in an interpreter of its own, which also prints the heavy packages that it imported."""
+    """Run the command once in an interpreter of its own, which also prints the heavy packages that it imported."""
     return subprocess.run([sys.executable, "-c", RUN, *words], cwd=ROOT, capture_output=True, text=True)
 
 
@@ -53,8 +57,9 @@ def test_help_does_not_import_torch(command):
     assert done.stdout.startswith(f"Usage: informin {command}") and "imported []" in done.stdout
 
 
-@pytest.mark.parametrize("command", REQUIRED)
-@pytest.mark.parametrize("wrong", [["--no_such_option", "1"], ["a_model"], ["--model_nam", "m"]])
+@pytest.mark.parametrize(
+    "command, wrong", [*(("fit", words) for words in WRONG), *zip(list(REQUIRED)[1:], itertools.cycle(WRONG))]
+)
 def test_wrong_options_do_not_import_torch(command, wrong):
     """There are no positional arguments, and no abbreviations."""
     done = informin(command, *wrong, *REQUIRED[command])

@@ -14,7 +14,7 @@ from informin.frozen.adapter import LinearAdapter
 from informin.frozen.fit import save_adapted
 from informin.model.open import load_model
 from informin.publishing import onnx
-from tests.conftest import ROOT, make_sentences, raises_usage, save_roberta
+from tests.conftest import ROOT, make_sentences, raises_usage, save_bert, save_roberta
 from tests.publishing.helpers import TEXTS, contents, export_of, read_json
 
 
@@ -75,8 +75,9 @@ def test_clients_that_pool_the_first_output_do_not_lose_the_adapter(adapted, poo
     assert "sentence_embedding" in onnx.advice_for_clients(folder) and onnx.settings_for_clients(folder) is None
 
 
-def test_what_other_clients_need(folder):
+def test_what_other_clients_need(tmp_path):
     """The ONNX backend of sentence-transformers takes no arguments for torch, and looks for last_hidden_state."""
+    folder = export_of(save_bert(tmp_path / "bert", num_hidden_layers=1), tmp_path / "my models")
     settings = folder / "sentence_bert_config.json"
     assert "model_args" in read_json(settings)
     onnx.export_onnx(folder)

@@ -348,8 +348,10 @@ def training_worker(rank, folder, out, init):
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD), MASTER_ADDR="127.0.0.1")
     dist.init_process_group("gloo", init_method=init, rank=rank, world_size=WORLD)
-    results = {"whole": train(folder, f"{out}/whole", seed=1), "other": train(folder, f"{out}/other", seed=2)}
-    results |= {name: train(folder, f"{out}/{name}", seed=1, **options) for name, options in WITHOUT_HEAD.items()}
+    unsaved = dict(save_strategy="no", save_steps=None)
+    results = {"whole": train(folder, f"{out}/whole", 1), "other": train(folder, f"{out}/other", 2, **unsaved)}
+    for name, options in WITHOUT_HEAD.items():
+        results[name] = train(folder, f"{out}/{name}", 1, **unsaved, **options)
 
     if rank == 0:
         for name, sizes in {"files": [12, 12, 12, 12], "unlike": [3, 20, 1, 5]}.items():
@@ -362,7 +364,7 @@ def training_worker(rank, folder, out, init):
         how = f"{name}, {workers} workers"
         started = {"dataloader_multiprocessing_context": "fork"} if workers else {}  # spawn takes seconds
         started["dataloader_num_workers"] = workers
-        results[how] = train(folder, f"{out}/{how}", seed=1, sentences=stream, **started)
+        results[how] = train(folder, f"{out}/{how}", seed=1, sentences=stream, **unsaved, **started)
     dist.barrier()
     if rank == 0:
         shutil.copytree(f"{out}/whole/checkpoint-2", f"{out}/again/checkpoint-2")
