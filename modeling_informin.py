@@ -278,7 +278,7 @@ class TrainingMixin:
             packed: The rows, from `informin.fast.forward.FastForward.collate`.
             input_ids, attention_mask, views: See `InforMinMixin.forward`.
         """
-        pooled, states, tokens, attentions = packed.forward.run(packed, input_ids.shape)
+        pooled, states, tokens, attentions = packed.forward.run(packed)
         projection = self.project(pooled)
         packed.forward.batch = packed  # for heads that encode the first view again
         heads = self.head_outputs(pooled, projection, states, input_ids, attention_mask, views)

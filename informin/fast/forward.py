@@ -50,6 +50,7 @@ class SplitBatch:
     Attributes:
         parts: The rows in parts.
         back: (N,), place of each row in the concatenated parts.
+        shape: (N, L) of the padded rows.
         places: Places (T,) in the flattened rows of the tokens whose hidden states the parts return; None without any.
         predicted: Places (M,) of the tokens to predict; None without a prediction.
         labels: Their ids, (M,).
@@ -57,8 +58,8 @@ class SplitBatch:
         forward: The forward pass that made it.
     """
 
-    def __init__(self, forward: "FastForward", parts: list[MicroBatch], back: Tensor):
-        self.forward, self.parts, self.back = forward, parts, back
+    def __init__(self, forward: "FastForward", parts: list[MicroBatch], back: Tensor, shape: Sequence[int]):
+        self.forward, self.parts, self.back, self.shape = forward, parts, back, shape
         self.places: Tensor | None = None
         self.predicted: Tensor | None = None
         self.labels: Tensor | None = None
@@ -130,7 +131,7 @@ class FastForward:
             if wanted is not None:
                 places.append(torch.arange(mask.numel()).view_as(mask)[rows][wanted[rows]])
         back = to_device(torch.cat(order).argsort(), self.plan.device)
-        batch = SplitBatch(self, parts, back)
+        batch = SplitBatch(self, parts, back, mask.shape)
         if places:
             batch.places = to_device(torch.cat(places), self.plan.device)
         if labels is not None:
@@ -210,10 +211,8 @@ class FastForward:
 
     # In a step
 
-    def run(
-        self, batch: SplitBatch, shape: Sequence[int]
-    ) -> tuple[Tensor, Tensor | None, Tensor | None, tuple[Tensor, ...]]:
-        """Return what a step reads of a batch, whose rows have this shape (N, L).
+    def run(self, batch: SplitBatch) -> tuple[Tensor, Tensor | None, Tensor | None, tuple[Tensor, ...]]:
+        """Return what a step reads of a batch of N rows of L tokens.
 
         Embeddings (N, d); hidden states (N, L, d), or None unless they are read; hidden states (M, d) of predicted
         tokens, or None; and attention maps.
@@ -223,8 +222,9 @@ class FastForward:
         tokens = None if batch.places is None else torch.cat([result[1] for result in results])
         states = None
         if self.plan.reads_states and tokens is not None and batch.places is not None:
-            flat = tokens.new_zeros(shape[0] * shape[1], tokens.shape[1]).index_copy(0, batch.places, tokens)
-            states = flat.view(*shape, -1)
+            number, length = batch.shape
+            flat = tokens.new_zeros(number * length, tokens.shape[1]).index_copy(0, batch.places, tokens)
+            states = flat.view(number, length, -1)
             tokens = None if batch.predicted is None else flat.index_select(0, batch.predicted)
         return embeddings, states, tokens, kept_maps(self.st[0].auto_model) if self.plan.reads_maps else ()
 
