@@ -12,6 +12,8 @@ from transformers import PreTrainedTokenizerBase
 
 from informin.options import check_fields, snake_case
 
+SENTENCE_ENDS = ".!?\u2026\u3002\uff01\uff1f"  # also of Chinese and Japanese
+PARTS = "\u2581\u0120#"  # signs by which tokenizers mark the start or the inside of a word
 MASK = -1  # stands for [MASK] among the tokens that `View.change` returns
 
 
@@ -40,6 +42,16 @@ class SentenceTokens:
         prompt = self.tokenizer(self.prompt.rstrip(), add_special_tokens=False)["input_ids"] if self.prompt else []
         start = min(start + len(prompt), end)
         return ids[:start], ids[start:end], ids[end:]
+
+    def sentence_ends(self, words: Tensor) -> list[int]:
+        """Return the places after which a sentence ends among tokens (N,), without N - 1."""
+        return [place for place, token in enumerate(words[:-1].tolist()) if token in self._ends]
+
+    @cached_property
+    def _ends(self) -> set[int]:
+        """Tokens that end a sentence."""
+        plain = {number: token.strip(PARTS) for token, number in self.tokenizer.get_vocab().items()}
+        return {number for number, token in plain.items() if token and set(token) <= set(SENTENCE_ENDS)}
 
     @cached_property
     def _special(self) -> set[int | None]:
@@ -122,6 +134,12 @@ class View(ABC):
             generator: Source of all randomness, seeded by the run's seed, the step and the process.
         """
 
+    def change_words(
+        self, words: Tensor, tokens: SentenceTokens, generator: torch.Generator
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Return what `change` returns for the tokens (N,) of a sentence. Override it to use the tokenizer."""
+        return self.change(torch.arange(len(words)) if self.keeps_tokens else words, generator)
+
     def both_views(
         self, batch: dict[str, Tensor], tokens: SentenceTokens, seed: int
     ) -> tuple[ViewRows | None, ViewRows]:
@@ -141,7 +159,7 @@ class View(ABC):
             ids = ids[mask.bool()]
             start, words, end = tokens.split(ids)
             given = torch.arange(len(words)) if self.keeps_tokens else words
-            changed = self.change(given, generator) if len(words) else given
+            changed = self.change_words(words, tokens, generator) if len(words) else given
             changes_both |= isinstance(changed, tuple)
             pair = changed if isinstance(changed, tuple) else (given, changed)
             pairs.append([self._row(start, words, end, view, tokens) for view in pair])

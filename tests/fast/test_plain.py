@@ -29,7 +29,7 @@ OBJECTIVES = {
     "MLM": dict(mlm_weight=0.1),
     "masked views": dict(mlm_weight=0.1, masked_views=True),
     "queue": dict(queue_size=16),
-    "false negatives of crops": dict(false_negative_fraction=0.2, view="crop"),
+    "false negatives of crops": dict(false_negative_fraction=0.2, view="crop", crop_spans="independent"),
     "ct": dict(objective="ct"),
     "isbert": dict(objective="isbert", mlm_weight=0.1),
     "tsdae": dict(objective="tsdae"),
@@ -38,7 +38,7 @@ OBJECTIVES = {
     "scd": dict(objective="scd", projector_size=32, view_dropout=[0.1, 0.3]),
     "micse": dict(objective="micse", queue_size=16, warmup_steps=0),
     "pairs": dict(view="pair", false_negative_fraction=0.2, mlm_weight=0.1),
-    "micse of crops": dict(objective="micse", queue_size=16, warmup_steps=0, view="crop"),
+    "micse of crops": dict(objective="micse", queue_size=16, warmup_steps=0, view="crop", crop_spans="nearby"),
 }
 PADDED = ("scd", "micse", "micse of crops")
 CHUNKS = dict(gradient_cache_chunk_size=10)

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the objectives give the output they show."""
+"""The examples in the docstrings of the objectives and views give the output they show."""
 
 import doctest
 import importlib
@@ -6,9 +6,10 @@ import pkgutil
 
 import pytest
 
-from informin import objectives
+from informin import objectives, views
 
-MODULES = [f"{objectives.__name__}.{module.name}" for module in pkgutil.iter_modules(objectives.__path__)]
+PACKAGES = (objectives, views)
+MODULES = [f"{own.__name__}.{module.name}" for own in PACKAGES for module in pkgutil.iter_modules(own.__path__)]
 LOSSES = {
     "attention_mi": ["attention_mi"],
     "contrast": ["contrast"],

@@ -191,6 +191,16 @@ def test_longer_second_views_widen_the_first(tokenizer, side):
     assert torch.equal(rows["attention_mask"], together["attention_mask"])
 
 
+def test_the_masked_copy_is_the_sentence_if_both_views_change(batch, tokenizer):
+    masking = Masking(0.5, of_views=False)
+    views = [StackedViews(tokenizer, masking, view)(batch, seed=1) for view in (None, Crop(spans="independent"))]
+    plain, cropped = (rows["input_ids"].chunk(3) for rows in views)
+    assert plain[2].equal(cropped[2]) and not any(plain[copy].equal(cropped[copy]) for copy in (0, 1))
+    assert cropped[2].shape == batch["input_ids"].shape
+    assert views[0]["sentence_ids"].equal(views[1]["sentence_ids"])
+    assert views[1]["original_ids"].equal(batch["input_ids"])
+
+
 @pytest.mark.parametrize("masking", [None, Masking(0.5, False), Masking(0.5, True)], ids=["none", "copy", "views"])
 def test_a_single_view_stands_for_both(batch, tokenizer, masking):
     stacked = StackedViews(tokenizer, masking, single=True)
@@ -205,7 +215,9 @@ def test_a_single_view_stands_for_both(batch, tokenizer, masking):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("view", [Crop(), Repetition(rate=0.9)], ids=["crop", "repetition"])
+@pytest.mark.parametrize(
+    "view", [Crop(), Crop(spans="independent"), Repetition(rate=0.9)], ids=["crop", "crops", "repetition"]
+)
 def test_attention_maps_are_compared_at_the_tokens_that_both_views_have(tokenizer, view, side):
     """The maps name the two tokens of each position, so they agree at shared tokens, wherever these are."""
     tokenizer.padding_side = side

@@ -37,6 +37,7 @@ TESTED = {
     WORLD: [("stream", "2 persistent workers", "dropout")],
 }
 EVERY = [(data, workers, view) for data in DATA for workers in WORKERS for view in VIEWS]
+OPTIONS = {"crop": dict(crop_spans="independent")}
 STEPS, EPOCH_STEPS = 4, 2
 PLACES = {"first epoch": 1, "later epoch": 3}  # the step to resume from
 SIZES = (9, 6, 3)  # sentences of the files of a stream
@@ -47,7 +48,7 @@ def differences(folder: str, out: str, data: str, workers: str, view: str) -> di
 
     The buffer in which a stream is shuffled is smaller than the stream, so that it is filled again.
     """
-    options = WORKERS[workers] | dict(max_steps=STEPS, view=view)
+    options = WORKERS[workers] | dict(max_steps=STEPS, view=view) | OPTIONS.get(view, {})
     columns = VIEWS[view].columns
     if options.get("dataloader_num_workers"):
         options["dataloader_multiprocessing_context"] = "fork"  # others take seconds to start

@@ -112,6 +112,8 @@ def test_unknown_words_are_not_special_tokens(tokenizer):
         (Crop, dict(min_fraction=0), "crop_min_fraction"),
         (Crop, dict(min_fraction=0.8, max_fraction=0.7), "crop_min_fraction"),
         (Crop, dict(max_fraction=1.2), "crop_max_fraction"),
+        (Crop, dict(min_tokens=0), "crop_min_tokens"),
+        (Crop, dict(spans="both"), "crop_spans"),
     ],
 )
 def test_options_out_of_range_are_refused(kind, options, option):
@@ -125,6 +127,62 @@ def test_a_view_must_change_tokens():
 
     with pytest.raises(TypeError, match="change"):
         Nothing()
+
+
+def spans_of(view, length=40, number=400):
+    """Return the two spans of many draws, as first and last place."""
+    for seed in range(number):
+        first, second = view.change(torch.arange(length), generator(seed))
+        for span in (first, second):
+            assert torch.equal(span, torch.arange(int(span[0]), int(span[-1]) + 1))
+        yield (int(first[0]), int(first[-1])), (int(second[0]), int(second[-1]))
+
+
+def test_independent_spans_lie_anywhere():
+    spans = list(spans_of(Crop(spans="independent", min_fraction=0.1, max_fraction=0.5)))
+    for place in (0, 1):
+        lengths = {last - first + 1 for first, last in (both[place] for both in spans)}
+        assert min(lengths) == 4 and max(lengths) == 20
+    assert any(two[0] - one[1] > 5 or one[0] - two[1] > 5 for one, two in spans), "also far from each other"
+    assert len({one for one, _ in spans}) > 100 and any(one != two for one, two in spans)
+
+
+def test_nearby_spans_touch_overlap_or_contain():
+    spans = list(spans_of(Crop(spans="nearby", min_fraction=0.1, max_fraction=0.5)))
+    assert all(two[0] <= one[1] + 1 and one[0] <= two[1] + 1 for one, two in spans)
+    assert any(two[0] == one[1] + 1 or one[0] == two[1] + 1 for one, two in spans), "adjacent"
+    assert any(one[0] <= two[0] and two[1] <= one[1] for one, two in spans), "contained"
+    assert any(one[0] < two[0] <= one[1] < two[1] for one, two in spans), "overlapping"
+    first, second = (sum(both[k][1] - both[k][0] + 1 for both in spans) / len(spans) for k in (0, 1))
+    # means of Beta(4, 2) and Beta(2, 4), rounded down
+    assert first == pytest.approx(4 + 16 * 2 / 3 - 0.5, abs=0.7) and second == pytest.approx(4 + 16 / 3 - 0.5, abs=0.7)
+
+
+@pytest.mark.parametrize("spans", ["independent", "nearby"])
+def test_spans_have_at_least_some_tokens(spans):
+    view = Crop(spans=spans, min_fraction=0.01, max_fraction=0.3, min_tokens=7)
+    assert min(last - first + 1 for both in spans_of(view) for first, last in both) == 7
+    for length in (1, 2, 6):
+        assert all(both == ((0, length - 1),) * 2 for both in spans_of(view, length, 5))
+
+
+@pytest.mark.parametrize("spans", ["second", "independent", "nearby"])
+def test_spans_respect_sentence_ends(spans):
+    """Sentences of 3, 2 and 4 tokens; a single one is cropped as usual."""
+    words = ["[UNK]", "[CLS]", "[SEP]", "a", "b", ".", "?!", "##."]
+    rust = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="[UNK]"))
+    tokens = SentenceTokens(PreTrainedTokenizerFast(tokenizer_object=rust, pad_token="[UNK]"))
+    text = torch.tensor([3, 4, 5, 3, 6, 3, 4, 4, 7])
+    assert tokens.sentence_ends(text) == [2, 4]
+    view, seen = Crop(spans=spans, min_fraction=0.2, max_fraction=0.8, sentence_ends=True), set()
+    for seed in range(200):
+        changed = view.change_words(text, tokens, generator(seed))
+        for span in changed if isinstance(changed, tuple) else (changed,):
+            assert torch.equal(span, torch.arange(int(span[0]), int(span[-1]) + 1))
+            seen.add((int(span[0]), int(span[-1])))
+    assert {(0, 2), (3, 4), (5, 8), (0, 4), (3, 8)} <= seen <= {(0, 2), (3, 4), (5, 8), (0, 4), (3, 8), (0, 8)}
+    alone = [view.change_words(text[5:], tokens, generator(seed)) for seed in range(20)]
+    assert any(len(span) < 4 for one in alone for span in (one if isinstance(one, tuple) else (one,)))
 
 
 @pytest.mark.parametrize("view", [Repetition(), Crop(max_fraction=0.7)], ids=["repetition", "crop"])
