@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from informin.cli import COMMANDS, flags_of, new_app, train_names
+from informin.training import inputs
 from tests.conftest import ROOT
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
@@ -76,7 +77,7 @@ def test_options_on_the_pages_exist(page):
     known |= train_names.option_names() | {"version"}
     known |= {option for command in COMMANDS for option in flags_of(new_app(), command)}
     if page.stem == "migrating":  # those of other programs, which an error explains, and of SimCSE's other scripts
-        known |= {*train_names.OLD_NAMES, *train_names.LEFT_OUT, "path", "task_set", "mode"}
+        known |= {*inputs.OLD_NAMES, *inputs.LEFT_OUT, "path", "task_set", "mode"}
     named = re.findall(r"(?<![\w-])--([a-z][\w-]*)", text(page))
     assert [option for option in named if option not in known] == []
 

@@ -1,6 +1,6 @@
 """Compare what the commands of this tree and of an older one write: weights, embeddings, scores, fitted maps.
 
-    python -m tools.bit_equality /path/to/old/tree --work FOLDER [--only TEXT]
+    python -m tools.bit_equality /path/to/old/tree --work FOLDER [--only TEXT] [--without_dropout]
 
 Runs the commands of both trees on tiny models, on a CPU with one thread, and compares
 
@@ -11,7 +11,8 @@ Runs the commands of both trees on tiny models, on a CPU with one thread, and co
 
 Trainings of a BERT and a RoBERTa with every objective, of SentenceTransformers with and without a Dense module,
 of low-rank matrices, and of models that this project exported. FOLDER keeps the results of the old tree, which are read
-again by the next call. It takes some minutes and needs no network.
+again by the next call. It takes some minutes and needs no network. If the trees draw other dropout masks, compare
+with another FOLDER the trainings without dropout: their second views are crops, and SCD's terms have no rates.
 """
 
 import argparse
@@ -96,6 +97,15 @@ def runs() -> dict[str, Commands]:
         for task in ("clustering", "search"):
             found[f"fit {model}, {task}"] = begin + [fit + ["--task", task]]
     return found
+
+
+def undropped(words: list[str]) -> list[str]:
+    """Return the command with crops as second views and without rates of dropout."""
+    if words[0] != "train":
+        return words
+    kept = [word for word in words if not word.startswith(("--view_dropout", "--objective=scd"))]
+    scd = ["--objective=noncontrastive", "--self_contrast_weight=1", "--decorrelation_weight=0.005"]
+    return kept + scd * ("--objective=scd" in words) + ["--view=crop"]
 
 
 def save_inputs(folder: Path) -> None:
@@ -239,6 +249,7 @@ def main() -> int:
     parser.add_argument("old", nargs="?", type=Path, help="folder of the older tree")
     parser.add_argument("--work", type=Path, help="folder for the outputs of both trees")
     parser.add_argument("--only", default="", metavar="TEXT", help="only runs with this text in their name")
+    parser.add_argument("--without_dropout", action="store_true", help="train without dropout, on crops")
     parser.add_argument("--compare_only", action="store_true", help="compare what the last call wrote")
     parser.add_argument("--serve", nargs=2, type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -246,11 +257,17 @@ def main() -> int:
         serve(*args.serve)
         return 0
     chosen = {name: commands for name, commands in runs().items() if args.only in name}
+    if args.without_dropout:
+        chosen = {name: [undropped(words) for words in commands] for name, commands in chosen.items()}
     inputs = args.work / "inputs"
     sides = [args.work / "old", args.work / "new"]
     if not inputs.exists():
         inputs.mkdir(parents=True)
         save_inputs(inputs)
+        if args.without_dropout:
+            for path in inputs.rglob("config.json"):
+                values = json.loads(path.read_text())
+                path.write_text(json.dumps(values | {name: 0.0 for name in values if name.endswith("dropout_prob")}))
     done = {name for name in chosen if (sides[0] / name.replace(" ", "-") / "codes.json").exists()}
     missing = {name: commands for name, commands in chosen.items() if name not in done}
     run_side(args.old, missing, inputs, sides[0])

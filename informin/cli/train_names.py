@@ -5,61 +5,15 @@ They are the fields of dataclasses: transformers' TrainingArguments and ours, an
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from informin.errors import UsageError
 from informin.options import SHARED_FIELDS, snake_case
+from informin.training.inputs import name_here
 
 PACKAGE = Path(__file__).parents[1]
-OLD_NAMES = {  # of the scripts of SimCSE, SCD and miCSE, of transformers 4 and of sentence-transformers
-    "model_name_or_path": "model_name",
-    "model": "model_name",
-    "train_dataset": "train_file",
-    "eval_dataset": "eval_pairs",
-    "evaluator": "eval_pairs",
-    "temp": "temperature",
-    "pooler_type": "pooler",
-    "do_mlm": "mlm_weight",
-    "mlm_probability": "mlm_weight",
-    "dropout1": "view_dropout",
-    "dropout2": "view_dropout",
-    "queue_length": "queue_size",
-    "evaluation_strategy": "eval_strategy",
-    "evaluation_steps": "eval_steps",
-    "max_length": "max_seq_length",
-    "model_revision": "revision",
-    "per_gpu_train_batch_size": "per_device_train_batch_size",
-    "train_batch_size": "per_device_train_batch_size",
-    "batch_size": "per_device_train_batch_size",
-    "epochs": "num_train_epochs",
-    "lr": "learning_rate",
-    "warmup_ratio": "warmup_steps",
-    "use_amp": "bf16",
-    "no_cuda": "use_cpu",
-    "loss": "objective",
-    "prompts": "prompt",
-}
-LEFT_OUT = {  # options of these scripts without a counterpart
-    "mlp_only_train": "The projection head is used in training only, as with this option of SimCSE.",
-    "overwrite_output_dir": "A run never replaces another one: name a new folder, or delete the old one.",
-    "hard_negative_weight": "Training needs no labels, and has no hard negatives.",
-    "eval_transfer": "Run informin eval --tasks transfer on the finished model.",
-    "pad_to_max_length": "Batches are padded to their longest text, or not at all.",
-    "cache_dir": "Set the environment variable HF_HOME.",
-    "config_name": "The configuration is that of --model_name.",
-    "tokenizer_name": "The tokenizer is that of --model_name.",
-    "use_fast_tokenizer": "The tokenizer is that of --model_name.",
-    "use_auth_token": "Log in with hf auth login, or set HF_TOKEN.",
-    "overwrite_cache": "Training data are not cached.",
-    "preprocessing_num_workers": "Tokenizers use all cores; TOKENIZERS_PARALLELISM=false turns that off.",
-    "logging_dir": "Set the environment variable TENSORBOARD_LOGGING_DIR.",
-    "scale": "It is 1 / --temperature.",
-    "compute_metrics": "--eval_pairs names the pairs to score; custom functions are arguments of InforMinTrainer.",
-    "batch_sampler": "A copy of a sentence in its batch is not a negative, so no sampler has to avoid it.",
-}
 
 
 @lru_cache(maxsize=1)
@@ -133,14 +87,7 @@ def check_names(names: Iterable[str], option: str | None = None, place: str = ""
     if not unknown:
         return
     dashes = "" if place else "--"
-    fixes = []
-    for name in unknown:
-        if name in OLD_NAMES:
-            fixes.append(f"{dashes}{name} is {dashes}{OLD_NAMES[name]} here.")
-        elif name in LEFT_OUT:
-            fixes.append(f"Leave out {dashes}{name}. {LEFT_OUT[name]}")
-        elif close := get_close_matches(name, known, n=1):
-            fixes.append(f"Did you mean {dashes}{close[0]}?")
+    fixes = filter(None, [name_here(name, known, dashes) for name in unknown])
     listed = ", ".join(dashes + name for name in unknown)
     found = f"{place}no such option: {listed}"
     raise UsageError(found, option=option, fix=" ".join(fixes) or "See `informin train --help`.")

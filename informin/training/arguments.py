@@ -4,7 +4,7 @@ import copy
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Optional
 
 import torch
@@ -16,11 +16,11 @@ from transformers.utils import is_torch_bf16_gpu_available
 from informin.errors import UsageError, counted, raise_if_missing
 from informin.evaluation.measures import ALL, Measure
 from informin.files import last_name
-from informin.objectives import PRESETS
+from informin.objectives import PRESETS, TERMS
 from informin.objectives.presets import Encoder, Preset
 from informin.objectives.term import Term
 from informin.options import check_fields, check_value, option, with_home
-from informin.training.inputs import SourceArguments
+from informin.training.inputs import OLD_NAMES, SourceArguments, name_here, refuse_unknown_keywords
 from informin.training.launcher import check_launcher
 from informin.views import VIEWS, View
 
@@ -44,6 +44,18 @@ class CardArguments:
     )
 
 
+def argument_here(name: str, known: Sequence[str]) -> str:
+    """Return what to write for a name that is not a training argument, such as the field of a term."""
+    here = OLD_NAMES.get(name, name)
+    kinds: list[type[Term] | type[View]] = [*TERMS, *VIEWS.values()]
+    for kind in kinds:
+        for declared in fields(kind):
+            if kind.option_name(declared.name) == here:
+                argument = "objective" if issubclass(kind, Term) else "view"
+                return f"{name} is {declared.name} of {kind.__name__}: pass `{argument}` to InforMinTrainer."
+    return name_here(name, known)
+
+
 @dataclass(repr=False)  # that of TrainingArguments hides tokens
 class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     """Arguments for `InforMinTrainer`: transformers' TrainingArguments, with other defaults and some more options.
@@ -62,6 +74,10 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         >>> args.objective, args.num_train_epochs, args.learning_rate
         ('simcse', 1.0, None)
     """
+
+    def __new__(cls, *_args: Any, **given: Any):
+        refuse_unknown_keywords(cls, given, argument_here)
+        return super().__new__(cls)
 
     # The encoder
     trust_remote_code: bool = option(False, "Run code from the model's repository, if it needs any.")

@@ -4,7 +4,10 @@ Nothing here imports torch, so that a run that cannot start ends at once.
 """
 
 import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
 from typing import Any, Optional
 
@@ -203,3 +206,103 @@ def check_downloads(data: DataArguments, models: dict[str, str | None], revision
         listed = "; ".join(f"{one.what}: {one.instead}" for one in missing)
         found = f"{counted(len(missing), 'input')} must be downloaded from the Hub"  # a warning says why it cannot be
         raise UsageError(found, fix=f"Without it, give local ones. {listed[0].upper()}{listed[1:]}.")
+
+
+# The names of options in other programs
+
+OLD_NAMES = {  # of the scripts of SimCSE, SCD and miCSE, of transformers 4 and of sentence-transformers
+    "model_name_or_path": "model_name",
+    "model": "model_name",
+    "train_dataset": "train_file",
+    "eval_dataset": "eval_pairs",
+    "evaluator": "eval_pairs",
+    "temp": "temperature",
+    "pooler_type": "pooler",
+    "do_mlm": "mlm_weight",
+    "mlm_probability": "mlm_weight",
+    "dropout1": "view_dropout",
+    "dropout2": "view_dropout",
+    "queue_length": "queue_size",
+    "evaluation_strategy": "eval_strategy",
+    "evaluation_steps": "eval_steps",
+    "max_length": "max_seq_length",
+    "model_revision": "revision",
+    "per_gpu_train_batch_size": "per_device_train_batch_size",
+    "train_batch_size": "per_device_train_batch_size",
+    "batch_size": "per_device_train_batch_size",
+    "epochs": "num_train_epochs",
+    "lr": "learning_rate",
+    "warmup_ratio": "warmup_steps",
+    "use_amp": "bf16",
+    "no_cuda": "use_cpu",
+    "loss": "objective",
+    "prompts": "prompt",
+}
+LEFT_OUT = {  # options of these scripts without a counterpart
+    "mlp_only_train": "The projection head is used in training only, as with this option of SimCSE.",
+    "overwrite_output_dir": "A run never replaces another one: name a new folder, or delete the old one.",
+    "hard_negative_weight": "Training needs no labels, and has no hard negatives.",
+    "eval_transfer": "Run informin eval --tasks transfer on the finished model.",
+    "pad_to_max_length": "Batches are padded to their longest text, or not at all.",
+    "cache_dir": "Set the environment variable HF_HOME.",
+    "config_name": "The configuration is that of `model_name`.",
+    "tokenizer_name": "The tokenizer is that of `model_name`.",
+    "use_fast_tokenizer": "The tokenizer is that of `model_name`.",
+    "use_auth_token": "Log in with hf auth login, or set HF_TOKEN.",
+    "overwrite_cache": "Training data are not cached.",
+    "preprocessing_num_workers": "Tokenizers use all cores; TOKENIZERS_PARALLELISM=false turns that off.",
+    "logging_dir": "Set the environment variable TENSORBOARD_LOGGING_DIR.",
+    "scale": "It is 1 / `temperature`.",
+    "compute_metrics": "`eval_pairs` names pairs to score; InforMinTrainer also takes functions, as `eval_dataset`.",
+    "batch_sampler": "A copy of a sentence in its batch is not a negative, so no sampler has to avoid it.",
+}
+
+KEYWORDS = {  # of the trainers of transformers and sentence-transformers
+    "tokenizer": "processing_class",
+    "loss": "objective",
+    "evaluator": "eval_dataset",
+    "compute_metrics": "eval_dataset",
+    "train_file": "train_dataset",
+    "eval_pairs": "eval_dataset",
+    "model_name": "model",
+    "model_name_or_path": "model",
+}
+
+
+def name_here(name: str, known: Iterable[str], dashes: str = "") -> str:
+    """Return a sentence that says what to write for a name that is not an option, or nothing.
+
+    Args:
+        name: The name.
+        known: The names that exist.
+        dashes: What stands before each name on the command line.
+    """
+    if name in OLD_NAMES:
+        return f"{dashes}{name} is {dashes}{OLD_NAMES[name]} here."
+    if name in LEFT_OUT:
+        return f"Leave out {dashes}{name}. {LEFT_OUT[name]}"
+    close = get_close_matches(name, known, n=1)
+    return f"Did you mean {dashes}{close[0]}?" if close else ""
+
+
+def keyword_here(name: str, known: Iterable[str]) -> str:
+    """Return what to write for a name that is not a keyword of `InforMinTrainer`."""
+    return f"{name} is `{KEYWORDS[name]}` here." if name in KEYWORDS else name_here(name, known)
+
+
+def refuse_unknown_keywords(kind: type, given: Iterable[str], advice: Callable[[str, Sequence[str]], str]) -> None:
+    """Raise TypeError, as Python does, for keywords that a constructor does not have, and say what to write instead.
+
+    Args:
+        kind: The class.
+        given: The keywords.
+        advice: Returns what to write instead, from the keyword and the names that exist.
+    """
+    parameters = signature(kind.__init__).parameters  # type: ignore[misc]
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return  # a subclass that takes what it is given
+    unknown = [name for name in given if name not in parameters]
+    if unknown:
+        advised = [advice(name, [*parameters][1:]) for name in unknown]
+        found = f"{kind.__name__}() got an unexpected keyword argument {', '.join(map(repr, unknown))}."
+        raise TypeError(" ".join([found, *filter(None, advised)]))

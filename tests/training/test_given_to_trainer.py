@@ -620,3 +620,47 @@ def test_sentences_in_the_place_of_the_collator_are_trained(bert, pairs_file, tm
     args = InforMinTrainingArguments(str(tmp_path / "run"), max_steps=2, per_device_train_batch_size=8, use_cpu=True)
     trainer = InforMinTrainer(str(bert), args, SENTENCES, str(pairs_file))
     assert len(trainer.train_dataset) == len(SENTENCES) and trainer.eval_dataset is not None
+
+
+@pytest.mark.parametrize(
+    "name, here",
+    [
+        ("tokenizer", "processing_class"),
+        ("loss", "objective"),
+        ("evaluator", "eval_dataset"),
+        ("compute_metrics", "eval_dataset"),
+        ("model_name", "model"),
+        ("train_file", "train_dataset"),
+    ],
+)
+def test_keywords_of_other_trainers_are_refused_with_the_name_here(name, here):
+    with pytest.raises(TypeError, match=f"{name}.*`{here}`"):
+        InforMinTrainer(**{name: None})
+
+
+@pytest.mark.parametrize(
+    "name, here",
+    [
+        ("temperature", "Contrast"),
+        ("temp", "Contrast"),
+        ("mlm_weight", "MaskedLM"),
+        ("crop_min_fraction", "Crop"),
+        ("evaluation_strategy", "eval_strategy"),
+        ("batch_size", "per_device_train_batch_size"),
+        ("learing_rate", "learning_rate"),
+        ("overwrite_output_dir", "folder"),
+    ],
+)
+def test_arguments_of_other_programs_are_refused_with_the_name_here(name, here):
+    with pytest.raises(TypeError, match=f"{name}.*{here}"):
+        InforMinTrainingArguments("o", **{name: 1})
+
+
+def test_a_subclass_takes_its_own_keywords(bert):
+    class Named(InforMinTrainer):
+        def __init__(self, *args, nickname="", **kwargs):
+            super().__init__(*args, **kwargs)
+            self.nickname = nickname
+
+    args = InforMinTrainingArguments(use_cpu=True, per_device_train_batch_size=8)
+    assert Named(str(bert), args, train_dataset=make_sentences(8), nickname="a").nickname == "a"
