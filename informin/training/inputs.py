@@ -249,7 +249,7 @@ LEFT_OUT = {  # options of these scripts without a counterpart
     "tokenizer_name": "The tokenizer is that of `model_name`.",
     "use_fast_tokenizer": "The tokenizer is that of `model_name`.",
     "use_auth_token": "Log in with hf auth login, or set HF_TOKEN.",
-    "overwrite_cache": "Training data are not cached.",
+    "overwrite_cache": "A file that has changed is read again.",
     "preprocessing_num_workers": "Tokenizers use all cores; TOKENIZERS_PARALLELISM=false turns that off.",
     "logging_dir": "Set the environment variable TENSORBOARD_LOGGING_DIR.",
     "scale": "It is 1 / `temperature`.",

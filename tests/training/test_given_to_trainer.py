@@ -314,7 +314,7 @@ def test_tokenized_rows_fit_the_encoder(bert, unscored, as_rows):
     long = [dict(tokenizer("the dog " * 40))] * 32
     with raises_usage(option="train_dataset", found="82 tokens"):
         InforMinTrainer(str(bert), unscored(), train_dataset=as_rows(long))
-    with raises_usage(option="train_dataset", needed="both columns"):
+    with raises_usage(option="train_dataset", needed="attention_mask"):
         InforMinTrainer(str(bert), unscored(), train_dataset=as_rows([{"input_ids": [2, 5, 3]}] * 32))
     other = [{"input_ids": [2, len(tokenizer), 3], "attention_mask": [1, 1, 1]}] * 32
     with raises_usage(option="train_dataset", found=f"token id {len(tokenizer)}"):

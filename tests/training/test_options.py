@@ -519,6 +519,7 @@ def test_what_is_set_is_what_is_read():
     assert empty == {
         # Filled in by the trainer, on its own copy.
         *("per_device_train_batch_size", "learning_rate", "warmup_steps", "metric_for_best_model"),
+        "view",  # that of the objective
         # None means: none, or the encoder's own.
         *("revision", "prompt", "lora_r", "view_dropout", "guide_model", "guide_cache", "replay_file"),
         *("max_train_samples", "max_seq_length", "padding_free", "gradient_cache_chunk_size", "measure_drift"),
