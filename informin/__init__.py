@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from informin.objectives import LocalInformation as LocalInformation
     from informin.objectives import MaskedLM as MaskedLM
     from informin.objectives import Reconstruction as Reconstruction
+    from informin.objectives import ReplacedTokens as ReplacedTokens
     from informin.objectives import Replay as Replay
     from informin.objectives import SelfContrast as SelfContrast
     from informin.objectives import Term as Term
@@ -52,6 +53,7 @@ _MODULES = {
     "LocalInformation": "informin.objectives",
     "MaskedLM": "informin.objectives",
     "Reconstruction": "informin.objectives",
+    "ReplacedTokens": "informin.objectives",
     "Replay": "informin.objectives",
     "RobertaForInforMinCL": "modeling_informin",
     "SelfContrast": "informin.objectives",

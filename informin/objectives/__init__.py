@@ -11,6 +11,7 @@ from informin.objectives.local_information import LocalInformation
 from informin.objectives.masked_lm import MaskedLM
 from informin.objectives.presets import PRESETS
 from informin.objectives.reconstruction import Reconstruction
+from informin.objectives.replaced_tokens import ReplacedTokens
 from informin.objectives.term import Head, Term, Views
 
 # In the order in which the command line adds terms to an objective.
@@ -27,6 +28,7 @@ TERMS: list[type[Term]] = [
     ContrastiveTension,
     Denoising,
     LocalInformation,
+    ReplacedTokens,
 ]
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "LocalInformation",
     "MaskedLM",
     "Reconstruction",
+    "ReplacedTokens",
     "Replay",
     "SelfContrast",
     "Term",

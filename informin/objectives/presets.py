@@ -17,6 +17,7 @@ from informin.objectives.denoising import Denoising
 from informin.objectives.guided_similarity import GuidedSimilarity
 from informin.objectives.local_information import LocalInformation
 from informin.objectives.reconstruction import Reconstruction
+from informin.objectives.replaced_tokens import ReplacedTokens
 from informin.objectives.term import Term
 from informin.options import check_value
 
@@ -165,6 +166,19 @@ PRESETS = {
         papers={("bert", 768): Paper(source="IS-BERT, the authors' code", batch_size=32, learning_rate=2e-5)},
         projection_head="none",
         max_seq_length=None,
+    ),
+    "diffcse": Preset(  # Chuang et al. (2022): contrast and replaced tokens
+        name="diffcse",
+        title="DiffCSE",
+        terms=lambda encoder: [
+            Contrast(),
+            ReplacedTokens(generator="distilroberta-base")
+            if encoder.model_type == "roberta"
+            else ReplacedTokens(generator="distilbert-base-uncased"),
+        ],
+        papers={
+            ("bert", 768): Paper(source="DiffCSE, the authors' run_diffcse.sh", batch_size=64, learning_rate=7e-6),
+        },
     ),
     "noncontrastive": Preset(  # no terms: on the command line, add some by their weights
         name="noncontrastive", title="training without negatives", terms=lambda encoder: []

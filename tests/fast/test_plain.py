@@ -32,6 +32,7 @@ OBJECTIVES = {
     "false negatives of crops": dict(false_negative_fraction=0.2, view="crop", crop_spans="independent"),
     "ct": dict(objective="ct"),
     "isbert": dict(objective="isbert", mlm_weight=0.1),
+    "diffcse": dict(objective="diffcse", replaced_tokens_weight=1, replaced_fraction=1),
     "tsdae": dict(objective="tsdae"),
     "decorrelation": dict(objective="scd", projector_size=32, view_dropout=[0.1]),
     "guided": dict(objective="guided", guided_weight=1, replay_weight=1, replay_size=4),
@@ -60,6 +61,8 @@ def distilbert(tmp_path_factory):
 
 
 def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
+    if options.get("objective") == "diffcse":
+        options["generator"] = str(folder)
     how = FOUR_STEPS | dict(objective="simcse", eval_strategy="no", save_strategy="no", report_to=[]) | options
     sentences = make_sentences(96)
     data = list(zip(sentences, make_sentences(96, seed=1))) if how.get("view") == "pair" else sentences

@@ -37,7 +37,7 @@ def run(forward: FastForward, folder, labels=None, sentences=SENTENCES) -> list[
     """Return the embeddings, and the hidden states of labeled tokens if there are labels."""
     ids, mask = batch_of(folder, sentences)
     rows = {"input_ids": ids, "attention_mask": mask, "lm_labels": labels, "sentence_ids": torch.arange(len(ids))}
-    embeddings, tokens, _ = forward.run(forward.collate(rows))
+    embeddings, _, tokens, _ = forward.run(forward.collate(rows))
     return [embeddings] if tokens is None else [embeddings, tokens]
 
 
@@ -103,7 +103,7 @@ def test_labels_come_in_the_order_of_the_hidden_states(bert):
         rows = {"input_ids": ids, "attention_mask": mask, "lm_labels": labels, "sentence_ids": torch.arange(len(ids))}
         batch = forward.collate(rows)
         with cores(threads):
-            _, tokens, _ = forward.run(batch)
+            _, _, tokens, _ = forward.run(batch)
         assert len(batch.labels) == (labels >= 0).sum() > 10
         torch.testing.assert_close(tokens, table.word_embeddings.weight[batch.labels])
 

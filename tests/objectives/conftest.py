@@ -36,6 +36,8 @@ def build(encoder, tmp_path):
             bf16=False,
             warmup_steps=0,
         )
+        if options.get("objective") == "diffcse":
+            options["generator"] = str(encoder)
         how = how_to_train(**(common | options))
         return InforMinTrainer(str(encoder), train_dataset=make_sentences(sentences), callbacks=callbacks, **how)
 

@@ -27,6 +27,7 @@ HEADS = {
     "noncontrastive": (NONCONTRASTIVE, {"mlp"}),
     "ct": (dict(objective="ct"), {"contrastive_tension"}),
     "isbert": (dict(objective="isbert"), {"local_information"}),
+    "diffcse": (dict(objective="diffcse"), {"mlp", "replaced_tokens"}),
     "tsdae": (dict(objective="tsdae"), {"denoising", "cls"}),
     "everything": (EVERYTHING, {"mlp", "queue", "decorrelation", "cls"}),
 }
@@ -198,6 +199,7 @@ TRAINED_HEADS = {
     "ct": dict(objective="ct"),
     "tsdae": dict(objective="tsdae", mlm_weight=0.1),
     "isbert": dict(objective="isbert"),
+    "diffcse": dict(objective="diffcse", replaced_tokens_weight=1),
 }
 
 

@@ -87,6 +87,7 @@ TERMS["ct_in_batch"] = dict(objective="ct", contrastive_tension_form="in_batch")
 TERMS["tsdae"] = dict(objective="tsdae")
 TERMS["isbert"] = dict(objective="isbert")
 TERMS["pairs"] = dict(objective="simcse", view="pair", false_negative_fraction=0.3, false_negative_weight=0.4)
+TERMS["diffcse"] = dict(objective="diffcse", replaced_tokens_weight=1, replaced_fraction=1)  # so none is drawn
 TERMS["custom"] = dict(objective="custom")
 
 
@@ -111,6 +112,8 @@ def make_trainer(folder, options, out):
     run = dict(output_dir=out, use_cpu=True, bf16=False, eval_strategy="no", per_device_train_batch_size=6, seed=0)
     sentences = make_sentences(100, seed=5)  # used by the guide; batches are created here
     sentences = list(zip(sentences, sentences[::-1])) if options.get("view") == "pair" else sentences
+    if options["objective"] == "diffcse":
+        options = options | dict(generator=folder)
     if options["objective"] == "custom":
         how = {"args": InforMinTrainingArguments(**run), "objective": [Contrast(temperature=0.2), Variance()]}
     else:
