@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from informin.objectives import Replay as Replay
     from informin.objectives import SelfContrast as SelfContrast
     from informin.objectives import Term as Term
+    from informin.objectives import VirtualAugmentation as VirtualAugmentation
     from modeling_informin import BertForInforMinCL as BertForInforMinCL
     from modeling_informin import RobertaForInforMinCL as RobertaForInforMinCL
     from trainer_informin import InforMinTrainer as InforMinTrainer
@@ -58,6 +59,7 @@ _MODULES = {
     "RobertaForInforMinCL": "modeling_informin",
     "SelfContrast": "informin.objectives",
     "Term": "informin.objectives",
+    "VirtualAugmentation": "informin.objectives",
     "distill": "informin.frozen.distill",
     "embed": "informin.model.embedding",
     "evaluate": "informin.evaluation.evaluate",

@@ -13,6 +13,7 @@ from informin.objectives.presets import PRESETS
 from informin.objectives.reconstruction import Reconstruction
 from informin.objectives.replaced_tokens import ReplacedTokens
 from informin.objectives.term import Head, Term, Views
+from informin.objectives.virtual_augmentation import VirtualAugmentation
 
 # In the order in which the command line adds terms to an objective.
 TERMS: list[type[Term]] = [
@@ -29,6 +30,7 @@ TERMS: list[type[Term]] = [
     Denoising,
     LocalInformation,
     ReplacedTokens,
+    VirtualAugmentation,
 ]
 
 __all__ = [
@@ -50,4 +52,5 @@ __all__ = [
     "SelfContrast",
     "Term",
     "Views",
+    "VirtualAugmentation",
 ]

@@ -19,6 +19,7 @@ from informin.objectives.local_information import LocalInformation
 from informin.objectives.reconstruction import Reconstruction
 from informin.objectives.replaced_tokens import ReplacedTokens
 from informin.objectives.term import Term
+from informin.objectives.virtual_augmentation import VirtualAugmentation
 from informin.options import check_value
 
 
@@ -178,6 +179,15 @@ PRESETS = {
         ],
         papers={
             ("bert", 768): Paper(source="DiffCSE, the authors' run_diffcse.sh", batch_size=64, learning_rate=7e-6),
+        },
+    ),
+    "vascl": Preset(  # Zhang et al. (2022): contrast and virtual augmentation
+        name="vascl",
+        title="VaSCL",
+        terms=lambda encoder: [Contrast(), VirtualAugmentation()],
+        papers={
+            ("bert", 768): Paper(source="VaSCL, the authors' code", batch_size=1024, learning_rate=5e-6),
+            ("roberta", 768): Paper(source="VaSCL, the authors' run_vascl.sh", batch_size=1024, learning_rate=5e-6),
         },
     ),
     "noncontrastive": Preset(  # no terms: on the command line, add some by their weights

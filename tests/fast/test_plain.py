@@ -33,6 +33,7 @@ OBJECTIVES = {
     "ct": dict(objective="ct"),
     "isbert": dict(objective="isbert", mlm_weight=0.1),
     "diffcse": dict(objective="diffcse", replaced_tokens_weight=1, replaced_fraction=1),
+    "vascl": dict(objective="vascl", perturbation_radius=0.01, virtual_augmentation_neighbors=4),
     "tsdae": dict(objective="tsdae"),
     "decorrelation": dict(objective="scd", projector_size=32, view_dropout=[0.1]),
     "guided": dict(objective="guided", guided_weight=1, replay_weight=1, replay_size=4),

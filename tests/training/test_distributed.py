@@ -88,6 +88,7 @@ TERMS["tsdae"] = dict(objective="tsdae")
 TERMS["isbert"] = dict(objective="isbert")
 TERMS["pairs"] = dict(objective="simcse", view="pair", false_negative_fraction=0.3, false_negative_weight=0.4)
 TERMS["diffcse"] = dict(objective="diffcse", replaced_tokens_weight=1, replaced_fraction=1)  # so none is drawn
+TERMS["vascl"] = dict(objective="vascl", virtual_augmentation_neighbors=3)
 TERMS["custom"] = dict(objective="custom")
 
 
@@ -125,6 +126,8 @@ def make_trainer(folder, options, out):
             module.p = 0.0
         if isinstance(module, ViewDropout):
             module.rates = (0.0,) * len(module.rates)
+    if "virtual_augmentation" in model.heads:  # whose start is random
+        model.heads["virtual_augmentation"].start = lambda h: h.detach().roll(1, dims=1)
     return trainer, model.train(), trainer.processing_class
 
 
