@@ -106,7 +106,12 @@ def test_every_fast_path_equals_the_plain_path(request, tmp_path, model, objecti
         paths.append((1, CHUNKS))
     for number, how in paths:
         with cores(number):
-            assert_equal(second_step(trainer_of(folder, tmp_path / "run", **options, **how)), expected)
+            run = trainer_of(folder, tmp_path / "run", **options, **how)
+            packs = how.get("padding_free", objective not in PADDED)
+            parts = number if objective not in PADDED else 1
+            plan = run.model.forward_pass.plan
+            assert (plan.packs, plan.threads) == (packs, parts), "another path would be compared"
+            assert_equal(second_step(run), expected)
 
 
 @pytest.mark.parametrize("objective", ["simcse", "MLM", "scd", "micse"])
