@@ -105,7 +105,7 @@ def undropped(words: list[str]) -> list[str]:
         return words
     kept = [word for word in words if not word.startswith(("--view_dropout", "--objective=scd"))]
     scd = ["--objective=noncontrastive", "--self_contrast_weight=1", "--decorrelation_weight=0.005"]
-    return kept + scd * ("--objective=scd" in words) + ["--view=crop"]
+    return kept + scd * ("--objective=scd" in words) + ["--view=crop"] + ["--lora_dropout=0"] * ("--lora_r=4" in words)
 
 
 def save_inputs(folder: Path) -> None:
