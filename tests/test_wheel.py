@@ -21,6 +21,7 @@ DATA = (
     "*.pyi",
     "py.typed",
     "general_sentences.txt",
+    "cli/train_help.tsv",
     "recipes/*.yaml",
     "*.md",
     "*.css",

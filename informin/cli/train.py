@@ -6,9 +6,12 @@ are the names of the options.
 
 import logging
 import os
+import shutil
 import sys
 from contextlib import nullcontext
 from dataclasses import fields
+from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from informin.cli.program import after_signal, exit_code
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+HELP = Path(__file__).with_name("train_help.tsv")
+
 
 def main(argv: list[str] | None = None) -> int:
     """Train one model.
@@ -37,8 +42,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_training(words: list[str]) -> int:
     """Parse the options, load the data, train, export, and print the report. Returns the exit code."""
-    if not {"-h", "--help"} & {*words}:
-        check_inputs(words)
+    if {"-h", "--help"} & {*words}:
+        print_help()
+        return 0
+    check_inputs(words)
     from informin.cli.train_options import parse
 
     with after_signal("Nothing was saved since the last checkpoint."):
@@ -54,6 +61,23 @@ def run_training(words: list[str]) -> int:
         if page:
             print(f"\nThe model is at {page}")
         return 0
+
+
+def print_help() -> None:
+    """Print the options, wrapped to the terminal.
+
+    `python -m tools.train_help` has saved what the parser says of them, because importing it takes seconds.
+    """
+    width, place = max(shutil.get_terminal_size().columns, 60), 34
+    print("Usage: informin train --model_name MODEL [--recipe NAME | FILE.yaml] [options]\n")
+    about = "Train sentence embeddings on unlabeled text. All options of transformers' TrainingArguments are accepted."
+    print(fill(about, width), end="\n\n")
+    for line in HELP.read_text(encoding="utf-8").splitlines():
+        flag, text = line.split("\t")
+        if len(flag) > place - 4:
+            print(f"  {flag}")
+            flag = ""
+        print(fill(text, width, initial_indent=f"  {flag}".ljust(place), subsequent_indent=" " * place))
 
 
 def check_inputs(words: list[str]) -> None:

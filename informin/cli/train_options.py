@@ -57,46 +57,32 @@ class RunOptions:
     view: View
 
 
-class Formatter(argparse.HelpFormatter):
-    """Shows one spelling of each option, and its default."""
-
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=34)
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        if action.dest == "help":
-            return ", ".join(action.option_strings)
-        values = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else "X"
-        return action.option_strings[0] + (f" {values}" if action.nargs != 0 else "")
-
-    def _get_help_string(self, action: argparse.Action) -> str:
-        text = action.help or ""
-        if action.default in (None, argparse.SUPPRESS) or "Default: " in text:
-            return text
-        default = f"{action.default:g}" if isinstance(action.default, float) else str(action.default)
-        return f"{text} Default: {default.lower() if isinstance(action.default, bool) else default}."
-
-
 class TrainParser(HfArgumentParser):
-    """HfArgumentParser with the options of terms and views, with a short `--help`, and with errors of one line."""
+    """HfArgumentParser with the options of terms and views, and with errors of one line."""
 
     def __init__(self):
         dataclasses: Any = [ModelArguments, DataArguments, CardArguments, InforMinTrainingArguments]
-        usage = "informin train --model_name MODEL [--recipe NAME | FILE.yaml] [options]"
-        about = (
-            "Train sentence embeddings on unlabeled text. All options of transformers' TrainingArguments are accepted."
-        )
-        super().__init__(dataclasses, usage=usage, description=about, formatter_class=Formatter, allow_abbrev=False)
+        super().__init__(dataclasses, prog="informin train", add_help=False, allow_abbrev=False)
         for kind in OPTION_KINDS:
             for declared in fields(kind):
                 add_flag(self, kind, declared)
         self.set_defaults(disable_tqdm=False)  # transformers turns bars off with its messages, which commands hide
+
+    def help_lines(self) -> list[str]:
+        """Return what `informin train --help` shows: `--option VALUES` and its help text, with a tab between them."""
         hidden = {declared.name for declared in fields(TrainingArguments)} - set(OFTEN_USED)
         hidden -= set(InforMinTrainingArguments.__annotations__)
+        lines = []
         for action in self._actions:
-            is_negation = action.option_strings[0].startswith("--no_")
-            if is_negation or action.dest in hidden:
-                action.help = argparse.SUPPRESS
+            if action.option_strings[0].startswith("--no_") or action.dest in hidden:
+                continue
+            values = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else "X"
+            text = " ".join((action.help or "").split())
+            if action.default not in (None, argparse.SUPPRESS) and "Default: " not in text:
+                default = f"{action.default:g}" if isinstance(action.default, float) else str(action.default)
+                text += f" Default: {default.lower() if isinstance(action.default, bool) else default}."
+            lines.append(f"{action.option_strings[0]}{f' {values}' if action.nargs != 0 else ''}\t{text}")
+        return lines
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {one_line(message)}. See --help.\n")

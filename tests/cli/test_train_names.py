@@ -14,7 +14,19 @@ from tests.conftest import raises_usage
 def test_the_names_are_those_of_the_parser():
     spellings = [name for action in TrainParser()._actions for name in action.option_strings if name[:2] == "--"]
     parsed = {name[2:].replace("-", "_") for name in spellings}
-    assert {name for name in parsed if not name.startswith("no_")} - {"help"} == option_names()
+    assert {name for name in parsed if not name.startswith("no_")} == option_names()
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_help_is_wrapped_to_the_terminal_before_the_slow_imports(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    done = informin("train", "--help")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and lines[-1] == "imported []"
+    names = (f"--{name}" for name in ("model_name", "temperature", "crop_min_fraction", "fast"))
+    assert all(f"\n  {name} " in done.stdout for name in names)
+    wide = [line for line in lines if len(line) > columns and not line.startswith(("Usage", "  --"))]
+    assert wide == [] and max(map(len, lines)) > columns - 10
 
 
 @pytest.mark.parametrize(
