@@ -241,7 +241,7 @@ class InforMinTrainer(Trainer):
             masking=self.objective.masking,
             view=self.objective.view,
             single=self.objective.encodes_once,
-            tokens=SentenceTokens(trained.tokenizer, trained.prompt, trained.length),
+            tokens=SentenceTokens(trained.tokenizer, trained.prompt, trained.length, trained.embedding_width),
         )
         args = with_paper_values(args, preset, encoder, trained.name)
         return self.objective.with_unused_parameters(args)

@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from informin.distributed import to_device
 from informin.fast.attention import keep_maps, kept_maps
+from informin.fast.embeddings import dense_factors, scaled_embeddings
 from informin.fast.graphs import TOKENS, GraphedEncoder
 from informin.fast.masks import OwnDropout, mask_recomputed_layers
 from informin.fast.packing import BF16_ROWS, Packed, pack, packed_copy, padding_index_of
@@ -36,12 +37,14 @@ class MicroBatch:
         order: Indices (N,) of its rows in the input of `_part`, on a CPU. Filler may follow the rows.
         targets: Places in the flattened tokens of those whose hidden states are returned; None without any.
         fixed: Inputs of the encoder in the fixed shapes of a CUDA graph; None without one.
+        factors: What multiplies the output of the embedding layer, (N, L, d), or (1, T, d) if packed; None for 1.
     """
 
     features: dict[str, Any]
     order: Tensor
     targets: Tensor | None = None
     fixed: dict[str, Tensor] | None = None
+    factors: Tensor | None = None
 
 
 class SplitBatch:
@@ -110,13 +113,21 @@ class FastForward:
         ids = rows["input_ids"].cpu()
         mask = rows["attention_mask"].cpu()
         labels = rows["lm_labels"].cpu() if rows.get("lm_labels") is not None else None
-        batch = self._batch_of(ids, mask, labels, len(rows["sentence_ids"]))
+        size = len(rows["sentence_ids"])
+        factors = rows["factors"] + [None] * (len(ids) - len(rows["factors"])) if "factors" in rows else None
+        batch = self._batch_of(ids, mask, labels, size, factors)
         if self.plan.second_encoder:
-            first = slice(len(rows["sentence_ids"]))
-            batch.first_view = self._batch_of(ids[first], mask[first], None, len(ids[first]))
+            batch.first_view = self._batch_of(ids[:size], mask[:size], None, size, factors and factors[:size])
         return batch
 
-    def _batch_of(self, ids: Tensor, mask: Tensor, labels: Tensor | None, size: int) -> SplitBatch:
+    def _batch_of(
+        self,
+        ids: Tensor,
+        mask: Tensor,
+        labels: Tensor | None,
+        size: int,
+        factors: Sequence[Tensor | None] | None = None,
+    ) -> SplitBatch:
         parts, order, places = [], [], []
         wanted = None if labels is None else labels >= 0
         wanted = mask.bool() if self.plan.reads_states else wanted
@@ -126,6 +137,8 @@ class FastForward:
                 part = self._part(ids, mask, wanted)
             else:
                 part = self._part(ids[rows], mask[rows], None if wanted is None else wanted[rows])
+            if factors is not None:
+                part.factors = self._factors(part, [factors[row] for row in rows.tolist()], mask[rows])
             parts.append(part)
             order.append(rows[part.order])
             if wanted is not None:
@@ -189,6 +202,17 @@ class FastForward:
             targets = to_device(wanted.flatten().nonzero()[:, 0], self.plan.device)
         features = self._on_device({"input_ids": ids, "attention_mask": mask})
         return MicroBatch(features, torch.arange(len(ids)), targets, fixed)
+
+    def _factors(self, part: MicroBatch, factors: Sequence[Tensor | None], mask: Tensor) -> Tensor | None:
+        """Return the factors of the rows of a part with this mask, in its order."""
+        dense = dense_factors(factors, mask)
+        if dense is not None and "packed" in part.features:
+            packed: Packed = part.features["packed"]
+            places = packed.places.cpu()
+            row = torch.ones(1, packed.input_ids.shape[1], dense.shape[2])
+            row[0, places[places >= 0]] = dense[places >= 0]
+            dense = row
+        return None if dense is None else to_device(dense, self.plan.device)
 
     def _static_part(self, ids: Tensor, mask: Tensor) -> MicroBatch:
         lengths = mask.sum(1)
@@ -266,7 +290,9 @@ class FastForward:
             transformer.auto_model.get_input_embeddings()
         )  # outside of the parts: its gradient is as large as the vocabulary
         sizes = [part.features["input_ids"].shape[1] for part in parts]
-        vectors = table(torch.cat([part.features["input_ids"] for part in parts], dim=1)).split(sizes, dim=1)
+        factors = [part.factors for part in parts if part.factors is not None]
+        with scaled_embeddings(torch.cat(factors, dim=1) if len(factors) == len(parts) else None):
+            vectors = table(torch.cat([part.features["input_ids"] for part in parts], dim=1)).split(sizes, dim=1)
 
         def call(number: int, x: Tensor) -> tuple[Tensor, ...]:
             features = {name: value for name, value in parts[number].features.items() if name != "input_ids"}
@@ -322,7 +348,8 @@ class FastForward:
         """Return embeddings and hidden states of predicted tokens, from features before or after the encoder."""
         after = modules
         if "token_embeddings" not in features and not self.is_static:
-            features, after = modules[0](features), modules[1:]
+            with scaled_embeddings(part.factors):
+                features, after = modules[0](features), modules[1:]
         tokens = None if part.targets is None else features["token_embeddings"].flatten(0, 1)[part.targets]
         if "packed" in features and features["token_embeddings"].is_cuda:
             features = padded_again(features)

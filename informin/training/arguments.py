@@ -114,7 +114,8 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     view: Optional[str] = option(
         None,
         "How to make the two views of a sentence. dropout: the same tokens; repetition: repeat some tokens; crop: keep "
-        "a span of the tokens, in one view or both; deletion: delete some tokens; pair: two columns, see text_column. "
+        "a span of the tokens, in one view or both; deletion: delete some tokens; span_mask: mask some tokens; "
+        "augment: shuffle, cutoff, deletion or reordering in either view; pair: two columns, see text_column. "
         "Default: deletion for tsdae, else dropout.",
         choices=VIEWS,
     )

@@ -189,7 +189,7 @@ class StackedViews:
             lack the sentences as they were, these are `original_ids` and `original_mask`. With a guide also `row` (B,),
             a NumPy array, and with further texts `second_row`; with masks `lm_labels`, for every row; with views of the
             same tokens at other places also `shared` (B, L), the place of each token of view 1 in the row of view 2, -1
-            if it has none.
+            if it has none; with views that scale embeddings `factors`, a list with those of each row (`ViewRows`).
         """
         size = len(batch["input_ids"])
         rows: dict[str, Any] = {name: batch[name].numpy() for name in ROWS if name in batch}
@@ -205,6 +205,8 @@ class StackedViews:
             copies[: self.views] = padded[-self.views :]
             if padded[-self.views] is not batch:
                 rows |= {"original_ids": batch["input_ids"], "original_mask": batch["attention_mask"]}
+            if self._view.scales_embeddings:
+                rows["factors"] = [own for view in made[-self.views :] for own in factors_of(view, size)]
             if self._view.columns:
                 rows["second_ids"] = sentence_ids(padded[1]["input_ids"], padded[1]["attention_mask"])
         for name, value in self._fill.items():
@@ -234,6 +236,11 @@ class StackedViews:
         ones = [[1] * len(row) for row in view.tokens]
         lists = {"input_ids": view.tokens, "attention_mask": ones}
         return {name: pad_rows(lists[name], value, self._side) for name, value in self._fill.items()}
+
+
+def factors_of(view: ViewRows | None, number: int) -> Sequence[Tensor | None]:
+    """Return the factors of each row of a view; None for 1."""
+    return [None] * number if view is None or view.factors is None else view.factors
 
 
 def _shared(first: Sequence[Sequence[int]] | None, second: Sequence[Sequence[int]], mask: Tensor) -> Tensor:

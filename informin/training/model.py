@@ -36,6 +36,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from informin.distributed import skeleton, with_weights
 from informin.errors import UsageError, counted
 from informin.fast.attention import kept_maps, prepare_encoder, set_dropout
+from informin.fast.embeddings import embedding_width, scale_embeddings
 from informin.fast.forward import FastForward, with_encoder
 from informin.fast.plan import plan_of
 from informin.fast.speed import speed_up
@@ -175,6 +176,11 @@ class TrainedModel:
     def length(self) -> int:
         """Maximum number of tokens of a text."""
         return int(min(self.finished.max_seq_length or UNLIMITED, UNLIMITED))
+
+    @property
+    def embedding_width(self) -> int:
+        """Dimension of the output of the embedding layer; 0 without an encoder."""
+        return 0 if self.is_static else embedding_width(self.finished[0].auto_model)
 
     @property
     def is_static(self) -> bool:
@@ -339,6 +345,8 @@ class TrainedModel:
         self, args: InforMinTrainingArguments, objective: ActiveObjective, needs: dict[str, str]
     ) -> None:
         """Prepare the encoder for dropout rates by view and for attention maps, and choose how rows are computed."""
+        if objective.view.scales_embeddings:
+            scale_embeddings(self.finished[0].auto_model)
         if not self.is_static:
             try:
                 encoder = self.finished[0].auto_model
@@ -381,7 +389,10 @@ class TrainedModel:
             rows: `input_ids`, `attention_mask` (N, L), `sentence_ids` (B,), and further values, on the CPU.
         """
         forward = self.model.forward_pass
-        return rows if forward is None else rows | {"packed": forward.collate(rows)}
+        if forward is None:
+            return rows
+        others = {name: value for name, value in rows.items() if name != "factors"}  # the parts have them
+        return others | {"packed": forward.collate(rows)}
 
     @property
     def packing(self) -> dict[str, Any]:
@@ -411,6 +422,11 @@ class TrainedModel:
                 option="neftune_noise_alpha",
                 fix="Leave it out, or use another model.",
             )
+        if args.torch_compile and "embedding layer" in needs:
+            found = (
+                f"cannot be combined with `{needs['embedding layer']}`, which changes the embedding layer in each step"
+            )
+            raise UsageError(found, option="torch_compile", fix="Leave one out.")
         encoder = None if self.is_static else self.finished[0].auto_model
         if args.gradient_checkpointing and not getattr(encoder, "supports_gradient_checkpointing", False):
             raise UsageError(

@@ -105,7 +105,7 @@ class ActiveObjective:
         """Return what only some models have and this run needs, each with the option that asks for it.
 
         `head`, the projection head; `lm_head`, a pretrained language-model head; `maps`, attention maps;
-        `states`, hidden states of all tokens; `second
+        `states`, hidden states of all tokens; `embedding layer`, one whose output a view scales; `second
         encoder`, an encoder to copy; `whole weights`, those of the encoder in each process; `dropout`, a dropout rate
         to set; `rates`, one for each view.
         """
@@ -121,6 +121,8 @@ class ActiveObjective:
                 needs["second encoder"] = term.second_encoder
             if term.second_encoder or term.whole_weights:
                 needs["whole weights"] = term.second_encoder or term.option_name("weight")
+        if self.view.scales_embeddings:
+            needs["embedding layer"] = "view"
         if args.projection_head == "mlp":
             needs["head"] = "projection_head"
         if self.view_dropout is not None:

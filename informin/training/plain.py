@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from informin.distributed import gather_with_gradient
+from informin.fast.embeddings import dense_factors, scaled_embeddings
 from informin.objectives.contrast import copies
 from informin.objectives.term import Term, Views, losses_of
 from informin.training.batch import at_shared
@@ -64,14 +65,20 @@ def forward(model: nn.Module, rows: dict[str, Any], reads_maps: bool = False) ->
 
     The model is called once: several processes reduce gradients after each call.
     """
-    return model(
-        input_ids=rows["input_ids"],
-        attention_mask=rows["attention_mask"],
-        lm_labels=rows.get("lm_labels"),
-        output_attentions=reads_maps,
-        views={"gather": gather_with_gradient} | {name: rows[name] for name in FOR_HEADS if name in rows},
-        packed=rows.get("packed"),
-    )
+    factors = None
+    if "factors" in rows and "packed" not in rows:  # a view scales the output of the embedding layer
+        mask = rows["attention_mask"]
+        factors = dense_factors(rows["factors"], mask.cpu()[: len(rows["factors"])])
+        factors = None if factors is None else factors.to(mask.device)
+    with scaled_embeddings(factors):
+        return model(
+            input_ids=rows["input_ids"],
+            attention_mask=rows["attention_mask"],
+            lm_labels=rows.get("lm_labels"),
+            output_attentions=reads_maps,
+            views={"gather": gather_with_gradient} | {name: rows[name] for name in FOR_HEADS if name in rows},
+            packed=rows.get("packed"),
+        )
 
 
 def two_views(outputs: InforMinOutput, rows: dict[str, Any], number: int = 2) -> Views:

@@ -25,11 +25,13 @@ class SentenceTokens:
         tokenizer: The tokenizer of the rows.
         prompt: Prompt prepended to each sentence.
         longest: Maximum number of tokens in a row, as many as the encoder accepts; None for no limit.
+        width: Dimension of the output of the embedding layer; 0 without one.
     """
 
     tokenizer: PreTrainedTokenizerBase
     prompt: str = ""
     longest: int | None = None
+    width: int = 0
 
     def split(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Split a row (L,) without padding into its start, the tokens that may change, and its end."""
@@ -70,10 +72,12 @@ class ViewRows:
         tokens: B rows of token ids, without padding.
         places: For each token, its place in the row of the sentence, which starts at 0; -1 for a token that the
             sentence does not have. None if the tokens are not those of the sentence.
+        factors: For each row, what multiplies the output of the embedding layer, (L, 1), (1, d) or (L, d); None for 1.
     """
 
     tokens: Sequence[Sequence[int]]
     places: Sequence[Sequence[int]] | None = None
+    factors: Sequence[Tensor | None] | None = None
 
 
 @dataclass
@@ -121,6 +125,25 @@ class View(ABC):
         """Return the fields that have an effect, by `option_name`."""
         return {self.option_name(declared.name): getattr(self, declared.name) for declared in fields(self)}
 
+    @property
+    def scales_embeddings(self) -> bool:
+        """Whether `factors` multiply the output of the embedding layer."""
+        return False
+
+    def factors(self, is_word: Tensor, width: int, view: int, generator: torch.Generator) -> Tensor | None:
+        """Return what multiplies the output of the embedding layer in one view of a sentence.
+
+        Args:
+            is_word: (L,) bool, False for special tokens and the prompt.
+            width: Dimension d of the output.
+            view: 0 for the first view, 1 for the second one.
+            generator: See `change`.
+
+        Returns:
+            (L, 1), (1, d) or (L, d) float32; None for 1.
+        """
+        return None
+
     def check(self) -> None:  # noqa: B027, a view may have no fields
         """Raise UsageError for a field that is out of range; see `check_value`."""
 
@@ -154,7 +177,7 @@ class View(ABC):
         """
         generator = torch.Generator().manual_seed(seed)
         pairs = []
-        changes_both = False
+        changes_both = self.scales_embeddings
         for ids, mask in zip(batch["input_ids"].cpu(), batch["attention_mask"].cpu()):
             ids = ids[mask.bool()]
             start, words, end = tokens.split(ids)
@@ -162,7 +185,16 @@ class View(ABC):
             changed = self.change_words(words, tokens, generator) if len(words) else given
             changes_both |= isinstance(changed, tuple)
             pair = changed if isinstance(changed, tuple) else (given, changed)
-            pairs.append([self._row(start, words, end, view, tokens) for view in pair])
+            rows = []
+            for number, view in enumerate(pair):
+                row, places = self._row(start, words, end, view, tokens)
+                factors = None
+                if self.scales_embeddings:
+                    is_word = torch.arange(len(row)) >= len(start)
+                    is_word[len(row) - len(end) :] = False
+                    factors = self.factors(is_word, tokens.width, number, generator)
+                rows.append((row, places, factors))
+            pairs.append(rows)
         first, second = (self._rows(rows) for rows in zip(*pairs))
         return first if changes_both else None, second
 
@@ -182,6 +214,6 @@ class View(ABC):
             changed = changed.masked_fill(changed == MASK, tokens.tokenizer.mask_token_id)
         return torch.cat([start, changed, end]).tolist(), places
 
-    def _rows(self, rows: Sequence[tuple[list[int], list[int]]]) -> ViewRows:
-        ids, places = zip(*rows)
-        return ViewRows(ids, places if self.keeps_tokens else None)
+    def _rows(self, rows: Sequence[tuple[list[int], list[int], Tensor | None]]) -> ViewRows:
+        ids, places, factors = zip(*rows)
+        return ViewRows(ids, places if self.keeps_tokens else None, factors if self.scales_embeddings else None)

@@ -2,14 +2,17 @@
 
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Normalize, StaticEmbedding
-from transformers import DistilBertConfig, DistilBertForMaskedLM
+from sentence_transformers.models import Normalize, Pooling, StaticEmbedding, Transformer
+from transformers import AutoModel, DistilBertConfig, DistilBertForMaskedLM, Qwen3Config
 
+from informin.fast.attention import set_dropout
 from informin.training.batch import PadRows, StackedViews
-from informin.training.plain import plain_step
+from informin.training.plain import forward, plain_step
+from informin.views import View
 from tests.conftest import (
     FOUR_STEPS,
     WORDS,
@@ -21,7 +24,7 @@ from tests.conftest import (
     tokenizer_of,
 )
 from tests.fast.test_cpu_threads import cores
-from trainer_informin import InforMinTrainer
+from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 OBJECTIVES = {
     "simcse": {},
@@ -40,14 +43,21 @@ OBJECTIVES = {
     "scd": dict(objective="scd", projector_size=32, view_dropout=[0.1, 0.3]),
     "micse": dict(objective="micse", queue_size=16, warmup_steps=0),
     "pairs": dict(view="pair", false_negative_fraction=0.2, mlm_weight=0.1),
+    "cutoffs": dict(view="augment", augment_second="token_cutoff"),
+    "cutoffs with a queue": dict(view="augment", augment_second="token_cutoff", queue_size=16),
+    "cutoffs with replay": dict(
+        view="augment", augment_first="token_cutoff", mlm_weight=0.1, objective="guided", replay_weight=1, replay_size=4
+    ),
+    "micse of masked spans": dict(objective="micse", queue_size=16, warmup_steps=0, view="span_mask"),
     "micse of crops": dict(objective="micse", queue_size=16, warmup_steps=0, view="crop", crop_spans="nearby"),
 }
-PADDED = ("scd", "micse", "micse of crops")
+PADDED = ("scd", "micse", "micse of crops", "micse of masked spans")
 CHUNKS = dict(gradient_cache_chunk_size=10)
 # RoBERTa differs from BERT in its positions and in its head for MLM, and DistilBERT is read as a SentenceTransformer.
 CASES = [
     *(("bert", name) for name in OBJECTIVES),
     *(("roberta", name) for name in ("simcse", "MLM", "masked views", "tsdae", "guided", "micse of crops")),
+    ("decoder", "cutoffs"),
     *(("distilbert", name) for name in ("simcse", "MLM", "false negatives of crops", "ct", "guided", "scd", "micse")),
 ]
 
@@ -59,6 +69,19 @@ def distilbert(tmp_path_factory):
     sizes = dict(vocab_size=5 + len(WORDS), dim=32, n_layers=2, n_heads=4, hidden_dim=64, initializer_range=0.2)
     DistilBertForMaskedLM(DistilBertConfig(**sizes)).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def decoder(tmp_path_factory, bert):
+    """An encoder whose embedding layer is the table of word embeddings."""
+    folder = tmp_path_factory.mktemp("decoder")
+    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8)
+    config = Qwen3Config(vocab_size=5 + len(WORDS), intermediate_size=64, initializer_range=0.2, **sizes)
+    AutoModel.from_config(config).save_pretrained(folder / "encoder")
+    tokenizer_of(bert).save_pretrained(folder / "encoder")
+    modules = [Transformer(str(folder / "encoder")), Pooling(32, pooling_mode="mean")]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder / "model"))
+    return folder / "model"
 
 
 def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
@@ -123,6 +146,47 @@ def test_padded_rows_have_the_dropout_of_the_plain_path(request, tmp_path, model
     assert_equal(padded, plain)
     still = second_step(trainer_of(folder, tmp_path, **options, fast=False))
     assert (still[0] - plain[0]).abs() > 1e-4, "or there is no dropout"
+
+
+class NoEmbeddings(View):
+    """Leaves the second view nothing of its tokens but their number."""
+
+    scales_embeddings = True
+    keeps_tokens = True
+
+    def change(self, tokens, generator):
+        return tokens
+
+    def factors(self, is_word, width, view, generator):
+        return torch.zeros(1, width) if view == 1 else None
+
+
+@pytest.mark.parametrize("model", ["bert", "distilbert", "decoder"])
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_view_scales_the_output_of_the_embedding_layer(request, tmp_path, model, fast):
+    args = InforMinTrainingArguments(str(tmp_path), **FOUR_STEPS, eval_strategy="no", objective="simcse", fast=fast)
+    how = dict(train_dataset=make_sentences(96), view=NoEmbeddings())
+    run = InforMinTrainer(str(request.getfixturevalue(model)), args, **how)
+    set_dropout(run.model.base_model, 0.0)
+    run.model.train()
+    rows = run.get_batch_samples(iter(run.get_train_dataloader()), 1, run.args.device)[0][0]
+    first, second = forward(run.model, rows).pooler_output.chunk(2)
+    lengths = rows["attention_mask"].sum(1)[:16]
+    for one in range(16):
+        for other in range(one):
+            assert torch.allclose(second[one], second[other], atol=1e-5) or lengths[one] != lengths[other]
+            assert not torch.allclose(first[one], first[other], atol=1e-2)
+    texts = make_sentences(2)
+    assert not np.allclose(*run.encode(texts), atol=1e-2), "evaluation has no view"
+
+
+def test_what_has_no_embedding_layer_to_scale_is_refused(tmp_path, bert):
+    folder = str(tmp_path / "static")
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer_of(bert), embedding_dim=16)]).save(folder)
+    with raises_usage("view"):
+        trainer_of(folder, tmp_path, view="augment")
+    with raises_usage("torch_compile"):
+        trainer_of(bert, tmp_path, view="augment", torch_compile=True)
 
 
 def test_a_table_of_token_vectors_has_the_plain_path(tmp_path, bert):

@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from unittest.mock import patch
@@ -29,6 +29,7 @@ from informin.training.data import load_sentences
 from informin.training.guide import GeneralSentences
 from informin.training.inputs import DataArguments
 from informin.views import VIEWS
+from informin.views.view import SentenceTokens
 from tests.conftest import how_to_train, make_sentences, save_pairs
 from tests.support import forked
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -89,6 +90,7 @@ TERMS["isbert"] = dict(objective="isbert")
 TERMS["pairs"] = dict(objective="simcse", view="pair", false_negative_fraction=0.3, false_negative_weight=0.4)
 TERMS["diffcse"] = dict(objective="diffcse", replaced_tokens_weight=1, replaced_fraction=1)  # so none is drawn
 TERMS["vascl"] = dict(objective="vascl", virtual_augmentation_neighbors=3)
+TERMS["cutoffs"] = dict(objective="simcse", view="augment", augment_second="token_cutoff", augment_token_cutoff=0.4)
 TERMS["custom"] = dict(objective="custom")
 
 
@@ -159,6 +161,9 @@ def make_rows(tokenizer, options, rank, step=0):
         batch |= {f"positive_{name}": second[name] for name in ("input_ids", "attention_mask")}
         batch["second_row"] = batch["row"] + 7
         return StackedViews(tokenizer, masking, view)(batch, seed=rank)
+    if view.scales_embeddings:
+        view = replace(view, **{name: options[f"augment_{name}"] for name in ("second", "token_cutoff")})
+        return StackedViews(tokenizer, masking, view, tokens=SentenceTokens(tokenizer, width=32))(batch, seed=rank)
     rows = StackedViews(tokenizer, masking)(batch, seed=rank)
     if "replay_weight" in options:
         general = Dataset.from_dict(dict(tokenizer(make_sentences(20, seed=7))))
@@ -181,6 +186,8 @@ def join(all_rows, tokenizer):
         joined[name] = torch.cat([part for group in zip(*parts) for part in group])
     for name in {"sentence_ids", "second_ids"} & all_rows[0].keys():
         joined[name] = torch.cat([rows[name] for rows in all_rows])
+    if "factors" in all_rows[0]:
+        joined["factors"] = [one for start in (0, 6) for rows in all_rows for one in rows["factors"][start : start + 6]]
     for name in {"row", "second_row", "general_row"} & all_rows[0].keys():
         joined[name] = np.concatenate([rows[name] for rows in all_rows])
     return joined

@@ -33,8 +33,8 @@ WORKERS = {
 }
 # Tested cells per number of processes. test_run.py and test_distributed.py test map-style data without workers.
 TESTED = {
-    1: [("map-style", "2 persistent workers", "crop"), ("stream", "2 workers", "pair")],
-    WORLD: [("stream", "2 persistent workers", "dropout")],
+    1: [("map-style", "2 persistent workers", "augment"), ("stream", "2 workers", "pair")],
+    WORLD: [("stream", "2 persistent workers", "crop")],
 }
 EVERY = [(data, workers, view) for data in DATA for workers in WORKERS for view in VIEWS]
 OPTIONS = {"crop": dict(crop_spans="independent")}

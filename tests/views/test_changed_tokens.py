@@ -1,13 +1,18 @@
 """Views that change the tokens of one sentence: word repetition and span cropping."""
 
+import itertools
+
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from informin.views import Crop, Repetition, View
+from informin.training.batch import StackedViews
+from informin.views import MASK, Augment, Crop, Repetition, SpanMask, View
+from informin.views.augment import delete_spans, swap_spans
 from informin.views.crop import crop_span
 from informin.views.repetition import repeat_tokens
+from informin.views.span_mask import mask_span
 from informin.views.view import SentenceTokens
 from tests.conftest import make_sentences, raises_usage, tokenizer_of
 
@@ -114,6 +119,12 @@ def test_unknown_words_are_not_special_tokens(tokenizer):
         (Crop, dict(max_fraction=1.2), "crop_max_fraction"),
         (Crop, dict(min_tokens=0), "crop_min_tokens"),
         (Crop, dict(spans="both"), "crop_spans"),
+        (SpanMask, dict(length=0), "span_mask_length"),
+        (Augment, dict(first="none", second="none"), "augment_second"),
+        (Augment, dict(first="dropout"), "augment_first"),
+        (Augment, dict(feature_cutoff=1.0), "augment_feature_cutoff"),
+        (Augment, dict(spans=0), "augment_spans"),
+        (Augment, dict(span_fraction=0.6), "augment_span_fraction"),
     ],
 )
 def test_options_out_of_range_are_refused(kind, options, option):
@@ -127,6 +138,69 @@ def test_a_view_must_change_tokens():
 
     with pytest.raises(TypeError, match="change"):
         Nothing()
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_one_mask_stands_for_a_span(length):
+    tokens, starts = torch.arange(100, 110), set()
+    for seed in range(200):
+        masked = mask_span(tokens, length, generator(seed))
+        (place,) = (masked == MASK).nonzero()[:, 0].tolist()
+        assert masked.tolist() == [*range(100, 100 + place), MASK, *range(100 + place + length, 110)]
+        starts.add(place)
+    assert starts == set(range(11 - length))
+    assert mask_span(tokens[:6], length, generator()).equal(tokens[:6]), "a short text stays as it is"
+
+
+def test_masked_spans_are_mask_tokens_without_a_place(batch, tokenizer):
+    first, second = SpanMask().both_views(batch, SentenceTokens(tokenizer), seed=3)
+    assert first is None
+    number = 0
+    for before, after, places in zip(rows_of(batch), second.tokens, second.places, strict=True):
+        assert [before[place] if place != MASK else tokenizer.mask_token_id for place in places] == after
+        assert places.count(MASK) == after.count(tokenizer.mask_token_id) == (len(before) >= 9)
+        number += places.count(MASK)
+    assert number > 5
+    tokenizer.mask_token = None
+    with raises_usage("view"):
+        StackedViews(tokenizer, view=SpanMask())
+
+
+def test_spans_are_deleted_and_swapped():
+    tokens = torch.arange(40)
+    for seed in range(100):
+        kept, swapped = (change(tokens, 3, 0.1, generator(seed)) for change in (delete_spans, swap_spans))
+        gaps = [one for one in (kept[1:] - kept[:-1]).tolist() if one > 1]
+        assert kept.equal(kept.sort().values) and 28 <= len(kept) <= 36 and len(gaps) <= 3
+        assert swapped.sort().values.equal(tokens) and not swapped.equal(tokens)
+    once = [swap_spans(torch.arange(12), 1, 0.25, generator(seed)).tolist() for seed in range(100)]
+    assert all(1 <= sum(a + 1 != b for a, b in itertools.pairwise(one)) <= 4 for one in once), "at most five runs"
+    for length in (1, 2):
+        assert len(delete_spans(tokens[:length], 9, 0.5, generator())) == 1
+        assert len(swap_spans(tokens[:length], 9, 0.5, generator())) == length
+
+
+def test_each_view_has_its_own_augmentation(batch, tokenizer):
+    view = Augment(first="deletion", second="shuffle", deletion=0.5)
+    first, second = view.both_views(batch, SentenceTokens(tokenizer), seed=3)
+    changed = 0
+    for before, one, other in zip(rows_of(batch), first.tokens, second.tokens, strict=True):
+        assert sorted(other) == sorted(before) and other[0] == before[0] and other[-1] == before[-1]
+        assert len(one) <= len(before) and set(one) <= set(before)
+        changed += (len(one) < len(before)) + (other != before)
+    assert changed > 40 and first.factors is second.factors is None
+    assert view.options() == {"augment_first": "deletion", "augment_second": "shuffle", "augment_deletion": 0.5}
+
+
+def test_cutoffs_are_tokens_and_features(batch, tokenizer):
+    view = Augment(first="feature_cutoff", second="token_cutoff", feature_cutoff=0.25, token_cutoff=0.5)
+    first, second = view.both_views(batch, SentenceTokens(tokenizer, prompt="", width=32), seed=3)
+    assert [*first.tokens] == [*second.tokens] == rows_of(batch)
+    for row, features, tokens in zip(rows_of(batch), first.factors, second.factors, strict=True):
+        assert features.shape == (1, 32) and (features == 0).sum() == 8 and set(features.unique().tolist()) == {0, 1}
+        assert tokens.shape == (len(row), 1) and (tokens == 0).sum() == (len(row) - 2) // 2
+        assert tokens[0] == tokens[-1] == 1, "special tokens stay"
+    assert len({tuple(one[0].tolist()) for one in first.factors}) > 30, "each sentence has its own"
 
 
 def spans_of(view, length=40, number=400):

@@ -1,0 +1,67 @@
+"""Multiply the output of the embedding layer, as views with cutoffs do.
+
+A forward hook reads the factors of the rows from a context variable, which each thread has for its part of a batch. The
+layer is that of the encoder with word embeddings, positions and normalization, or the word embeddings themselves where
+an encoder has no such layer.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_factors: ContextVar[Tensor | None] = ContextVar("factors", default=None)
+
+
+@contextmanager
+def scaled_embeddings(factors: Tensor | None) -> Iterator[None]:
+    """Multiply the output (N, L, d) of the embedding layer by factors of this shape, in this thread; None for 1."""
+    token = _factors.set(factors)
+    try:
+        yield
+    finally:
+        _factors.reset(token)
+
+
+def embedding_width(encoder: Any) -> int:
+    """Return the dimension of the output of the embedding layer."""
+    return encoder.get_input_embeddings().weight.shape[1]
+
+
+def scale_embeddings(encoder: Any) -> None:
+    """Let an encoder multiply the output of its embedding layer by the factors of `scaled_embeddings`."""
+    own = getattr(encoder, "embeddings", None)
+    table = encoder.get_input_embeddings().weight
+    same = [one for one in encoder.modules() if isinstance(one, nn.Embedding) and one.weight is table]  # T5 has two
+    for layer in [own] if isinstance(own, nn.Module) else same:
+        if _scale not in layer._forward_hooks.values():
+            layer.register_forward_hook(_scale)
+
+
+def _scale(layer: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
+    factors = _factors.get()
+    if factors is None:
+        return None
+    # An encoder of a head computes the first view alone, whose rows come first. Other rows may follow those of views.
+    given = factors[: len(output)].to(output.dtype)
+    return torch.cat([output[: len(given)] * given, output[len(given) :]])
+
+
+def dense_factors(factors: Sequence[Tensor | None], mask: Tensor) -> Tensor | None:
+    """Return factors (N, L, d) of padded rows, 1 for padding; None if no row has any.
+
+    Args:
+        factors: Those of each row, (l, 1), (1, d) or (l, d) for l tokens; None for 1.
+        mask: Attention mask, (N, L), on the CPU.
+    """
+    width = max((one.shape[1] for one in factors if one is not None), default=0)
+    if not width:
+        return None
+    dense = torch.ones(*mask.shape, width)
+    for row, there, own in zip(dense, mask.bool(), factors):
+        if own is not None:
+            row[there] = own.expand(int(there.sum()), width).to(dense.device)
+    return dense
