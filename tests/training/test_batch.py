@@ -20,7 +20,7 @@ from informin.training.batch import (
     step_seed,
 )
 from informin.training.plain import two_views
-from informin.views import Crop, Repetition
+from informin.views import MASK, Crop, Repetition
 from informin.views.view import View
 from modeling_informin import InforMinOutput
 from tests.conftest import WORDS, make_sentences, tokenizer_of
@@ -189,6 +189,20 @@ def test_longer_second_views_widen_the_first(tokenizer, side):
     together = tokenizer(expected, padding=True, return_tensors="pt")
     assert torch.equal(rows["input_ids"], together["input_ids"])
     assert torch.equal(rows["attention_mask"], together["attention_mask"])
+
+
+def test_masked_tokens_of_both_views_are_not_shared(tokenizer):
+    class FirstAndLast(View):
+        keeps_tokens = masks_tokens = True
+
+        def change(self, tokens, generator):
+            mask = tokens.new_tensor([MASK])
+            return torch.cat([mask, tokens[1:]]), torch.cat([tokens[:-1], mask])
+
+    batch = dict(tokenizer(["the dog runs today", "a cat sleeps"], padding=True, return_tensors="pt"))
+    rows = StackedViews(tokenizer, view=FirstAndLast())(batch)
+    assert rows["shared"].tolist() == [[0, -1, 2, 3, -1, 5], [0, -1, 2, -1, 4, -1]]
+    assert (rows["input_ids"] == tokenizer.mask_token_id).sum(1).tolist() == [1, 1, 1, 1]
 
 
 def test_the_masked_copy_is_the_sentence_if_both_views_change(batch, tokenizer):
