@@ -13,13 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_factors: ContextVar[Tensor | None] = ContextVar("factors", default=None)
+_factors: ContextVar[list[Tensor]] = ContextVar("factors")  # those of the next call, or none
 
 
 @contextmanager
 def scaled_embeddings(factors: Tensor | None) -> Iterator[None]:
-    """Multiply the output (N, L, d) of the embedding layer by factors of this shape, in this thread; None for 1."""
-    token = _factors.set(factors)
+    """Multiply the output (N, L, d) of the embedding layer by factors of this shape, in this thread; None for 1.
+
+    The factors are those of the first call. The encoders of heads, which come later, encode rows of their own.
+    """
+    token = _factors.set([] if factors is None else [factors])
     try:
         yield
     finally:
@@ -42,12 +45,12 @@ def scale_embeddings(encoder: Any) -> None:
 
 
 def _scale(layer: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
-    factors = _factors.get()
-    if factors is None:
+    waiting = _factors.get([])
+    if not waiting:
         return None
-    # An encoder of a head computes the first view alone, whose rows come first. Other rows may follow those of views.
-    given = factors[: len(output)].to(output.dtype)
-    return torch.cat([output[: len(given)] * given, output[len(given) :]])
+    factors = waiting.pop().to(output.dtype)
+    scaled = output[: len(factors)] * factors
+    return torch.cat([scaled, output[len(factors) :]])  # rows of no view may follow, such as replayed sentences
 
 
 def dense_factors(factors: Sequence[Tensor | None], mask: Tensor) -> Tensor | None:

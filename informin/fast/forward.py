@@ -117,7 +117,7 @@ class FastForward:
         factors = rows["factors"] + [None] * (len(ids) - len(rows["factors"])) if "factors" in rows else None
         batch = self._batch_of(ids, mask, labels, size, factors)
         if self.plan.second_encoder:
-            batch.first_view = self._batch_of(ids[:size], mask[:size], None, size, factors and factors[:size])
+            batch.first_view = self._batch_of(ids[:size], mask[:size], None, size)
         return batch
 
     def _batch_of(

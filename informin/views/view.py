@@ -133,6 +133,8 @@ class View(ABC):
     def factors(self, is_word: Tensor, width: int, view: int, generator: torch.Generator) -> Tensor | None:
         """Return what multiplies the output of the embedding layer in one view of a sentence.
 
+        Heads that encode the first view again, such as a queue, encode it without factors.
+
         Args:
             is_word: (L,) bool, False for special tokens and the prompt.
             width: Dimension d of the output.
