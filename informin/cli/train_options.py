@@ -19,6 +19,7 @@ from informin.objectives import PRESETS, TERMS, Term
 from informin.objectives.presets import BERT_BASE, Encoder, Preset, active_terms
 from informin.training.arguments import CardArguments, InforMinTrainingArguments
 from informin.training.inputs import DataArguments, ModelArguments, recipe_options
+from informin.training.objective import view_of
 from informin.views import VIEWS, View
 
 # Options of transformers that are often used; `--help` shows them and ours.
@@ -217,7 +218,7 @@ def objective_and_view(args: InforMinTrainingArguments, flags: dict[str, Any]) -
     """
     objective = with_flags(PRESETS[args.objective], flags)
     kind = VIEWS[args.view or objective.view]
-    view = kind(**values_of(kind, flags))
+    view = view_of(objective, args.view, **values_of(kind, flags))
     refuse_unused_flags(flags, objective, view)
     return objective, view
 

@@ -1,7 +1,7 @@
 """The objective of a run: a preset by its name, one term, or a list of terms."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -16,6 +16,7 @@ from informin.objectives.decorrelation import Decorrelation, SelfContrast
 from informin.objectives.denoising import Denoising
 from informin.objectives.guided_similarity import GuidedSimilarity
 from informin.objectives.local_information import LocalInformation
+from informin.objectives.masked_lm import MaskedLM
 from informin.objectives.reconstruction import Reconstruction
 from informin.objectives.replaced_tokens import ReplacedTokens
 from informin.objectives.term import Term
@@ -48,14 +49,14 @@ class Paper:
         batch_size: Batch size over all processes.
         learning_rate: Peak learning rate.
         warmup_steps: Steps of warmup.
-        view_dropout: Dropout rate of each view; None for the encoder's own.
+        view_dropout: Dropout rate of each view, or one for both; None for the encoder's own.
     """
 
     source: str = ""
     batch_size: int = 128
     learning_rate: float = 3e-5
     warmup_steps: int = 0
-    view_dropout: tuple[float, float] | None = None
+    view_dropout: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Preset:
         projection_head: Projection head, `mlp` or `none`.
         max_seq_length: Maximum number of tokens, 32 in the papers. None chooses a length that fits the sentences.
         view: Name of the view.
+        view_options: Values of its fields, if they are not the defaults.
         added: Names of terms that the published objective does not have.
     """
 
@@ -81,6 +83,7 @@ class Preset:
     projection_head: str = "mlp"
     max_seq_length: int | None = 32
     view: str = "dropout"
+    view_options: Mapping[str, Any] = field(default_factory=dict)
     added: tuple[str, ...] = ()
 
     def paper(self, encoder: Encoder) -> Paper:
@@ -189,6 +192,52 @@ PRESETS = {
             ("bert", 768): Paper(source="VaSCL, the authors' code", batch_size=1024, learning_rate=5e-6),
             ("roberta", 768): Paper(source="VaSCL, the authors' run_vascl.sh", batch_size=1024, learning_rate=5e-6),
         },
+    ),
+    "mirrorbert": Preset(  # Liu et al. (2021): contrast of masked spans
+        name="mirrorbert",
+        title="Mirror-BERT",
+        terms=lambda encoder: [Contrast(temperature=0.04)],
+        papers={
+            ("bert", 768): Paper(
+                source="Mirror-BERT, the authors' mirror_sentence_bert.sh", batch_size=200, learning_rate=2e-5
+            ),
+        },
+        projection_head="none",
+        max_seq_length=50,
+        view="span_mask",
+    ),
+    "consert": Preset(  # Yan et al. (2021): contrast of a feature cutoff and of shuffled tokens, without dropout
+        name="consert",
+        title="ConSERT",
+        terms=lambda encoder: [Contrast(temperature=0.1)],
+        papers={
+            ("bert", 768): Paper(
+                source="ConSERT, the authors' unsup-consert-base.sh",
+                batch_size=96,
+                learning_rate=5e-7,
+                view_dropout=(0.0,),
+            ),
+        },
+        projection_head="none",
+        max_seq_length=64,
+        view="augment",
+    ),
+    "declutr": Preset(  # Giorgi et al. (2021): contrast of nearby spans, and masked language modeling
+        name="declutr",
+        title="DeCLUTR",
+        terms=lambda encoder: [Contrast(temperature=0.05), MaskedLM(weight=1.0)],
+        papers={
+            ("roberta", 768): Paper(
+                source="DeCLUTR, section 4.2, and the authors' declutr.jsonnet", batch_size=16, learning_rate=5e-5
+            ),
+            ("bert", 768): Paper(
+                source="DeCLUTR, section 4.2, and the authors' declutr.jsonnet", batch_size=16, learning_rate=5e-5
+            ),
+        },
+        projection_head="none",
+        max_seq_length=None,
+        view="crop",
+        view_options={"spans": "nearby", "min_fraction": 1 / 16, "max_fraction": 0.5, "min_tokens": 32},
     ),
     "noncontrastive": Preset(  # no terms: on the command line, add some by their weights
         name="noncontrastive", title="training without negatives", terms=lambda encoder: []

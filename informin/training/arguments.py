@@ -459,7 +459,7 @@ def check_values(args: InforMinTrainingArguments) -> None:
 def check_view_dropout(rates: Sequence[float]) -> None:
     """Raise UsageError unless there is one dropout rate, or two increasing ones."""
     is_increasing = len(rates) == 1 or (len(rates) == 2 and rates[0] < rates[1])
-    fits = is_increasing and 0 <= rates[0] and 0 < rates[-1] < 1
+    fits = is_increasing and 0 <= rates[0] and rates[-1] < 1
     check_value(fits, "view_dropout", list(rates), "one rate, or two increasing ones, below 1, such as 0.05 0.15")
 
 

@@ -171,6 +171,19 @@ class ActiveObjective:
         return {"name": self.preset.name, "title": self.preset.title, "terms": terms}
 
 
+def view_of(preset: Preset, name: str | None, **values: Any) -> View:
+    """Return a view by its name, by default that of an objective with the values of its paper.
+
+    Args:
+        preset: The objective.
+        name: Name of the view; None for that of the objective.
+        values: Values of fields that differ.
+    """
+    name = name or preset.view
+    published = preset.view_options if name == preset.view else {}
+    return VIEWS[name](**(dict(published) | values))
+
+
 def activate(
     preset: Preset, encoder: Encoder, view: str | View | None, view_dropout: list[float] | None
 ) -> ActiveObjective:
@@ -193,7 +206,7 @@ def activate(
         preset=preset,
         encoder=encoder,
         terms=active_terms(preset, encoder),
-        view=view if isinstance(view, View) else VIEWS[view or preset.view](),
+        view=view if isinstance(view, View) else view_of(preset, view),
         view_dropout=rates,
     )
     replays = any(term.guide_needs is not None and term.guide_needs.sentences == "general" for term in active.terms)

@@ -216,7 +216,7 @@ def test_help_shows_every_default_once():
     shown = dict(line.split("\t") for line in parser.help_lines())
     assert shown["--num_train_epochs X"].endswith("training sentences. Default: 3.")
     assert shown["--lora_merge X"].endswith("Default: false.")
-    assert shown["--temperature X"].endswith("Default: 0.05.")
+    assert shown["--momentum_decay X"].endswith("Default: 0.995.")
     assert not any("Default: None" in text or "Default: ==" in text for text in shown.values())
 
 
@@ -277,7 +277,7 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
         ("reconstruction_weight", dict(reconstruction_weight=-1.0)),
         ("temperature", dict(temperature=0.0)),
         ("view_dropout", dict(view_dropout=[0.2, 0.1])),
-        ("view_dropout", dict(view_dropout=[0.0])),
+        ("view_dropout", dict(view_dropout=[1.0])),
         ("view_dropout", dict(view_dropout=[0.1, 0.2, 0.3])),
         ("view_dropout", dict(view_dropout=[])),
         ("objective", dict(objective="other")),

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from informin.views import Augment, Crop, Repetition, SpanMask
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences
 from trainer_informin import InforMinTrainer
 
@@ -21,3 +22,24 @@ def test_second_views_and_their_attention_maps_change_the_training(bert, tmp_pat
     maps = trained(bert, tmp_path / "c", view=view, attention_mi_weight=5.0)
     for one, two in ((plain, other), (other, maps)):
         assert any(not torch.equal(one[name], two[name]) for name in one if "attention.self.query" in name)
+
+
+@pytest.mark.parametrize(
+    "objective, view",
+    [
+        ("mirrorbert", SpanMask()),
+        ("consert", Augment(first="feature_cutoff", second="shuffle", feature_cutoff=0.2)),
+        ("declutr", Crop(spans="nearby", min_fraction=1 / 16, max_fraction=0.5, min_tokens=32)),
+    ],
+)
+def test_published_objectives_have_their_view(bert, tmp_path, objective, view):
+    how = how_to_train(str(tmp_path), **(FOUR_STEPS | dict(max_steps=1, objective=objective, eval_strategy="no")))
+    trainer = InforMinTrainer(str(bert), train_dataset=make_sentences(64), **how)
+    by_name = InforMinTrainer(str(bert), how["args"], train_dataset=make_sentences(64))
+    assert trainer.objective.view == by_name.objective.view == view
+    assert by_name.record().options["view"] == view.name and (objective == "consert") == (
+        by_name.objective.dropout == 0
+    )
+    trainer.train()
+    others = how_to_train(str(tmp_path), **(FOUR_STEPS | dict(objective=objective, view="repetition")))
+    assert others["view"] == Repetition()
