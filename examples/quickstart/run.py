@@ -29,7 +29,7 @@ FOLDER = Path("outputs/quickstart")
 INDEX = Path("outputs/quickstart-index")
 SENTENCES = Path("informin/general_sentences.txt")
 PAIRS = Path("examples/quickstart/pairs.tsv")
-WIDTH = 58  # of a column of neighbors
+WIDTH = 80  # of the terminal
 QUERIES = (
     "How do I make my laptop run faster?",
     "The river burst its banks after a week of rain.",
@@ -84,26 +84,19 @@ def show_scores(before: SentenceTransformer, after: SentenceTransformer) -> None
 
 
 def show_neighbors(before: SentenceTransformer, after: SentenceTransformer, sentences: list[str]) -> None:
-    """Print the two nearest training sentences of each query before and after training, side by side."""
-    print(f"\nNearest neighbors among the {len(sentences):,} sentences:")
-    print(f"  {'before':<{WIDTH}}  after")
-    found = [
-        util.semantic_search(model.encode(list(QUERIES)), model.encode(sentences), top_k=2) for model in (before, after)
-    ]
-    for query, old, new in zip(QUERIES, *found):
+    """Print the two nearest training sentences of each query, with their cosines, before and after training."""
+    print(f"\nNearest neighbors among the {len(sentences):,} sentences, with their cosines:")
+    found = {
+        when: util.semantic_search(model.encode(list(QUERIES)), model.encode(sentences), top_k=2)
+        for when, model in (("before", before), ("after", after))
+    }
+    for number, query in enumerate(QUERIES):
         print(f"\n  {query}")
-        for left, right in zip(lines_of(old, sentences), lines_of(new, sentences)):
-            print(f"  {left:<{WIDTH}}  {right}".rstrip())
-
-
-def lines_of(hits: list[dict], sentences: list[str]) -> list[str]:
-    """Return the hits in two lines each, with their cosines."""
-    lines = []
-    for hit in hits:
-        found = textwrap.wrap(sentences[hit["corpus_id"]], WIDTH - 8, max_lines=2, placeholder="...")
-        first, second = (*found, "")[:2]
-        lines += [f"  {hit['score']:.2f}  {first}", f"        {second}"]
-    return lines
+        for when, hits in found.items():
+            for place, hit in enumerate(hits[number]):
+                start = f"    {when if place == 0 else '':<6}  {hit['score']:.2f}  "
+                text = textwrap.shorten(sentences[hit["corpus_id"]], WIDTH - len(start), placeholder="...")
+                print(start + text)
 
 
 if __name__ == "__main__":
