@@ -1,5 +1,6 @@
 """What a run measures and shows (losses, gradient ratios, speed, progress), and small callbacks of a step."""
 
+import math
 import sys
 import time
 from collections import Counter
@@ -50,7 +51,8 @@ def evaluations(log_history: list[dict]) -> list[dict]:
 
 def loss_text(value: float) -> str:
     """Return a loss with four decimals, or, if it is small, with two digits: not 0.0000 for a contrast near 0."""
-    return f"{value:.1e}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"
+    decimals = 1 - math.floor(math.log10(abs(value))) if 0 < abs(value) < 1e-3 else 4
+    return f"{value:.{decimals}f}"
 
 
 class LossWatch:
