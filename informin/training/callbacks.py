@@ -181,23 +181,24 @@ class FirstStepRatios:
     Attributes:
         is_on: Whether the next step is measured.
         reads_weights: Whether terms that do not read the projections are measured, by the gradients of the weights.
+        found: The ratios by term, after the step.
     """
 
     def __init__(self, is_on: bool, reads_weights: bool):
         self.is_on, self.reads_weights = is_on, reads_weights
-        self._found: dict[str, GradientRatio] = {}
+        self.found: dict[str, GradientRatio] = {}
 
     def measure(self, weighted: Mapping[str, Tensor], projection: Tensor, size: int, model: nn.Module) -> None:
         """Measure the weighted terms of a step, if it is the first; see `gradient_ratios`."""
         if self.is_on and CONTRAST in weighted and len(weighted) > 1:
             weights = [x for x in model.parameters() if x.requires_grad] if self.reads_weights else []
-            self._found = gradient_ratios(weighted, projection, size, weights)
+            self.found = gradient_ratios(weighted, projection, size, weights)
         self.is_on = False
 
     def line(self) -> str:
         """Return the ratios as text, such as "reconstruction 0.8% of the contrast's pull on the positive pairs"."""
         shown = []
-        for name, (value, is_pull) in self._found.items():
+        for name, (value, is_pull) in self.found.items():
             if abs(value) < 1:
                 text = f"{100 * value:.2g}% of"
             else:

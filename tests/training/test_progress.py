@@ -6,7 +6,7 @@ import pytest
 
 from informin.evaluation.development import as_development
 from informin.training import callbacks
-from informin.training.callbacks import GradientRatio, Progress, ratios_line
+from informin.training.callbacks import FirstStepRatios, GradientRatio, Progress
 
 ARGS = SimpleNamespace(disable_tqdm=False, per_device_train_batch_size=8, gradient_accumulation_steps=2, world_size=4)
 
@@ -71,6 +71,6 @@ def test_without_a_terminal_each_logged_loss_is_a_line(monkeypatch, capsys, deve
     "ratio, text", [(8.31, "8.3 times the"), (73.4, "73 times the"), (0.008, "0.8% of the"), (-0.05, "-5% of the")]
 )
 def test_ratios_above_one_are_times(ratio, text):
-    assert ratios_line({"reconstruction": GradientRatio(ratio, True)}).startswith(
-        f"reconstruction {text} contrast's pull"
-    )
+    ratios = FirstStepRatios(False, False)
+    ratios.found = {"reconstruction": GradientRatio(ratio, True)}
+    assert ratios.line().startswith(f"reconstruction {text} contrast's pull")
