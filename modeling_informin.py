@@ -305,9 +305,15 @@ class TrainingMixin:
             return None
         first = len(views["sentence_ids"])
         others = {"original_ids": input_ids[:first], "original_mask": attention_mask[:first], **views}
-        size = others.pop("number", 2) * first  # of the rows of views: masked copies may follow
-        tensors = (pooled, projection, states, input_ids, attention_mask)
-        inputs = HeadInputs(*(None if x is None else x[:size] for x in tensors), **others)
+        rows = slice(others.pop("number", 2) * first)  # masked copies may follow
+        inputs = HeadInputs(
+            embedding=pooled[rows],
+            projection=projection[rows],
+            states=None if states is None else states[rows],
+            input_ids=input_ids[rows],
+            attention_mask=attention_mask[rows],
+            **others,
+        )
         return {name: head(self, inputs) for name, head in self.heads.items()}
 
     def embed_with(self, encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:

@@ -197,7 +197,7 @@ def test_export_does_not_change_the_model_in_training(build, tmp_path):
 
 
 TRAINED_HEADS = {  # that of vascl has no weights, and draws random numbers
-    "ct": dict(objective="ct"),
+    "ct": dict(objective="ct", attention_mi_weight=0.1),  # the second encoder keeps no maps
     "tsdae": dict(objective="tsdae", mlm_weight=0.1),
     "isbert": dict(objective="isbert"),
     "diffcse": dict(objective="diffcse", replaced_tokens_weight=1),
