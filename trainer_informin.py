@@ -145,7 +145,7 @@ class InforMinTrainer(Trainer):
             model that shares its weights, and the model before training.
         objective, terms: The objective of the run, and its terms.
         sentences: The sentences, and where they come from.
-        facts: What training.json says about the run before its first step: data, base model, versions, machine.
+        facts: What training.json says about the run besides its course: data, base model, versions, machine, drift.
 
     Raises:
         UsageError: The encoder cannot do what the objective needs, there are too few sentences for a batch or a term,
@@ -398,7 +398,7 @@ class InforMinTrainer(Trainer):
                 option=reads_maps.option_name("weight"),
                 fix="Use an encoder that returns attention maps in training, such as BERT.",
             )
-        views = two_views(outputs, inputs, self._stack_views.views)
+        views = two_views(outputs, inputs)
         weighted, values = weighted_losses(self.terms, views)
         self._step_values = {f"{TERM}{name}": value for name, value in values.items()}
         self.gradient_ratios.measure(weighted, cast(Tensor, outputs.projection), len(views.z1), model)
@@ -436,7 +436,7 @@ class InforMinTrainer(Trainer):
     def encode(self, sentences: str | Iterable[str]) -> np.ndarray:
         """Return the embeddings (N, d) of N sentences, or (d,) of one string, with the training prompt.
 
-        With several processes, each encodes a part, and all processes get the complete result.
+        With several processes, each encodes a part; under FSDP, the first encodes all. All get the complete result.
         """
         if isinstance(sentences, str):
             return self.encode([sentences])[0]
@@ -519,7 +519,7 @@ class InforMinTrainer(Trainer):
         """
         wanted = self.args.resume_from_checkpoint if resume_from_checkpoint is None else resume_from_checkpoint
         if wanted is None or wanted is False:
-            checkpoints.raise_if_output_used(str(self.args.output_dir), restarted=True)
+            checkpoints.raise_if_output_used(str(self.args.output_dir), allow_incomplete=True)
             return self._train_from(None, *args, **kwargs)
         checkpoint = checkpoints.checkpoint_to_resume(str(self.args.output_dir), wanted)
         began = RunRecord.load(checkpoint)
@@ -805,7 +805,7 @@ class InforMinTrainer(Trainer):
             URL of the model page, on the first process.
 
         Raises:
-            PushError: The upload failed. The exported folder is saved in the output folder.
+            PushError: The upload failed. The exported model is in the output folder.
         """
         if self.hub_model_id is None or token or private:
             self.init_hf_repo(token, private)

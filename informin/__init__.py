@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from informin.objectives import SelfContrast as SelfContrast
     from informin.objectives import Term as Term
     from informin.objectives import VirtualAugmentation as VirtualAugmentation
+    from informin.views import View as View
     from modeling_informin import BertForInforMinCL as BertForInforMinCL
     from modeling_informin import RobertaForInforMinCL as RobertaForInforMinCL
     from trainer_informin import InforMinTrainer as InforMinTrainer
@@ -59,6 +60,7 @@ _MODULES = {
     "RobertaForInforMinCL": "modeling_informin",
     "SelfContrast": "informin.objectives",
     "Term": "informin.objectives",
+    "View": "informin.views",
     "VirtualAugmentation": "informin.objectives",
     "distill": "informin.frozen.distill",
     "embed": "informin.model.embedding",

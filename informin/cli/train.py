@@ -56,6 +56,7 @@ def run_training(words: list[str]) -> int:
         if received:
             return 128 + received
         trainer.export(report=False)  # first, so that the model exists whatever happens next
+    with after_signal(f"The model is in {trainer.args.output_dir}."):
         trainer.report(senteval_dir=run.data.senteval_dir)
         page = trainer.push_to_hub() if trainer.args.push_to_hub else None
         if page:
@@ -187,7 +188,7 @@ def train_or_resume(trainer: "InforMinTrainer") -> int:
         if is_restarted() and any(can_resume(path) for path in complete_checkpoints(folder)):
             resume = LAST
         if not resume:  # a restarted run may have left incomplete checkpoints
-            raise_if_output_used(folder, restarted=is_restarted())
+            raise_if_output_used(folder, allow_incomplete=is_restarted())
         trainer.add_callback(stop)
         trainer.train(resume_from_checkpoint=resume)
     if stop.received and is_first:

@@ -1,4 +1,6 @@
-"""What makes training and `encode` fast, with the same results. The rest of the library knows no packed rows.
+"""What makes training and `encode` fast, with the same results up to rounding and dropout masks.
+
+Outside, packed rows are only passed on, as the entry `packed` of a batch.
 
 Training enters by `forward.FastForward`, which computes the embeddings of a step as `plan.plan_of` says. `encode`
 enters by `speed.speed_up`, which changes how a SentenceTransformer embeds texts. Both use

@@ -1,6 +1,6 @@
 """The forward pass in training: rows in parts, packed or padded, through the modules of a SentenceTransformer.
 
-The parts of a batch are made on a CPU, on the side of the collator, so that a step on a GPU waits for nothing. They are
+The parts of a batch are made on a CPU before the step, so that a step on a GPU waits for nothing. They are
 computed in threads on a CPU; with gradient caching (Gao et al., 2021), one after the other, and once more in the
 backward pass; otherwise there is one part.
 """
@@ -81,7 +81,7 @@ class FastForward:
 
     Attributes:
         st: The SentenceTransformer, whose weights are trained.
-        plan: Plan rows are computed.
+        plan: How rows are computed.
         batch: The batch of the step, while it is computed.
     """
 
@@ -106,7 +106,7 @@ class FastForward:
         mask_recomputed_layers(self.st)
         return OwnDropout()
 
-    # On the side of the collator
+    # Before the step, on the CPU
 
     def collate(self, rows: dict[str, Any]) -> SplitBatch:
         """Split the stacked views of a batch (N, L) into parts, on a CPU, and copy these to the device."""
@@ -223,12 +223,12 @@ class FastForward:
         return {name: to_device(x, self.plan.device) for name, x in tensors.items()}
 
     def _longest(self, mask: Tensor) -> int | None:
-        """Return the fixed length of texts in a CUDA graph; None if a text is longer, such as with repeated tokens."""
+        """Return the fixed length of rows in a CUDA graph; None if a row is longer, such as with repeated tokens."""
         length = self.plan.graph_length
         return length if length is not None and mask.shape[1] <= length else None
 
     def _multiple(self, mask: Tensor) -> int:
-        """Return the number of tokens to whose multiple a row is filled up."""
+        """Return the number of which the length of a packed row is made a multiple."""
         if self._longest(mask) is not None:
             return TOKENS
         return BF16_ROWS if self.plan.bf16 else 1
@@ -238,8 +238,8 @@ class FastForward:
     def run(self, batch: SplitBatch) -> tuple[Tensor, Tensor | None, Tensor | None, tuple[Tensor, ...]]:
         """Return what a step reads of a batch of N rows of L tokens.
 
-        Embeddings (N, d); hidden states (N, L, d), or None unless they are read; hidden states (M, d) of predicted
-        tokens, or None; and attention maps.
+        Embeddings (N, d); the hidden states (N, L, d) of all tokens, or None unless the plan reads them;
+        those (M, d) of the tokens to predict, or None; and attention maps.
         """
         results = self._results(batch, self.modules)
         embeddings = torch.cat([result[0] for result in results])[batch.back]
@@ -255,7 +255,11 @@ class FastForward:
     def embed_with(self, encoder: nn.Module | None, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the embeddings (B, d) of the first view (B, L) by a copy of the encoder.
 
-        Outside of a step, of any texts on the device of the model; None for its own encoder.
+        In a step, the rows are those that `collate` has split, and `ids` and `mask` are not read.
+
+        Args:
+            encoder: The copy; None for the encoder of the model.
+            ids, mask: Token ids and attention mask, (B, L).
         """
         batch = None if self.batch is None else self.batch.first_view
         if batch is None:
@@ -278,7 +282,7 @@ class FastForward:
         return torch.cat([result[0] for result in results])[batch.back]
 
     def _results(self, batch: SplitBatch, modules: list[nn.Module]) -> list[tuple[Tensor, ...]]:
-        """Return embeddings and hidden states of predicted tokens of each part."""
+        """Return embeddings and the hidden states that are read of each part."""
         parts, chunked = batch.parts, self.plan.chunk_size is not None and len(batch.parts) > 1
         if chunked and torch.is_grad_enabled():
             return [self._checkpointed(part, modules) for part in parts]
@@ -286,9 +290,8 @@ class FastForward:
             return [self._compute(part, modules) for part in parts]
         transformer: Any = packed_copy(modules[0])
         modules = [transformer, *modules[1:]]
-        table = (
-            transformer.auto_model.get_input_embeddings()
-        )  # outside of the parts: its gradient is as large as the vocabulary
+        # Outside of the parts: its gradient is as large as the vocabulary.
+        table = transformer.auto_model.get_input_embeddings()
         sizes = [part.features["input_ids"].shape[1] for part in parts]
         factors = [part.factors for part in parts if part.factors is not None]
         with scaled_embeddings(torch.cat(factors, dim=1) if len(factors) == len(parts) else None):

@@ -144,8 +144,8 @@ class Term(ABC):
         reads_maps: Whether the term needs the attention maps of the layers in `map_layers`.
         reads_states: Whether the term's head needs the hidden states of all tokens.
         lm_head: Whether the term needs the encoder's pretrained language modeling head.
-        reads_projections: Whether the loss has a gradient by `views.z1` or `views.z2`. If no term of a run has one,
-            DDP must look for weights without gradient in each step.
+        reads_projections: Whether the loss has a gradient with respect to `views.z1` or `views.z2`. If no term of a
+            run has one, DDP must look for weights without gradient in each step.
         reads_first_view: Whether the term reads the embedding or the projection of the first view. If no term of a run
             does, and the views differ in their tokens, only the second one is encoded.
         whole_weights: Whether each process needs all weights of the encoder, so that FSDP cannot shard them.
@@ -257,7 +257,7 @@ def losses_of(term: Term, views: Views) -> tuple[Tensor, dict[str, Tensor]]:
     name = term.name if term.name in losses else next(iter(losses), None)
     loss: Any = losses.get(name)
     fits = isinstance(loss, Tensor) and loss.numel() == 1
-    check(fits, loss, "a tensor with one number, or a dictionary whose first entry is one")
+    check(fits, loss, "a tensor with one number, or a dictionary with such a loss first")
     others = {}
     for key, value in losses.items():
         if key != name:

@@ -1,10 +1,10 @@
-"""The checkpoints of a run: how they are found, saved, saved last when a signal stops the run, and resumed from.
+"""The checkpoints of a run: how they are found and saved, what a signal does, and how a run resumes.
 
 * **Find.** A checkpoint is complete if it has a manifest and the files in it.
 * **Save.** Trainer writes a checkpoint, and a background thread finishes it while training continues. What a full disk
   leaves incomplete is deleted.
-* **Stop on a signal.** On Ctrl-C or SIGTERM, `informin train` saves a checkpoint after the current step, or after the
-  current batch of an evaluation, and stops.
+* **Stop on a signal.** On Ctrl-C and the other `SIGNALS`, `informin train` saves a checkpoint after the current step,
+  or within an evaluation, which it ends after at most 16 more batches, and stops.
 * **Resume.** A run resumes from a complete checkpoint if its settings are the same, and gives the same weights as a run
   that was not interrupted.
 """
@@ -77,16 +77,16 @@ def is_restarted() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-def raise_if_output_used(output_dir: str | Path, restarted: bool = False) -> None:
+def raise_if_output_used(output_dir: str | Path, allow_incomplete: bool = False) -> None:
     """Raise UsageError if the output folder of a new run already has a model or a checkpoint.
 
     Args:
         output_dir: Output folder of the run.
-        restarted: Allow incomplete checkpoints, which a run that was started again may have left.
+        allow_incomplete: Allow incomplete checkpoints, as a run that was interrupted leaves.
     """
     folder = Path(output_dir)
     existing = [path for path in (folder / "model.safetensors", folder / "modules.json") if path.exists()]
-    existing += complete_checkpoints(folder) if restarted else all_checkpoints(folder)
+    existing += complete_checkpoints(folder) if allow_incomplete else all_checkpoints(folder)
     if existing:
         raise UsageError(
             f"{folder} already contains {existing[0].name}",
@@ -193,7 +193,7 @@ def is_of_torch_save(error: Exception) -> bool:
 
 
 def delete_old_checkpoints(output_dir: Path, limit: int | None, best: str | None) -> None:
-    """Delete the oldest checkpoints, so that at most `limit` remain. The best and the latest one are kept.
+    """Delete the oldest checkpoints above a limit. The best and the latest one are kept, even if the limit is 1.
 
     Args:
         output_dir: Folder of the checkpoints.
@@ -228,16 +228,16 @@ def reads_checkpoint(callback: TrainerCallback) -> bool:
     return on_save not in [kind.on_save for kind in (TrainerCallback, Throughput, StopOnSignal, TrackioCallback)]
 
 
-# Stop on a signal. From top to bottom: the handler notes the signal; the end of the step, or of the batch of an
+# Stop on a signal. From top to bottom: the handler notes the signal; the end of the step, or of some batches of an
 # evaluation, sees the note; the run saves a checkpoint and stops.
 
 
 class StopOnSignal(TrainerCallback):
     """Stops training with a checkpoint after the current step if a signal arrives within its `with` block.
 
-    An evaluation ends after the current batch; the resumed run evaluates first. A second signal has its usual effect;
-    under a launcher, the third, because torchrun forwards the signal that the terminal has sent to every process, and
-    it may do so late. All processes stop at the same step, whichever received the signal. Signals that the process was
+    An evaluation ends after at most 16 more batches; the resumed run evaluates first. A second signal has its usual
+    effect; under a launcher, the third, because torchrun forwards the signal that the terminal has sent to every
+    process, and it may do so late. All processes stop at the same step, whichever received the signal. Signals that the process was
     started to ignore, as by nohup, stay ignored.
 
     Attributes:
@@ -276,7 +276,7 @@ class StopOnSignal(TrainerCallback):
         control.should_training_stop |= self._agree()
 
     def on_prediction_step(self, args, state, control, **kwargs):
-        """End the evaluation, now that a batch of it has ended; see `leaving_on_signal`."""
+        """End the evaluation, now that some of its batches have ended; see `leaving_on_signal`."""
         if self.received:
             raise EvaluationLeft
 
@@ -308,7 +308,7 @@ class EvaluationLeft(Exception):
 
 @contextmanager
 def leaving_on_signal(trainer: Trainer) -> Iterator[Callable[[], object]]:
-    """Yield a function that an evaluation calls after each batch, through which a signal can end the evaluation.
+    """Yield a function that an evaluation calls after every 16 batches, through which a signal can end the evaluation.
 
     EvaluationLeft is raised at the end, in every process if it was raised in one; `save_and_stop` follows.
     """

@@ -10,15 +10,15 @@
 InforMin-CL (Chen et al., 2022, eq. 9) is the sum of two terms, and of a third one if its weight is above 0:
 
     contrast        eq. 4    informin/objectives/contrast.py         z1_i is near z2_i, and far from z2_k
-    reconstruction  eq. 8    informin/objectives/reconstruction.py   lambda |z1_i - z2_i|^2
+    reconstruction  eq. 8    informin/objectives/reconstruction.py   lambda |z1_i - z2_i|^2, or a scaled form
     masked LM       beta     informin/objectives/masked_lm.py        cross-entropy at the masked tokens
 
 SimCSE is the first of them alone. A term is a subclass of `Term` (informin/objectives/term.py), whose docstring shows
 how to write one.
 
 `InforMinTrainer` computes every loss by `forward`, `two_views` and `weighted_losses`. With `--fast false` this is all:
-the model runs its own forward pass. By default informin/fast adds the entry `packed`, the same rows without padding,
-and computes the same numbers in less time.
+the model runs its own forward pass. By default informin/fast adds the entry `packed`: the same rows in parts, without
+padding where the encoder allows it. The numbers are the same up to rounding and dropout masks.
 """
 
 from collections.abc import Callable, Sequence
@@ -81,11 +81,11 @@ def forward(model: nn.Module, rows: dict[str, Any], reads_maps: bool = False) ->
         )
 
 
-def two_views(outputs: InforMinOutput, rows: dict[str, Any], number: int = 2) -> Views:
-    """Return what the terms read of a forward pass; with `number` 1, a single view stands for both."""
+def two_views(outputs: InforMinOutput, rows: dict[str, Any]) -> Views:
+    """Return what the terms read of a forward pass. If each sentence is encoded once, a single view stands for both."""
     projection, pooled, ids = outputs.projection, outputs.pooler_output, rows["sentence_ids"]
     assert projection is not None and pooled is not None, "the model is in training mode"
-    size = len(ids)
+    size, number = len(ids), rows.get("number", 2)
     first, second = slice(size), slice((number - 1) * size, number * size)
     mask, maps1, maps2 = rows["attention_mask"][first], None, None
     if maps := [layer for layer in outputs.attentions or () if layer is not None]:  # T selected layers (2B, H, L, L)
@@ -115,7 +115,7 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Any], number: int = 2) ->
 def negatives_of(rows: dict[str, Any]) -> Tensor:
     """Return which candidates of all processes are negatives of each anchor, (B, W*B): not the copies of a sentence.
 
-    In pairs, neither those that belong to the same first text, nor those that are equal to one of its texts.
+    In pairs, candidates of an equal first text, and those that equal either text of the anchor, are left out, too.
     """
     ids = rows["sentence_ids"]
     negatives = ~copies(ids, gather_with_gradient(ids))

@@ -222,7 +222,7 @@ def test_a_single_view_stands_for_both(batch, tokenizer, masking):
     copies = 2 if masking and not masking.of_views else 1
     assert len(rows["input_ids"]) == copies * count and len(rows["row"]) == count
     outputs = InforMinOutput(pooler_output=torch.arange(copies * count), projection=torch.arange(copies * count))
-    views = two_views(outputs, rows, stacked.views)
+    views = two_views(outputs, rows)
     for view in (views.z1, views.z2, views.embedding1, views.embedding2):
         assert view.tolist() == [*range(count)]
     assert views.row.tolist() == [*range(100, 100 + count)]
