@@ -177,7 +177,7 @@ def deleted_on_error(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not is_write_error(error) and not is_of_torch_save(error):
+        if not is_write_error(error) and not raised_by_torch_save(error):
             raise
         shutil.rmtree(folder, ignore_errors=True)
         raise SaveError(
@@ -186,7 +186,7 @@ def deleted_on_error(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def is_of_torch_save(error: Exception) -> bool:
+def raised_by_torch_save(error: Exception) -> bool:
     """Return whether torch.save raised an error, as it does if the disk is full. Its messages vary."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return frame.f_globals["__name__"] == torch.serialization.__name__
