@@ -4,7 +4,7 @@
 
 Each run is a separate process. A round runs all objectives one after the other, and ratios are computed within a round,
 so that other load on the machine affects all equally. The table shows the median over rounds. The model must have a
-language modeling head for objectives with MLM.
+language modeling head for objectives with MLM; it is also the generator of diffcse.
 """
 
 import argparse
@@ -22,6 +22,11 @@ SETTINGS = {
     "simcse, ami": ["objective=simcse", "attention_mi_weight=2.5e-3", "padding_free=false"],
     "simcse, queue": ["objective=simcse", "queue_size=384"],
     "micse": ["objective=micse", "padding_free=false"],
+    "ct": ["objective=ct", "projection_head=none"],
+    "tsdae": ["objective=tsdae", "projection_head=none"],
+    "isbert": ["objective=isbert", "projection_head=none"],
+    "diffcse": ["objective=diffcse", "generator=MODEL"],
+    "vascl": ["objective=vascl"],
 }
 
 
@@ -38,7 +43,12 @@ def main() -> None:
     common += ["--steps", args.steps, "--precision", args.precision, "--side", "here", "--options"]
     rounds = []
     for _ in range(args.rounds):
-        rounds.append({name: in_process(MODULE, *common, *options) for name, options in SETTINGS.items()})
+        rounds.append(
+            {
+                name: in_process(MODULE, *common, *(option.replace("MODEL", args.model_name) for option in options))
+                for name, options in SETTINGS.items()
+            }
+        )
     rows = []
     for name in SETTINGS:
         speeds, memory = ([found[name][key] for found in rounds] for key in ("sentences_per_second", "peak_gib"))
