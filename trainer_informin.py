@@ -82,7 +82,7 @@ from informin.training.callbacks import (
 )
 from informin.training.data import stream_loader, training_rows
 from informin.training.guide import add_guide
-from informin.training.inputs import keyword_here, refuse_unknown_keywords
+from informin.training.inputs import explains_keywords, keyword_here
 from informin.training.model import TrainedModel
 from informin.training.objective import ActiveObjective, activate
 from informin.training.plain import forward, two_views, weighted_losses
@@ -106,6 +106,7 @@ __all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
 logger = logging.getLogger(__name__)
 
 
+@explains_keywords(keyword_here)
 class InforMinTrainer(Trainer):
     """Train sentence embeddings on unlabeled text with InforMin-CL, SimCSE, SCD, miCSE, or a custom loss.
 
@@ -170,10 +171,6 @@ class InforMinTrainer(Trainer):
     _operations: int | None = None  # floating-point operations per token
     _gathered: TrainedModel | None = None  # with the weights after training, if FSDP shards them
     _optimizer_state: dict[str, Any] | None = None  # of a checkpoint that is not finished
-
-    def __new__(cls, *_args: Any, **given: Any):
-        refuse_unknown_keywords(cls, given, keyword_here)
-        return super().__new__(cls)
 
     def __init__(
         self,

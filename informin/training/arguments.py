@@ -20,7 +20,7 @@ from informin.objectives import PRESETS, TERMS
 from informin.objectives.presets import Encoder, Preset
 from informin.objectives.term import Term
 from informin.options import check_fields, check_value, option, with_home
-from informin.training.inputs import OLD_NAMES, SourceArguments, name_here, refuse_unknown_keywords
+from informin.training.inputs import OLD_NAMES, SourceArguments, explains_keywords, name_here
 from informin.training.launcher import check_launcher
 from informin.views import VIEWS, View
 
@@ -56,6 +56,7 @@ def argument_here(name: str, known: Sequence[str]) -> str:
     return name_here(name, known)
 
 
+@explains_keywords(argument_here)
 @dataclass(repr=False)  # that of TrainingArguments hides tokens
 class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     """Arguments for `InforMinTrainer`: transformers' TrainingArguments, with other defaults and some more options.
@@ -74,10 +75,6 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         >>> args.objective, args.num_train_epochs, args.learning_rate
         ('simcse', 1.0, None)
     """
-
-    def __new__(cls, *_args: Any, **given: Any):
-        refuse_unknown_keywords(cls, given, argument_here)
-        return super().__new__(cls)
 
     # The encoder
     trust_remote_code: bool = option(False, "Run code from the model's repository, if it needs any.")

@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 import yaml
 
@@ -17,6 +18,8 @@ from informin.errors import UsageError, counted, error_line
 from informin.hub import HUB_DATA, HUB_SENTENCES, HUB_SENTEVAL, MODEL_FILES, hub_is_reachable, is_cached, names_of_model
 from informin.options import check_fields, option, with_home
 from informin.texts import lines
+
+Kind = TypeVar("Kind")
 
 
 @dataclass
@@ -290,19 +293,26 @@ def keyword_here(name: str, known: Iterable[str]) -> str:
     return f"{name} is `{KEYWORDS[name]}` here." if name in KEYWORDS else name_here(name, known)
 
 
-def refuse_unknown_keywords(kind: type, given: Iterable[str], advice: Callable[[str, Sequence[str]], str]) -> None:
-    """Raise TypeError, as Python does, for keywords that a constructor does not have, and say what to write instead.
+def explains_keywords(advice: Callable[[str, Sequence[str]], str]) -> Callable[[type[Kind]], type[Kind]]:
+    """Return a decorator of a class, whose TypeError for an unknown keyword then says what to write instead.
 
     Args:
-        kind: The class.
-        given: The keywords.
-        advice: Returns what to write instead, from the keyword and the names that exist.
+        advice: Returns what to write, from the keyword and the names that exist.
     """
-    parameters = signature(kind.__init__).parameters  # type: ignore[misc]
-    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-        return  # a subclass that takes what it is given
-    unknown = [name for name in given if name not in parameters]
-    if unknown:
-        advised = [advice(name, [*parameters][1:]) for name in unknown]
-        found = f"{kind.__name__}() got an unexpected keyword argument {', '.join(map(repr, unknown))}."
-        raise TypeError(" ".join([found, *filter(None, advised)]))
+
+    def decorate(kind: type[Kind]) -> type[Kind]:
+        create: Any = kind.__init__  # type: ignore[misc]
+        known = [*signature(create).parameters][1:]
+
+        @wraps(create)
+        def checked(self, *args, **given):
+            unknown = [name for name in given if name not in known]
+            if unknown:
+                found = f"{kind.__name__}() got an unexpected keyword argument {', '.join(map(repr, unknown))}."
+                raise TypeError(" ".join([found, *filter(None, [advice(name, known) for name in unknown])]))
+            create(self, *args, **given)
+
+        kind.__init__ = checked  # type: ignore[misc]
+        return kind
+
+    return decorate
