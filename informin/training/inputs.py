@@ -301,7 +301,7 @@ def explains_keywords(advice: Callable[[str, Sequence[str]], str]) -> Callable[[
     """
 
     def decorate(kind: type[Kind]) -> type[Kind]:
-        create: Any = kind.__init__  # type: ignore[misc]
+        create: Any = kind.__init__
         known = [*signature(create).parameters][1:]
 
         @wraps(create)
@@ -312,7 +312,7 @@ def explains_keywords(advice: Callable[[str, Sequence[str]], str]) -> Callable[[
                 raise TypeError(" ".join([found, *filter(None, [advice(name, known) for name in unknown])]))
             create(self, *args, **given)
 
-        kind.__init__ = checked  # type: ignore[misc]
+        kind.__init__ = checked  # type: ignore[method-assign]
         return kind
 
     return decorate
