@@ -95,7 +95,7 @@ class Discriminator(Head):
         filled = self.filled(ids, mask)
         is_first = (mask.cumsum(1) == 1) & (mask > 0)  # (N, L)
 
-        def condition(module: nn.Module, args: Any, states: Tensor) -> Tensor:
+        def condition(module: nn.Module, args: object, states: Tensor) -> Tensor:
             return torch.where(is_first[..., None], inputs.projection[:, None].to(states.dtype), states)
 
         handle = self.encoder.embeddings.register_forward_hook(condition)
