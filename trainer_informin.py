@@ -123,8 +123,8 @@ class InforMinTrainer(Trainer):
             newly initialized.
         args: Training arguments. The trainer uses a copy if it has to fill in the paper's values, the output folder or
             the metric, and otherwise this object.
-        data_collator: Turns a list of rows into a batch. None pads to the longest row. Sentences may stand in its
-            place, followed by the evaluation data: `InforMinTrainer(model, args, sentences, pairs)`.
+        data_collator: Turns a list of rows into a batch. None pads to the longest row. This position also accepts the
+            sentences, followed by the evaluation data: `InforMinTrainer(model, args, sentences, pairs)`.
         train_dataset: Sentences (a list or another iterable, a data set with a column of sentences, a `DatasetDict`, a
             stream), or tokenized rows with `input_ids` and `attention_mask`.
         eval_dataset: `GradedPairs`, `LabeledSentences`, `Collection`, a data set with their columns, the path of a file

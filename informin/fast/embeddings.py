@@ -20,7 +20,7 @@ _factors: ContextVar[list[Tensor]] = ContextVar("factors")  # those of the next 
 def scaled_embeddings(factors: Tensor | None) -> Iterator[None]:
     """Multiply the output (N, L, d) of the embedding layer by factors of this shape, in this thread; None for 1.
 
-    The factors are those of the first call. The encoders of heads, which come later, encode rows of their own.
+    The factors are those of the first call. The encoders of heads, which are called later, encode other rows.
     """
     token = _factors.set([] if factors is None else [factors])
     try:

@@ -57,7 +57,7 @@ class SplitBatch:
         places: Places (T,) in the flattened rows of the tokens whose hidden states the parts return; None without any.
         predicted: Places (M,) of the tokens to predict; None without a prediction.
         labels: Their ids, (M,).
-        first_view: The rows of the first view alone, for the encoder of a head; None if there is none.
+        first_view: The rows of the first view, which the encoder of a head also reads. None without such an encoder.
         forward: The forward pass that made it.
     """
 

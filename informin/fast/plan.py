@@ -37,7 +37,7 @@ class Plan:
         device: Device of the training.
         threads: Number of parts that threads compute on a CPU. The dropout masks depend on it.
         chunk_size: Rows whose activations are kept at once (gradient caching); None for all.
-        second_encoder: Whether a head has an encoder of its own, which also computes the first view.
+        second_encoder: Whether a head has its own encoder, which also encodes the first view.
         reads_maps: Whether the attention maps of selected layers are kept.
         reads_states: Whether the hidden states of all tokens are returned.
         bf16: Whether a CPU computes in bfloat16.

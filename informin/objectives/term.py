@@ -200,7 +200,7 @@ class Term(ABC):
 
     @property
     def second_encoder(self) -> str | None:
-        """The option by which the term's head has an encoder of its own for the first view, or None.
+        """The option that gives the term's head its own encoder for the first view, or None.
 
         Such a head calls `model.embed_with`. Each process needs all weights, so FSDP cannot shard them.
         """

@@ -236,9 +236,9 @@ class StopOnSignal(TrainerCallback):
     """Stops training with a checkpoint after the current step if a signal arrives within its `with` block.
 
     An evaluation ends after at most 16 more batches; the resumed run evaluates first. A second signal has its usual
-    effect; under a launcher, the third, because torchrun forwards the signal that the terminal has sent to every
-    process, and it may do so late. All processes stop at the same step, whichever received the signal. Signals that
-    the process was started to ignore, as by nohup, stay ignored.
+    effect. Under a launcher, only the third has it: torchrun forwards the signal that the terminal has already sent to
+    every process, sometimes seconds later. All processes stop at the same step, whichever received the signal. Signals
+    that the process was started to ignore, as by nohup, stay ignored.
 
     Attributes:
         received: Number of the signal, or None.

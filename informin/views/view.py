@@ -72,7 +72,7 @@ class ViewRows:
         tokens: B rows of token ids, without padding.
         places: For each token, its place in the row of the sentence, which starts at 0; -1 for a token that the
             sentence does not have. None if the tokens are not those of the sentence.
-        factors: For each row, what multiplies the output of the embedding layer, (L, 1), (1, d) or (L, d); None for 1.
+        factors: Factors of the embedding layer's output for each row, (L, 1), (1, d) or (L, d). None changes nothing.
     """
 
     tokens: Sequence[Sequence[int]]
