@@ -764,7 +764,13 @@ class InforMinTrainer(Trainer):
         with self.trained.before(self.args) as model, self.accelerator.autocast():
             return encode_in_shares(model, texts, prompt=self.trained.prompt, batch_size=size, title=None)
 
-    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+    def init_hf_repo(
+        self,
+        token: str | None = None,
+        private: bool | None = None,
+        revision: str | None = None,
+        create_pr: bool = False,
+    ) -> None:
         """Check that a push can succeed and create the repository.
 
         Raises:
@@ -782,30 +788,35 @@ class InforMinTrainer(Trainer):
                 )
             name = args.hub_model_id or Path(str(args.output_dir)).absolute().name
             private = args.hub_private_repo if private is None else private
-            self._hub = prepare(name, private, token or args.hub_token, args.hub_revision)
+            revision = revision or args.hub_revision
+            self._hub = prepare(name, private, token or args.hub_token, revision, create_pr=create_pr)
             self.hub_model_id = self._hub.repo
 
     def push_to_hub(  # type: ignore[override]  # Trainer returns a CommitInfo; a push here has two commits
         self,
         commit_message: str | None = "End of training",
         token: str | None = None,
+        revision: str | None = None,
         private: bool | None = None,
+        create_pr: bool = False,
     ) -> str | None:
         """Export the model, upload it with its card, and wait until the upload ends.
 
         Args:
             commit_message: Title of the commit.
             token: Hub token; None for `hub_token`.
+            revision: An existing branch; None for `hub_revision`.
             private: Whether a new repository is private; None for `hub_private_repo`.
+            create_pr: Open a pull request, also in a repository that you cannot write to.
 
         Returns:
-            URL of the model page, on the first process.
+            URL of the model page or of the pull request, on the first process.
 
         Raises:
             PushError: The upload failed. The exported model is in the output folder.
         """
-        if self.hub_model_id is None or token or private:
-            self.init_hf_repo(token, private)
+        if self.hub_model_id is None or token or private or revision or create_pr:
+            self.init_hf_repo(token, private, revision, create_pr)
         self._export()
         if not self.is_world_process_zero() or self._hub is None:
             return None

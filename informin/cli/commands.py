@@ -248,7 +248,9 @@ def push_command(
     model_name: Location,
     hub_model_id: str,
     private: Flag = False,
-    branch: str | None = None,
+    revision: str | None = None,
+    create_pr: Flag = False,
+    commit_message: str = "Upload model",
     results: list[Location] | None = None,
     trust_remote_code: Flag = False,
     space: str | None = None,
@@ -261,7 +263,9 @@ def push_command(
         model_name: Exported folder: the output of train, fit, distill or export.
         hub_model_id: Repository USER/REPO, or its name alone for your own. Created if it does not exist.
         private: Create a private repository; an existing public one is rejected.
-        branch: Push to this existing branch instead of main.
+        revision: Push to this existing branch instead of main.
+        create_pr: Open a pull request instead, also in a repository that you cannot write to.
+        commit_message: Title of the commit.
         results: Results of `informin eval` to add to the model card: files or folders, of this model, of its source
             model, and of the same run with other seeds.
         trust_remote_code: With --results: run the model's own code to load it.
@@ -293,9 +297,11 @@ def push_command(
         return
     if results:
         add_results(model_name, results, trust_remote_code=trust_remote_code)
-    to = prepare(hub_model_id, private or None, branch=branch, overwrite=overwrite, folder=model_name)
+    to = prepare(
+        hub_model_id, private or None, revision=revision, overwrite=overwrite, folder=model_name, create_pr=create_pr
+    )
     print_files(model_name, Path(model_name))
-    print(f"The model is at {push_folder(model_name, to)}")
+    print(f"The model is at {push_folder(model_name, to, commit_message)}")
     if space:
         publish_space(space, to.repo, private, overwrite)
 

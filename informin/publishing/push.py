@@ -3,7 +3,7 @@
 import logging
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -33,16 +33,18 @@ class Destination:
     Attributes:
         api: Client. Its token is None to use the stored login.
         repo: USER/NAME.
-        branch: None for main.
+        revision: Branch; None for main.
         kind: model or space.
         overwrite: The user allows overwriting files of others.
+        create_pr: Open a pull request instead of changing the branch.
     """
 
     api: HfApi
     repo: str
-    branch: str | None = None
+    revision: str | None = None
     kind: str = MODEL_REPOSITORY
     overwrite: bool = False
+    create_pr: bool = False
 
     @property
     def url(self) -> str:
@@ -61,10 +63,11 @@ def prepare(
     repo: str,
     private: bool | None = None,
     token: str | None = None,
-    branch: str | None = None,
+    revision: str | None = None,
     overwrite: bool = False,
     folder: str | Path | None = None,
     kind: str = MODEL_REPOSITORY,
+    create_pr: bool = False,
 ) -> Destination:
     """Check that a push can succeed, and create the repository if it does not exist.
 
@@ -72,10 +75,12 @@ def prepare(
         repo: USER/NAME, or NAME for a repository of the token's owner.
         private: Whether a new repository is private; True also requires it of an existing one.
         token: Hub token; None to use the stored login.
-        branch: An existing branch; None for main.
+        revision: An existing branch; None for main.
         overwrite: Allow overwriting files that this user did not upload with InforMin-CL.
         folder: The folder to push, if it exists already.
         kind: model or space.
+        create_pr: Open a pull request in an existing repository, which needs no write access to it and changes none of
+            its files.
 
     Raises:
         UsageError: The token is missing or lacks write access, or the repository has files of others or is public
@@ -90,21 +95,23 @@ def prepare(
     if access.get("role") == "read":
         raise UsageError(f"The token of {user['name']} is read-only", fix=TOKEN_HELP)
     repo = repo if "/" in repo else f"{user['name']}/{repo}"
-    api.create_repo(repo, repo_type=kind, private=private, space_sdk="gradio" if kind == SPACE else None, exist_ok=True)
-    api.auth_check(repo, repo_type=kind, write=True)
-    info: Any = api.repo_info(repo, repo_type=kind, revision=branch)  # of a model or a Space
+    if not create_pr:
+        sdk = "gradio" if kind == SPACE else None
+        api.create_repo(repo, repo_type=kind, private=private, space_sdk=sdk, exist_ok=True)
+        api.auth_check(repo, repo_type=kind, write=True)
+    info: Any = api.repo_info(repo, repo_type=kind, revision=revision)  # of a model or a Space
     if private and not info.private:
         raise UsageError(f"{repo} is public", option="private", fix="Choose another repository.")
-    if not overwrite:
-        _raise_if_foreign(api, info, user["name"], branch, folder, kind)
-    return Destination(api, repo, branch, kind, overwrite)
+    if not overwrite and not create_pr:
+        _raise_if_foreign(api, info, user["name"], revision, folder, kind)
+    return Destination(api, repo, revision, kind, overwrite, create_pr)
 
 
 def _raise_if_foreign(
-    api: HfApi, info: ModelInfo | SpaceInfo, user: str, branch: str | None, folder: str | Path | None, kind: str
+    api: HfApi, info: ModelInfo | SpaceInfo, user: str, revision: str | None, folder: str | Path | None, kind: str
 ) -> None:
     """Raise UsageError if a repository contains anything that this user did not push with InforMin-CL."""
-    commits = api.list_repo_commits(info.id, repo_type=kind, revision=branch)
+    commits = api.list_repo_commits(info.id, repo_type=kind, revision=revision)
     if all(commit.title == CREATION for commit in commits):
         return
     held = [sibling.rfilename for sibling in info.siblings or () if sibling.rfilename != ".gitattributes"]
@@ -123,7 +130,7 @@ def _raise_if_foreign(
 
 
 def push_folder(folder: str | Path, to: Destination, message: str = "Upload model") -> str:
-    """Upload an exported folder and return the URL of the model page.
+    """Upload an exported folder, and return the URL of the model page or of the pull request.
 
     Raises:
         UsageError: The folder is not an export, or its weights are NaN or infinite.
@@ -136,13 +143,14 @@ def push_folder(folder: str | Path, to: Destination, message: str = "Upload mode
         names = [path.as_posix() for path in published_files(folder)]
         commit = _upload(to, folder, message, names, REPLACED)
         if write_card(folder, to.repo, commit.oid):
-            _upload(to, folder, "Model card: pin the commit that holds the weights", [CARD])
+            there = replace(to, revision=commit.pr_revision or to.revision, create_pr=False)
+            _upload(there, folder, "Model card: pin the commit that holds the weights", [CARD])
     except Exception as error:  # the client raises OSError, ValueError, RuntimeError and errors of its HTTP library
         finish: dict[str, str | bool] = {"model_name": str(folder), "hub_model_id": to.repo}
-        finish |= {name: value for name in ("branch", "overwrite") if (value := getattr(to, name))}
+        finish |= {name: value for name in ("revision", "create_pr", "overwrite") if (value := getattr(to, name))}
         found = f"The push to {to.repo} failed: {error_line(error)}. The model is saved in {folder}."
         raise PushError(found, finish) from error
-    return to.url
+    return commit.pr_url or to.url
 
 
 def push_checkpoint(export: Callable[[str], None], to: Destination | None, step: int) -> None:
@@ -189,7 +197,8 @@ def _upload(
     return to.api.upload_folder(
         repo_id=to.repo,
         repo_type=to.kind,
-        revision=to.branch,
+        revision=to.revision,
+        create_pr=to.create_pr or None,
         folder_path=folder,
         commit_message=message,
         allow_patterns=[escape(name) for name in names],

@@ -122,6 +122,28 @@ def test_a_failed_push_says_how_to_finish(logged_in, folder, monkeypatch):
     assert set(remote(logged_in)) == PUBLISHED
 
 
+def test_a_pull_request_changes_nothing_else(logged_in, folder):
+    before = logged_in.add_repo("team/theirs", {"README.md": b"# Theirs\n"}, author="someone")
+    url = push_folder(folder, prepare("team/theirs", create_pr=True), "Better weights")
+    assert url == f"{logged_in.url}/team/theirs/discussions/1"
+    assert HfApi().repo_info("team/theirs").sha == before
+    assert PUBLISHED <= set(remote(logged_in, "team/theirs", revision="refs/pr/1"))
+    pinning, upload, *_ = HfApi().list_repo_commits("team/theirs", revision="refs/pr/1")
+    assert (upload.title, upload.authors) == ("Better weights", ["alice"])
+    pinned = re.findall(
+        r'revision="(\w{40})"', remote(logged_in, "team/theirs", revision="refs/pr/1")["README.md"].decode()
+    )
+    assert set(pinned) == {upload.commit_id}
+
+
+def test_a_branch(logged_in, folder):
+    prepare(REPO)
+    HfApi().create_branch(REPO, branch="next")
+    push_folder(folder, prepare(REPO, revision="next"))
+    assert set(remote(logged_in, revision="next")) == PUBLISHED
+    assert not remote(logged_in)
+
+
 def test_a_space(logged_in, tmp_path):
     page = tmp_path / "page"
     page.mkdir()

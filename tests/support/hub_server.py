@@ -75,7 +75,7 @@ ROUTES = [  # method, path, Handler's method; the first match is used
     ("GET", f"{WEB}/resolve{REVISION}/(?P<path>.+)", "resolve"),
 ]
 SDKS = ("gradio", "docker", "static")  # of Spaces
-NEED_WRITE = {"may_write", "create_branch", "preupload", "commit", "lfs_batch", "lfs_verify"}
+NEED_WRITE = {"may_write", "create_branch", "preupload", "commit"}  # LFS uploads of pull requests look like others
 
 
 class HubServer:
@@ -188,9 +188,15 @@ class Handler(BaseHTTPRequestHandler):
             if method == self.command and (match := re.fullmatch(pattern, url.path)):
                 given = {key: unquote(value) for key, value in match.groupdict().items() if value is not None}
                 if "name" in given:
-                    given["repo"] = self.find(given.pop("kind", "model"), given.pop("name"), write=name in NEED_WRITE)
+                    write = self.needs_write(name, given)
+                    given["repo"] = self.find(given.pop("kind", "model"), given.pop("name"), write)
                 return getattr(self, name)(**given)
         raise HubError(404, f"This server does not know {self.command} {url.path}")
+
+    def needs_write(self, name: str, given: dict[str, str]) -> bool:
+        """Return whether a request needs write access: anybody who may read a repository may open a pull request."""
+        proposed = self.query.get("create_pr") or given.get("revision", "").startswith("refs/pr/")
+        return name in NEED_WRITE and not proposed
 
     def read_token(self) -> Token | None:
         header = self.headers.get("Authorization")
@@ -367,8 +373,11 @@ class Handler(BaseHTTPRequestHandler):
         header, *operations = [json.loads(line) for line in self.body.splitlines()]
         with self.hub.lock:  # everything or nothing
             head, parent = repo.at(revision), header["value"].get("parentCommit")
-            if revision not in repo.branches or self.query.get("create_pr"):
+            if revision not in repo.branches:
                 raise HubError(501, "This server takes commits to branches only")
+            if proposed := self.query.get("create_pr"):
+                repo.branches[f"refs/pr/{len(repo.pulls) + 1}"] = head.sha
+                repo.pulls.append(revision := f"refs/pr/{len(repo.pulls) + 1}")
             if parent is not None and not head.sha.startswith(parent):
                 raise HubError(412, "A commit has happened since. Please refresh and try again.")
             files = dict(head.files)
@@ -381,7 +390,8 @@ class Handler(BaseHTTPRequestHandler):
                     raise HubError(400, error)
             title, message = header["value"]["summary"], header["value"]["description"]
             sha = repo.append(revision, files, self.token.user, title, message)
-        return {"success": True, "commitOid": sha, "commitUrl": f"{self.url_of(repo)}/commit/{sha}"}
+        pull = {"pullRequestUrl": f"{self.url_of(repo)}/discussions/{len(repo.pulls)}"} if proposed else {}
+        return {"success": True, "commitOid": sha, "commitUrl": f"{self.url_of(repo)}/commit/{sha}"} | pull
 
 
 def main() -> None:

@@ -59,6 +59,7 @@ class Repo:
     creator: str
     private: bool
     branches: dict[str, str] = field(default_factory=dict)
+    pulls: list[str] = field(default_factory=list)  # branches of pull requests
     history: dict[str, Commit] = field(default_factory=dict)
     lfs: dict[str, bytes] = field(default_factory=dict)  # by sha256
 
