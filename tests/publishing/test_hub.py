@@ -128,7 +128,7 @@ def test_a_pull_request_changes_nothing_else(logged_in, folder):
     assert url == f"{logged_in.url}/team/theirs/discussions/1"
     assert HfApi().repo_info("team/theirs").sha == before
     assert PUBLISHED <= set(remote(logged_in, "team/theirs", revision="refs/pr/1"))
-    pinning, upload, *_ = HfApi().list_repo_commits("team/theirs", revision="refs/pr/1")
+    _, upload, *_ = HfApi().list_repo_commits("team/theirs", revision="refs/pr/1")
     assert (upload.title, upload.authors) == ("Better weights", ["alice"])
     pinned = re.findall(
         r'revision="(\w{40})"', remote(logged_in, "team/theirs", revision="refs/pr/1")["README.md"].decode()
