@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -241,6 +242,7 @@ def search_command(
     model_name: Location | None = None,
     trust_remote_code: Flag = False,
     k: int | None = None,
+    where: list[str] | None = None,
     format: Literal["text", "json"] | None = None,
     host: str | None = None,
     port: int | None = None,
@@ -253,6 +255,8 @@ def search_command(
         model_name: Path of the index's model, if it was moved.
         trust_remote_code: Run code from the model's repository, if it needs any.
         k: Number of hits. Default: 10.
+        where: NAME=VALUE: only texts with this value in a column that the index keeps. Several values of one name stand
+            for any of them.
         format: Format of the hits. Default: text.
         host: Address of the page. 0.0.0.0 lets other machines reach it. Default: 127.0.0.1.
         port: Port of the page. Default: the first free one from 7860.
@@ -260,7 +264,7 @@ def search_command(
     if query:
         refuse_given({"host": host, "port": port}, "has no effect with a query")
     else:
-        refuse_given({"k": k, "format": format}, "has no effect without a query")
+        refuse_given({"k": k, "where": where, "format": format}, "has no effect without a query")
     from informin.frozen.index import Index
     from informin.texts import is_blank
 
@@ -273,13 +277,32 @@ def search_command(
 
         serve(opened, host or "127.0.0.1", port)
         return
-    hits = opened.search(words, 10 if k is None else k)
+    hits = opened.search(words, 10 if k is None else k, where=parse_where(where) if where else None)
     if format == "json":
         is_unicode = getattr(sys.stdout, "encoding", "utf-8").lower().startswith("utf")
         print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=not is_unicode, indent=1))
         return
     for rank, hit in enumerate(hits, start=1):
         print(shown(rank, hit))
+
+
+def parse_where(words: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the values that NAME=VALUE words allow, each as text and, if it is one, as a number or a boolean.
+
+    Raises:
+        UsageError: A word has no `=`.
+    """
+    allowed: dict[str, list[Any]] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise UsageError(f"is {word!r:.60}", option="where", needed="NAME=VALUE, such as product=svn")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        allowed.setdefault(name, []).extend({text: None, value: None} if isinstance(value, int | float) else [text])
+    return allowed
 
 
 def shown(rank: int, hit: "Hit") -> str:

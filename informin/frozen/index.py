@@ -317,25 +317,34 @@ class Index:
                 self._replace(state, state.entries.selected(kept), state.vectors[kept], tokens)
 
     @overload
-    def search(self, queries: str, k: int = 10) -> list[Hit]: ...  # type: ignore[overload-overlap]
+    def search(  # type: ignore[overload-overlap]
+        self, queries: str, k: int = 10, *, where: Mapping[str, Any] | None = None
+    ) -> list[Hit]: ...
     @overload
-    def search(self, queries: Iterable[str], k: int = 10) -> list[list[Hit]]: ...
-    def search(self, queries: str | Iterable[str], k: int = 10) -> Any:
+    def search(
+        self, queries: Iterable[str], k: int = 10, *, where: Mapping[str, Any] | None = None
+    ) -> list[list[Hit]]: ...
+    def search(self, queries: str | Iterable[str], k: int = 10, *, where: Mapping[str, Any] | None = None) -> Any:
         """Return the k best texts for a query, or for each of several queries, best first.
 
         Args:
             queries: A query, or a list of queries. A blank one has no hits.
             k: Number of hits, or of all texts if there are fewer.
+            where: Values of fields that hits have, such as `{"product": "svn"}`. A list stands for any of its values.
+                Scores are those of a search without it.
+
+        Raises:
+            UsageError: `k` is not a whole number from 1, or no text has a field of `where`.
         """
         check_value(isinstance(k, int | np.integer) and k is not True and k >= 1, "k", k, "a whole number from 1")
         if isinstance(queries, str):
-            return self.search([queries], k)[0]
+            return self.search([queries], k, where=where)[0]
         state = self._state
         queries = as_texts(queries, "queries")
         asked = [query for query in queries if not is_blank(query)]
         embedded = self._embedded(state, asked)
         parts = [slice(start, start + QUERIES) for start in range(0, len(asked), QUERIES)]
-        found = (hits for part in parts for hits in state.find(asked[part], embedded[part], k))
+        found = (hits for part in parts for hits in state.find(asked[part], embedded[part], k, where))
         return [[] if is_blank(query) else next(found) for query in queries]
 
     def embed_queries(self, queries: Iterable[str]) -> np.ndarray:

@@ -127,6 +127,29 @@ class Entries:
         ids = [self.ids[index] for index in indices]
         return Entries(self.rows[indices], texts, ids, [self.fields[index] for index in indices])
 
+    def having(self, where: Mapping[str, Any]) -> np.ndarray:
+        """Return whether each text has these values in its fields, (N,) booleans.
+
+        Args:
+            where: Values by the name of the field. A list stands for any of its values.
+
+        Raises:
+            UsageError: It is empty or not a mapping, or no text has a field of this name.
+        """
+        if not isinstance(where, Mapping) or not where:
+            needed = 'values by the names of fields, such as {"product": "svn"}'
+            raise UsageError(f"is {where!r:.60}", option="where", needed=needed)
+        names = dict.fromkeys(name for values in self.fields for name in values)
+        matching = np.ones(len(self), bool)
+        for name, value in where.items():
+            if name not in names:
+                needed = f"one of: {', '.join(names)}" if names else "an index of texts with fields"
+                raise UsageError(f"has the field {name!r}, which no text has", option="where", needed=needed)
+            wanted = as_json(value, "where")
+            choices = wanted if isinstance(wanted, list) else [wanted]
+            matching &= [values.get(name) in choices for values in self.fields]
+        return matching
+
     def lines(self) -> str:
         """Return one line of JSON for each entry: the text, or an object with its id and fields."""
         parts = zip(self.texts, self.ids, self.fields)

@@ -3,7 +3,7 @@
 Nothing here needs the model or torch, so that an index with static embeddings of queries starts without them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -105,30 +105,41 @@ class State:
         """Return the same content with changes of the record."""
         return replace(self, record=replace(self.record, **changes))
 
-    def find(self, queries: list[str], embedded: "Queries", k: int) -> list[list[Hit]]:
+    def find(
+        self, queries: list[str], embedded: "Queries", k: int, where: Mapping[str, Any] | None = None
+    ) -> list[list[Hit]]:
         """Return the k best texts for each of Q queries, best first.
 
         Args:
             queries: Q queries.
             embedded: Their vectors, and their tokens to rerank.
             k: Number of texts, or all if there are fewer.
+            where: Values of fields that hits have; see `Entries.having`.
         """
+        among = None if where is None else self.entries.having(where)
+        if among is not None and not among.any():
+            return [[] for _ in queries]
         vectors = embedded.vectors
         words = self.bm25.scores(queries)
         mean, deviation = self.compared.moments(vectors)
         scale = self.record.word_weight / spread(words)
         typical = words.mean(1)
         added = deviation * scale * words
-        k = min(k, len(self.entries))
-        depth = min(max(k, CANDIDATES) if self.tokens else k, len(self.duplicates.first))
+        firsts = self.duplicates.first_among(among)
+        k = min(k, len(self.entries) if among is None else int(among.sum()))
+        depth = min(max(k, CANDIDATES) if self.tokens else k, len(firsts))
+        compared = self.compared
+        found_by_vectors = (
+            compared.candidates(vectors, added, depth) if among is None else compared.similarities(vectors, firsts)
+        )
         hits = []
-        for query, (indices, similarities) in enumerate(self.compared.candidates(vectors, added, depth)):
+        for query, (indices, similarities) in enumerate(found_by_vectors):
             matched = words[query, indices]
             scores = (similarities - mean[query]) / deviation[query] + scale[query] * (matched - typical[query])
             found = _Found(indices, scores, similarities, matched).selected(top(scores, depth))
             if self.tokens:
                 found = found.reordered(self.tokens, embedded.tokens[query])
-            found = found.with_duplicates(self.duplicates)
+            found = found.with_duplicates(self.duplicates, among)
             hits.append([self._hit(found, rank) for rank in range(k)])
         return hits
 
@@ -193,9 +204,11 @@ class _Found:
         found = replace(self, scores=self.scores + added, tokens=tokens)
         return found.selected(np.argsort(-found.scores, kind="stable"))
 
-    def with_duplicates(self, duplicates: "Duplicates") -> "_Found":
-        """Return each text with its duplicates after it, which have its scores."""
+    def with_duplicates(self, duplicates: "Duplicates", among: np.ndarray | None) -> "_Found":
+        """Return each text with its duplicates after it, which have its scores; only those `among` (N,), if given."""
         indices = [duplicates.of(first) for first in self.indices]
+        if among is not None:
+            indices = [each[among[each]] for each in indices]
         same = np.repeat(np.arange(len(indices)), [len(one) for one in indices])
         return replace(self.selected(same), indices=np.concatenate(indices))
 
@@ -209,11 +222,15 @@ class Duplicates:
 
     def __init__(self, texts: Sequence[str]):
         first_of: dict[str, int] = {}
-        firsts = np.array([first_of.setdefault(text, index) for index, text in enumerate(texts)], int)
+        self._firsts = np.array([first_of.setdefault(text, index) for index, text in enumerate(texts)], int)
         self.first = np.array(list(first_of.values()), int)
-        self._numbers = np.bincount(firsts, minlength=len(firsts))  # of duplicates, at the index of the first one
+        self._numbers = np.bincount(self._firsts, minlength=len(texts))  # of duplicates, at the index of the first one
         self._ends = np.cumsum(self._numbers)
-        self._indices = np.argsort(firsts, kind="stable")  # those of the duplicates of a text follow each other
+        self._indices = np.argsort(self._firsts, kind="stable")  # those of the duplicates of a text follow each other
+
+    def first_among(self, among: np.ndarray | None) -> np.ndarray:
+        """Return `first`, or of it only those with a duplicate among some texts, given by booleans (N,)."""
+        return self.first if among is None else np.unique(self._firsts[among])
 
     def of(self, first: int) -> np.ndarray:
         """Return the indices of all duplicates of a text, ascending."""
@@ -281,6 +298,12 @@ class Vectors:
         leading += added
         for query, scores, more, margin in zip(queries, leading, added, margins):
             yield self._by_leading(query, scores, more, margin, k, depth)
+
+    def similarities(self, queries: np.ndarray, indices: np.ndarray) -> Iterator[Candidates]:
+        """Yield for each query (d,) the indices (P,) that are given, ascending, and their similarities."""
+        blocks = [indices[start : start + BLOCK] for start in range(0, len(indices), BLOCK)]
+        products = [queries @ as_float32(self.documents[block]).T for block in blocks]
+        yield from ((indices, similarities) for similarities in np.concatenate(products, axis=1))
 
     def _margins(self, queries: np.ndarray) -> np.ndarray:
         """Return how much higher a similarity (Q,) may be than what the leading directions make of it.
