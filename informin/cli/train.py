@@ -1,13 +1,14 @@
 """`informin train`: train sentence embeddings on unlabeled text.
 
-What a run needs from the Hub is checked before torch is imported, so that a run that cannot start ends at once, and so
-are the names of the options.
+The names of the options, their numbers and choices, and what a run needs from the Hub are checked before torch is
+imported, so that a run that cannot start ends at once.
 """
 
 import logging
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HELP = Path(__file__).with_name("train_help.tsv")
+HELP = Path(__file__).with_name("train_help.tsv")  # by `python -m tools.train_help`: importing the parser takes seconds
+TYPES: dict[str, tuple[str, Callable[[str], Any]]] = {  # what a value has to be, and a function that refuses others
+    "int": ("a whole number", int),
+    "float": ("a number", float),
+    "bool": ("true or false", lambda text: BOOLEANS[text.lower()]),
+}
+BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -65,16 +72,13 @@ def run_training(words: list[str]) -> int:
 
 
 def print_help() -> None:
-    """Print the options, wrapped to the terminal.
-
-    `python -m tools.train_help` has saved what the parser says of them, because importing it takes seconds.
-    """
+    """Print the options, wrapped to the terminal."""
     width, place = max(shutil.get_terminal_size().columns, 60), 34
     print("Usage: informin train --model_name MODEL [--recipe NAME | FILE.yaml] [options]\n")
     about = "Train sentence embeddings on unlabeled text. All options of transformers' TrainingArguments are accepted."
     print(fill(about, width), end="\n\n")
     for line in HELP.read_text(encoding="utf-8").splitlines():
-        flag, text = line.split("\t")
+        flag, text, _ = line.split("\t")
         if len(flag) > place - 4:
             print(f"  {flag}")
             flag = ""
@@ -82,12 +86,13 @@ def print_help() -> None:
 
 
 def check_inputs(words: list[str]) -> None:
-    """Raise UsageError for options that do not exist, and for what the run needs from the Hub if that is not reachable.
+    """Raise UsageError for wrong options, and for what the run needs from the Hub if that is not reachable.
 
-    The other options are not checked yet, because transformers needs seconds for them.
+    What depends on other options or on files is not checked yet, because transformers needs seconds for it.
     """
     given = given_options(words)
     check_names(given)
+    check_values(given)
     values: dict[str, Any] = {
         name: found if name in ("train_file", "text_column") else found[-1] for name, found in given.items() if found
     }
@@ -104,6 +109,24 @@ def check_inputs(words: list[str]) -> None:
         raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
     models = {"model_name": model.model_name, "guide_model": sources.guide_model}
     check_downloads(data, models, sources.revision, sources.eval_strategy != "no")
+
+
+def check_values(given: dict[str, list[str]]) -> None:
+    """Raise UsageError for a value that its option cannot have: no number, or none of the choices."""
+    for line in HELP.read_text(encoding="utf-8").splitlines():
+        flag, _, kind = line.split("\t")
+        name, _, shown = flag.removeprefix("--").partition(" ")
+        if kind in ("int", "float") and given.get(name) == []:
+            raise UsageError("has no value", option=name)
+        for value in given.get(name, ()):
+            choices = shown.strip("{}").split(",") if shown.startswith("{") else []
+            if choices and value not in choices:
+                raise UsageError(f"is {value}", option=name, needed=f"one of: {', '.join(choices)}")
+            try:
+                needed, parse = TYPES.get(kind, ("", str))
+                parse(value)
+            except (ValueError, KeyError):
+                raise UsageError(f"is {value}", option=name, needed=needed) from None
 
 
 def values_of_fields(kind: type, values: dict[str, Any]) -> dict[str, Any]:

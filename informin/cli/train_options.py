@@ -70,7 +70,7 @@ class TrainParser(HfArgumentParser):
         self.set_defaults(disable_tqdm=False)  # transformers turns bars off with its messages, which commands hide
 
     def help_lines(self) -> list[str]:
-        """Return what `informin train --help` shows: `--option VALUES` and its help text, with a tab between them."""
+        """Return what `informin train --help` shows: `--option VALUES`, its help text and its type, between tabs."""
         hidden = {declared.name for declared in fields(TrainingArguments)} - set(OFTEN_USED)
         hidden -= set(InforMinTrainingArguments.__annotations__)
         lines = []
@@ -82,7 +82,9 @@ class TrainParser(HfArgumentParser):
             if action.default not in (None, argparse.SUPPRESS) and "Default: " not in text:
                 default = f"{action.default:g}" if isinstance(action.default, float) else str(action.default)
                 text += f" Default: {default.lower() if isinstance(action.default, bool) else default}."
-            lines.append(f"{action.option_strings[0]}{f' {values}' if action.nargs != 0 else ''}\t{text}")
+            flag = f"{action.option_strings[0]}{f' {values}' if action.nargs != 0 else ''}"
+            kind = "bool" if action.type is string_to_bool else getattr(action.type, "__name__", "")
+            lines.append(f"{flag}\t{text}\t{kind if kind in ('int', 'float', 'bool') else ''}")
         return lines
 
     def error(self, message: str) -> NoReturn:

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import pickle
+import subprocess
 import sys
 
 import pytest
@@ -11,7 +12,8 @@ from transformers import TrainingArguments
 
 from informin.cli import train
 from informin.cli.program import quiet_transformers
-from informin.cli.train import HELP
+from informin.cli.train import HELP, check_values
+from informin.cli.train_names import given_options
 from informin.cli.train_options import EVALUATION_DATA, OFTEN_USED, TrainParser, parse, recipe
 from informin.errors import is_installed
 from informin.objectives import PRESETS
@@ -198,8 +200,45 @@ def test_wrong_arguments_end_the_program(options, argument, code):
         options("--learning_rat=1")
 
 
+WRONG_VALUES = {  # by what the error has to say
+    "--learning_rate=abc": "a number",
+    "--per_device_train_batch_size=1.5": "a whole number",
+    "--bf16=maybe": "true or false",
+    "--objective=simse": "simcse",
+    "--view=crops": "crop",
+    "--crop_spans=two": "independent",
+    "--reconstruction_weight=much": "a number",
+    "--seed": "no value",
+}
+
+
+def test_wrong_values_are_found_before_anything_else(bert, tmp_path):
+    """In a process without torch, whose import takes seconds."""
+    command = ["train", f"--model_name={bert}", f"--train_file={tmp_path / 'no file'}"]
+    code = f"""
+import sys
+sys.modules["torch"] = None
+from informin.cli import run_command
+for word in {[*WRONG_VALUES]!r}:
+    assert run_command(*{command!r}, word) == 2
+    print("---", file=sys.stderr)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    for word, error in zip(WRONG_VALUES, ran.stderr.split("---\n")):
+        assert word.split("=")[0] in error and WRONG_VALUES[word] in error
+
+
+@pytest.mark.parametrize(
+    "word", ["--learning_rate=1e-5", "--bf16=False", "--seed=7", "--warmup_steps=0.1", "--save_steps=5"]
+)
+def test_values_that_the_parser_takes_pass(word):
+    check_values(given_options([word, "--masked_views"]))
+    parse(["--model_name=x", "--eval_strategy=steps", word])
+
+
 def test_help_shows_our_options_and_the_often_used_ones():
-    shown = dict(line.split("\t") for line in TrainParser().help_lines())
+    shown = dict(line.split("\t")[:2] for line in TrainParser().help_lines())
     names = {flag.split()[0][2:] for flag in shown}
     assert {"temperature", "train_file", "license", "max_steps", "model_name", "recipe", *OFTEN_USED} <= names
     assert not {"ddp_backend", "adam_beta1", "no_load_best_model_at_end"} & names
@@ -213,7 +252,7 @@ def test_help_shows_our_options_and_the_often_used_ones():
 def test_help_shows_every_default_once():
     parser = TrainParser()
     parser.set_defaults(num_train_epochs=3.0, lora_merge=False)
-    shown = dict(line.split("\t") for line in parser.help_lines())
+    shown = dict(line.split("\t")[:2] for line in parser.help_lines())
     assert shown["--num_train_epochs X"].endswith("training sentences. Default: 3.")
     assert shown["--lora_merge X"].endswith("Default: false.")
     assert shown["--momentum_decay X"].endswith("Default: 0.995.")
@@ -223,7 +262,7 @@ def test_help_shows_every_default_once():
 def test_the_saved_help_is_that_of_the_parser():
     """Of the options of transformers only the names: its texts depend on the version."""
     saved, parsed = (
-        dict(line.split("\t") for line in lines)
+        {flag: rest for flag, *rest in (line.split("\t") for line in lines)}
         for lines in (HELP.read_text(encoding="utf-8").splitlines(), TrainParser().help_lines())
     )
     assert [*saved] == [*parsed], "run python -m tools.train_help"
