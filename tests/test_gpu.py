@@ -11,6 +11,7 @@ from informin.model.open import load_model
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, save_bert
 from trainer_informin import InforMinTrainer
 
+pytestmark = pytest.mark.gpu
 HAS_GPU = torch.cuda.is_available()
 DEVICE, PRECISIONS = ("cuda", ["bf16", "fp16"]) if HAS_GPU else ("cpu", ["bf16"])
 ON_GPU = pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")

@@ -30,6 +30,7 @@ LAYERS = [  # a layer may import itself and those above it
     ("informin.publishing",),
     ("trainer_informin",),
     ("informin.frozen",),
+    ("informin.check",),
     ("informin.cli", "informin.__main__"),
 ]
 OUTSIDE = ("experiments", "tools", "tests", "examples")

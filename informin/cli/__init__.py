@@ -51,6 +51,7 @@ COMMANDS: dict[str, Callable[..., int | None]] = {  # in the order of the help
     "search": frozen_commands.search_command,
     "export": commands.export_command,
     "push": commands.push_command,
+    "check": commands.check_command,
 }
 
 

@@ -1,10 +1,11 @@
-"""The commands of the core for finished models: embed, eval, export and push.
+"""The commands of the core: embed, eval, export and push for finished models, and check.
 
 The signature and the docstring of a function are the options of its command and their help. A function imports what
 does the work when it is called, so that its help and a wrong option need no torch.
 """
 
 import logging
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,6 +16,7 @@ from informin.cli.options import (
     Flag,
     Location,
     ModelOptions,
+    OptionalTexts,
     Overwrite,
     PooledModelOptions,
     Texts,
@@ -326,3 +328,64 @@ def print_files(folder: str, source: Path) -> None:
     uploaded = {path.parts[0] for path in files}
     if others := sorted(path.name for path in Path(folder).iterdir() if path.name not in uploaded):
         print(f"Not uploaded: {', '.join(others)}")
+
+
+def check_command(
+    *,
+    model_name: Location | None = None,
+    texts: OptionalTexts = OptionalTexts(),
+    device: Literal["cpu", "cuda"] | None = None,
+    bf16: Flag = False,
+    objectives: list[str] | None = None,
+    skip_speed: Flag = False,
+    output: Location | None = None,
+) -> int:
+    """Check this machine: equality of the fast paths, tests for a GPU, and speed beside sentence-transformers.
+
+    Exit code 1 if a fast path differs from the plain one.
+
+    Args:
+        model_name: Model to measure, a Hub id or a folder. Default: one of the size of all-MiniLM-L6-v2 with random
+            weights.
+        device: cpu or cuda. Default: a GPU if there is one.
+        bf16: Also use bfloat16. Default: where the processor or the GPU has it.
+        objectives: Objectives to compare. Default: all.
+        skip_speed: Measure nothing.
+        output: Also write everything to this JSON file.
+    """
+    of_speed = {"model_name": model_name, "train_file": texts.train_file, "text_column": texts.text_column}
+    if skip_speed:
+        refuse_given(of_speed, "has no effect with `skip_speed`")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # one GPU: transformers would train on all
+    from informin.hub import raise_if_not_found
+
+    if model_name:
+        raise_if_not_found(model_name)
+    import torch
+
+    from informin.check.equality import OBJECTIVES
+    from informin.check.report import check
+    from informin.files import raise_if_used, write_json
+    from informin.model.open import raise_if_no_device
+    from informin.options import check_value
+    from informin.texts import read_texts
+    from informin.training.arguments import has_bf16
+
+    if output:
+        raise_if_used(output, "output")
+    for name in objectives or ():
+        check_value(name in OBJECTIVES, "objectives", name, f"some of: {', '.join(OBJECTIVES)}")
+    raise_if_no_device(device)
+    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    found = check(
+        chosen,
+        bf16=bf16 or has_bf16(chosen == "cpu"),
+        objectives=objectives or OBJECTIVES,
+        skip_speed=skip_speed,
+        model_name=model_name,
+        texts=list(read_texts(texts.train_file, texts.text_column)) if texts.train_file else None,
+    )
+    print(found.table())
+    if output:
+        write_json(output, found.record())
+    return int(not found.passed)

@@ -274,7 +274,12 @@ def prefers_bf16(args: TrainingArguments) -> bool:
     launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if args.fp16 or launched != "no":
         return False
-    if args.use_cpu:
+    return has_bf16(args.use_cpu)
+
+
+def has_bf16(on_cpu: bool) -> bool:
+    """Return whether the processor, or the GPU, computes in bfloat16."""
+    if on_cpu:
         return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return is_torch_bf16_gpu_available()
 

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 pytest.importorskip("triton", reason="needs Triton, which comes with PyTorch for GPUs")
+pytestmark = pytest.mark.gpu
 HAS_GPU = torch.cuda.is_available()
 DEVICE, DTYPE = ("cuda", torch.float16) if HAS_GPU else ("cpu", torch.float32)
 CLOSE = dict(atol=2e-2, rtol=2e-2) if HAS_GPU else dict(atol=1e-5, rtol=1e-4)

@@ -1,0 +1,95 @@
+"""`informin check` compares the fast paths of this machine with the plain path, and measures both libraries."""
+
+import json
+
+import pytest
+
+import informin.check.equality as equality
+import informin.fast.masks as masks
+import informin.fast.packing as packing
+import informin.fast.speed as speed
+from informin.check.report import Check, machine
+from informin.check.speed import HERE, PEER, Measured, Side, Size, as_record, encode_once, train_once
+from informin.cli import run_command
+from tests.conftest import make_sentences
+
+SHORT = ("check", "--skip_speed", "--device", "cpu")
+
+
+def test_the_paths_of_a_cpu_equal_the_plain_path(tmp_path, capsys):
+    code = run_command(*SHORT, "--objectives", "informin", "--bf16", "--output", str(tmp_path / "check.json"))
+    printed = capsys.readouterr().out
+    assert code == 0 and "DIFFERS" not in printed and max(map(len, printed.splitlines())) <= 80
+    found = json.loads((tmp_path / "check.json").read_text())
+    assert found["passed"] and found["machine"]["processor"] and not found["speed"]
+    steps = [one for one in found["comparisons"] if one["objective"] == "informin"]
+    paths = {"packed, own masks", "packed, own masks, 2 threads", "padded, own masks", "packed, own masks, chunks"}
+    assert {one["path"] for one in steps} == paths
+    assert {(one["encoder"], one["precision"]) for one in steps} == {
+        (encoder, precision) for encoder in ("BERT", "RoBERTa") for precision in ("fp32", "bf16")
+    }
+    assert max(one["difference"] for one in steps if one["precision"] == "bf16") > 1e-4, "bf16 was not compared"
+
+
+def scaled(function):
+    return lambda *given, **how: function(*given, **how) * 1.01
+
+
+def misplaced(function):
+    def wrong(*given):
+        packed = function(*given)
+        packed.rows = packed.rows.flip(0)
+        return packed
+
+    return wrong
+
+
+def failing(function):
+    def fail(*given):
+        raise RuntimeError("no kernel image is available")
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    "module, name, broken, expected",
+    [
+        (packing, "_attend_by_runs", scaled, "encode, packed, fp32: hidden states by "),
+        (speed, "packed_rows", misplaced, "encode, short texts, fp32: embeddings by "),
+        (masks, "keep_mask", scaled, "simcse, packed, own masks, fp32: contrast by "),
+        (masks, "keep_mask", failing, "simcse, packed, own masks, fp32: no kernel image is available"),
+    ],
+)
+def test_what_is_broken_is_named(monkeypatch, capsys, module, name, broken, expected):
+    monkeypatch.setattr(equality, "ENCODERS", ("BERT",))
+    monkeypatch.setattr(module, name, broken(getattr(module, name)))
+    assert run_command(*SHORT, "--objectives", "simcse") == 1
+    assert f"DIFFERS: BERT, {expected}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("side", [Side(PEER), Side(PEER, "bf16", sorts=True), Side(HERE), Side(HERE, "bf16")])
+def test_both_libraries_are_measured(bert, side):
+    size = Size(texts=64, batch=16, steps=3, skipped=1)
+    for measure in (encode_once, train_once):
+        per_second, cpu_seconds, peak_gib = measure(side, str(bert), make_sentences(64), "cpu", size)
+        assert per_second > 0 and cpu_seconds > 0 and 0.1 < peak_gib < 64
+
+
+def test_ratios_are_those_of_a_round():
+    """The median of 2, 3 and 1/2, and not the ratio of the medians."""
+    found = as_record(
+        [
+            Measured("train", PEER, "fp32", [1.0, 2.0, 10.0], [1.0] * 3, 1.0),
+            Measured("train", HERE, "fp32", [2.0, 6.0, 5.0], [1.0] * 3, 1.0),
+        ]
+    )
+    assert [one["ratio"] for one in found] == [1.0, 2.0]
+    printed = Check(machine(equality.torch.device("cpu")), [], "none", False, found).table()
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_what_has_no_effect_is_refused(capsys):
+    assert run_command(*SHORT, "--model_name", "some-model") == 2
+    assert "--model_name" in capsys.readouterr().err
+    assert run_command(*SHORT, "--objectives", "simsce") == 2
+    assert "--objectives" in capsys.readouterr().err
