@@ -141,9 +141,14 @@ def pytest_collectstart():
     set_up_torch()
 
 
-def pytest_collection_modifyitems(items):
-    """Run tests that fork first, one after the other: their server imports everything once for each worker of xdist."""
-    items.sort(key=lambda item: not hasattr(getattr(item, "module", None), "forked"))
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtestloop(session):
+    """Start the server of tests that fork."""
+    modules = (getattr(item, "module", None) for item in session.items)
+    forked = next((module.forked for module in modules if hasattr(module, "forked")), None)
+    if forked:
+        forked.start_server()
+    return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)

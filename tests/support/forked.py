@@ -1,9 +1,10 @@
 """Child processes for tests, forked from a server that has already imported the package.
 
 Importing torch, transformers and datasets takes seconds of CPU time, which each `python run_unsup.py` spends again.
-Start a real interpreter only if its startup is what a test is about.
+Start a real interpreter only if its startup is what a test is about. The server is a fork of the process of pytest.
 """
 
+import logging
 import multiprocessing
 import os
 import runpy
@@ -11,14 +12,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from torch.distributed import TCPStore
@@ -31,6 +35,52 @@ _execute = subprocess.Popen._execute_child
 FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(["tests.support.preloaded"])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))  # for the server
+
+
+def start_server() -> None:
+    """Fork this process as the server. Otherwise a new interpreter would import everything again.
+
+    Call it before the first test: later, there may be threads, and handlers of pytest.
+    """
+    resource_tracker.ensure_running()
+    with patch.object(multiprocessing.util, "spawnv_passfds", _fork_as_server):
+        forkserver.ensure_running()
+
+
+def _fork_as_server(executable: bytes, words: Sequence[str], passed: Sequence[int]) -> int:
+    """Run `python -c CODE` in a fork of this process. The words end with the code."""
+    pid = os.fork()
+    if not pid:
+        try:
+            _leave_pytest({0, 1, 2, *passed})
+            exec(words[-1], {})
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    return pid
+
+
+def _leave_pytest(kept: set[int]) -> None:
+    """Write and log to the streams of the system, and keep only some open files, as a new interpreter would."""
+    _open_streams()
+    logging.root.handlers.clear()
+    sys.unraisablehook, threading.excepthook = sys.__unraisablehook__, threading.__excepthook__
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in {*map(int, os.listdir("/proc/self/fd"))} - kept - {nothing}:
+        with suppress(OSError):  # the folder was listed through one that is closed again
+            os.fstat(number)
+            os.dup2(nothing, number)  # objects that hold the file may close it later
+
+
+def _open_streams() -> None:
+    """Open the streams of Python anew, for print and loggers."""
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)
+    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    for logger in logging.root.manager.loggerDict.values():
+        for handler in getattr(logger, "handlers", ()):
+            if type(handler) is logging.StreamHandler:
+                handler.setStream(sys.stderr)
 
 
 class Forked:
@@ -111,6 +161,7 @@ def _run(setup: tuple[Path, dict[str, str], list[Connection], Path | None], work
         file = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
         os.dup2(file, 1)
         os.dup2(file, 2)
+    _open_streams()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
