@@ -10,6 +10,8 @@ from sentence_transformers.models import Normalize, Pooling, StaticEmbedding, Tr
 from transformers import AutoModel, DistilBertConfig, DistilBertForMaskedLM, Qwen3Config
 
 from informin.fast.attention import set_dropout
+from informin.fast.forward import FastForward
+from informin.fast.plan import plan_of
 from informin.training.batch import PadRows, StackedViews
 from informin.training.plain import forward, plain_step
 from informin.views import View
@@ -52,7 +54,6 @@ OBJECTIVES = {
     "micse of crops": dict(objective="micse", queue_size=16, warmup_steps=0, view="crop", crop_spans="nearby"),
 }
 PADDED = ("scd", "micse", "micse of crops", "micse of masked spans")
-CHUNKS = dict(gradient_cache_chunk_size=10)
 # RoBERTa differs from BERT in its positions and in its head for MLM, and DistilBERT is read as a SentenceTransformer.
 CASES = [
     *(("bert", name) for name in OBJECTIVES),
@@ -116,36 +117,59 @@ def assert_equal(found, expected) -> None:
         torch.testing.assert_close(own[name], plain[name], atol=5e-5 * scale, rtol=1e-3, msg=name)
 
 
+def take_path(run: InforMinTrainer, **options) -> None:
+    """Let a trainer compute its rows on the path that a trainer with these options takes, from the same weights."""
+    needs, length = run.objective.needs(run.args), run.trained.length
+    plan = plan_of(run.trained.finished, needs, run.args.device, run.args.mixed_precision, length, **options)
+    run.model.forward_pass = FastForward(run.trained.finished, plan)
+
+
 @pytest.mark.parametrize("model, objective", CASES)
 def test_every_fast_path_equals_the_plain_path(request, tmp_path, model, objective):
     folder, options = request.getfixturevalue(model), OBJECTIVES[objective]
     plain = trainer_of(folder, tmp_path / "plain", fast=False, **options)
     expected = second_step(plain)
     assert plain.model.forward_pass is None
-    paths = [(1, {}), (1, dict(padding_free=False))]
-    if objective not in PADDED:
-        paths.append((2, {}))
+    is_padded = objective in PADDED
+    paths = [(1, {})] if is_padded else [(1, {}), (1, dict(padding_free=False)), (2, {})]
     if "micse" not in objective:
-        paths.append((1, CHUNKS))
+        paths.append((1, dict(chunk_size=10)))
+    run = trainer_of(folder, tmp_path / "run", **options)
+    before = {name: x.clone() for name, x in run.model.state_dict().items()}
     for number, how in paths:
         with cores(number):
-            run = trainer_of(folder, tmp_path / "run", **options, **how)
-            packs = how.get("padding_free", objective not in PADDED)
-            parts = number if objective not in PADDED else 1
+            run.model.load_state_dict(before)  # also the queue
+            run.model.zero_grad()
+            take_path(run, **how)
             plan = run.model.forward_pass.plan
+            packs, parts = how.get("padding_free", not is_padded), 1 if is_padded else number
             assert (plan.packs, plan.threads) == (packs, parts), "another path would be compared"
+            torch.manual_seed(run.args.seed)  # as after building a trainer: the order of the sentences
             assert_equal(second_step(run), expected)
 
 
-@pytest.mark.parametrize("objective", ["simcse", "MLM", "scd", "micse"])
-@pytest.mark.parametrize("model", ["bert", "distilbert"])
+@pytest.mark.parametrize(
+    "name, value, attribute", [("padding_free", False, "packs"), ("gradient_cache_chunk_size", 10, "chunk_size")]
+)
+def test_options_choose_the_path(tmp_path, bert, name, value, attribute):
+    assert getattr(trainer_of(bert, tmp_path).model.forward_pass.plan, attribute) != value
+    assert getattr(trainer_of(bert, tmp_path, **{name: value}).model.forward_pass.plan, attribute) == value
+
+
+@pytest.mark.parametrize(
+    "model, objective",
+    [*(("bert", name) for name in ("simcse", "MLM", "scd", "micse")), ("distilbert", "MLM"), ("distilbert", "micse")],
+)
 def test_padded_rows_have_the_dropout_of_the_plain_path(request, tmp_path, model, objective):
     folder, options = request.getfixturevalue(model), OBJECTIVES[objective]
-    runs = [dict(fast=False), dict(padding_free=False)]
-    plain, padded = (second_step(trainer_of(folder, tmp_path, **options, **how), dropout=True) for how in runs)
-    assert_equal(padded, plain)
-    still = second_step(trainer_of(folder, tmp_path, **options, fast=False))
-    assert (still[0] - plain[0]).abs() > 1e-4, "or there is no dropout"
+    plain = trainer_of(folder, tmp_path, **options, fast=False)
+    expected = second_step(plain, dropout=True)
+    padded = trainer_of(folder, tmp_path, **options, padding_free=False)
+    assert_equal(second_step(padded, dropout=True), expected)
+    if objective == "simcse":
+        torch.manual_seed(plain.args.seed)  # for the same sentences
+        without = second_step(plain)
+        assert (without[0] - expected[0]).abs() > 1e-4, "or there is no dropout"
 
 
 class NoEmbeddings(View):

@@ -40,9 +40,7 @@ WITHOUT_HEAD = {  # their terms give no gradient to some weights
     "distillation": dict(objective="guided", distillation_weight=1.0, projection_head="mlp"),
 }
 TERMS = {
-    "contrast": dict(objective="simcse"),
     "paper_form": dict(objective="informin", reconstruction_weight=0.1, reconstruction_form="paper"),
-    "mlm": dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5),
     "masked_views": dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5, masked_views=True),
     "scd_mlm": dict(objective="scd", projector_size=16, decorrelation_weight=0.1, mlm_weight=0.5),
     "micse": dict(
@@ -106,7 +104,7 @@ class Variance(Term):
 
 
 # RoBERTa differs in its positions and in its head for MLM.
-CASES = [*(("bert", name) for name in TERMS), *(("roberta", name) for name in ("all", "cached"))]
+CASES = [*(("bert", name) for name in TERMS), ("roberta", "all")]
 
 
 def make_trainer(folder, options, out):

@@ -338,17 +338,25 @@ def test_a_frozen_model_is_refused(st_mean, unscored):
         trainer.train()
 
 
-@pytest.mark.parametrize("kind", EVALUATORS)
-def test_evaluators_of_sentence_transformers(bert, arguments, kind):
-    """The primary metric selects the best checkpoint."""
+@pytest.mark.parametrize("kind", ["triplets", "without a name", "several"])
+def test_the_primary_metric_of_an_evaluator_selects_the_best_checkpoint(bert, arguments, kind):
     trainer = InforMinTrainer(str(bert), arguments(), train_dataset=SENTENCES, eval_dataset=EVALUATORS[kind])
     trainer.train()
     metric = trainer.args.metric_for_best_model
     assert len(logged(trainer, metric)) == 3 and trainer.args.greater_is_better
     assert trainer.state.best_metric == max(logged(trainer, metric)[1:])
-    assert metric == METRICS.get(kind, metric) and trainer.state.best_model_checkpoint
+    assert metric == METRICS[kind] and trainer.state.best_model_checkpoint
     if kind == "several":
         assert logged(trainer, "eval_sts_spearman_cosine") and logged(trainer, "eval_t_cosine_accuracy")
+
+
+def test_evaluators_of_sentence_transformers(bert, unscored):
+    trainer = InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES)
+    for kind, evaluator in EVALUATORS.items():
+        metrics = trainer.evaluate(evaluator)
+        first = next(iter(metrics))
+        assert first == METRICS.get(kind, f"eval_{evaluator.primary_metric}"), "the primary metric comes first"
+        assert all(isinstance(value, float) for value in metrics.values())
 
 
 def test_an_evaluator_gives_the_scores_of_the_exported_model(bert, arguments, tmp_path):

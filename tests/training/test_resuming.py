@@ -44,31 +44,32 @@ def test_resuming_gives_the_same_weights(command, interrupted_run, finished_run,
     assert_same_files(interrupted_run / "checkpoint-4", finished_run / "checkpoint-4")
 
 
-@pytest.mark.parametrize(
-    "changes, name",
-    [
-        (dict(objective="simcse"), "objective"),
-        (dict(seed=7), "seed"),
-        (dict(temperature=0.1), "temperature"),
-        (dict(per_device_train_batch_size=8), "sentences_per_step"),
-        (dict(learning_rate=2e-3), "learning_rate"),
-        (dict(max_steps=6), "max_steps"),
-        (dict(optim="adafactor"), "optim"),
-        (dict(mlm_weight=0.1), "mlm_weight"),
-        (dict(max_train_samples=64), "sentences"),
-        (dict(metric_for_best_model="alignment"), "metric_for_best_model"),
-        (dict(accelerator_config='{"use_seedable_sampler": false}'), "use_seedable_sampler"),
-        (dict(model_name="other"), "weights_sha256"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+CHANGED = dict(  # and what the error shows
+    seed=(7, "; seed 42, now 7"),
+    temperature=(0.1, "; temperature 0.05, now 0.1"),
+    per_device_train_batch_size=(8, "; sentences_per_step 16, now 8"),
+    learning_rate=(2e-3, "; learning_rate 0.001, now 0.002"),
+    max_steps=(6, "; max_steps 4, now 6"),
+    optim=("adafactor", "; optim adamw_torch"),
+    mlm_weight=(0.1, "; mlm_weight not set, now 0.1"),
+    max_train_samples=(64, "; the sentences, 96 from"),
+    metric_for_best_model=("alignment", "; metric_for_best_model eval_spearman, now eval_alignment"),
+    accelerator_config=('{"use_seedable_sampler": false}', "; use_seedable_sampler True, now False"),
 )
-def test_changed_options_are_refused(command, interrupted_run, tmp_path, capsys, changes, name):
+
+
+def test_changed_options_are_refused(command, interrupted_run, tmp_path, capsys):
     before = files(interrupted_run)
-    if "model_name" in changes:
-        changes = {"model_name": save_bert(tmp_path / "other-bert", initializer_range=0.1)}
-    assert train.main([*command(**changes), RESUME]) == 2
-    error = capsys.readouterr().err
-    assert "belongs to another run" in error and name in error and files(interrupted_run) == before
+    other = save_bert(tmp_path / "other-bert", initializer_range=0.1)
+    everything = {name: value for name, (value, _) in CHANGED.items()} | {"model_name": other}
+    for changes in (dict(objective="simcse"), everything):
+        assert train.main([*command(**changes), RESUME]) == 2
+        error = capsys.readouterr().err
+        assert "belongs to another run" in error and files(interrupted_run) == before
+        shown = [text for _, text in CHANGED.values()] + ["weights_sha256"]
+        if "objective" in changes:
+            shown = ["objective informin, now simcse"]
+        assert [text for text in shown if text not in error] == [], error
 
 
 @pytest.mark.parametrize("change", ["dropout", "tokenizer"])
