@@ -55,7 +55,7 @@ class InforMinOutput(ModelOutput):
     """Output of the models for N sentences of L tokens, with hidden size d and M masked tokens.
 
     Attributes:
-        last_hidden_state: (N, L, d); None with `packed`.
+        last_hidden_state: (N, L, d); None with `split_batch`.
         pooler_output: (N, d), sentence embeddings. Outside training they are normalized if the settings say so.
         projection: (N, d), output of the projection head; only in training mode.
         lm_losses: (M,) float32, cross entropy of the masked tokens; only if `lm_labels` is given.
@@ -256,7 +256,7 @@ class TrainingMixin:
 
     Attributes:
         heads: Modules of the objective's terms, called with the model and `HeadInputs`.
-        forward_pass: Object that makes `packed`, see `informin.fast.forward`; None outside a trainer.
+        forward_pass: Object that makes `split_batch`, see `informin.fast.forward`; None outside a trainer.
     """
 
     heads: nn.ModuleDict
@@ -270,23 +270,23 @@ class TrainingMixin:
         return super().train(mode)  # type: ignore[misc]
 
     def training_outputs(
-        self, packed: Any, input_ids: Tensor, attention_mask: Tensor, views: Optional[dict[str, Any]]
+        self, split_batch: Any, input_ids: Tensor, attention_mask: Tensor, views: Optional[dict[str, Any]]
     ) -> InforMinOutput:
         """Compute what the terms read.
 
         Args:
-            packed: The rows, from `informin.fast.forward.FastForward.collate`.
+            split_batch: The rows, from `informin.fast.forward.FastForward.split`.
             input_ids, attention_mask, views: See `InforMinMixin.forward`.
         """
-        pooled, states, tokens, attentions = packed.forward.run(packed)
+        pooled, states, tokens, attentions = split_batch.forward.run(split_batch)
         projection = self.project(pooled)
-        packed.forward.batch = packed  # for heads that encode the first view again
+        split_batch.forward.batch = split_batch  # for heads that encode the first view again
         heads = self.head_outputs(pooled, projection, states, input_ids, attention_mask, views)
-        packed.forward.batch = None
+        split_batch.forward.batch = None
         return InforMinOutput(
             pooler_output=pooled,
             projection=projection,
-            lm_losses=None if tokens is None else self.lm_losses(tokens, packed.labels),
+            lm_losses=None if tokens is None else self.lm_losses(tokens, split_batch.labels),
             heads=heads,
             attentions=attentions or None,
         )
@@ -466,7 +466,7 @@ class InforMinMixin(TrainingMixin):
         inputs_embeds: Optional[Tensor] = None,
         lm_labels: Optional[Tensor] = None,
         views: Optional[dict[str, Any]] = None,
-        packed: Any = None,
+        split_batch: Any = None,
         return_dict: Optional[bool] = None,
         **kwargs,
     ) -> "InforMinOutput | tuple":
@@ -476,13 +476,13 @@ class InforMinMixin(TrainingMixin):
             lm_labels: (N, L), token ids to predict, negative for positions without a prediction. Needs the LM head.
             views: Further inputs of the `heads`, see `HeadInputs`, and the `number` of views (2). In training,
                 rows 0 to B - 1 are one view of B sentences, and rows B to 2B - 1 are the other.
-            packed: In training, the same rows as `informin.fast.forward` computes them.
+            split_batch: In training, the same rows as `informin.fast.forward` computes them.
 
         Raises:
             ValueError: `lm_labels` is given and the model was built without its LM head.
         """
-        if self.training and packed is not None:
-            return self.training_outputs(packed, input_ids, attention_mask, views)
+        if self.training and split_batch is not None:
+            return self.training_outputs(split_batch, input_ids, attention_mask, views)
         inputs = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,

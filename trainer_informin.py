@@ -273,8 +273,8 @@ class InforMinTrainer(Trainer):
         """Add what measures and shows a run: its losses, gradient ratios, speed and progress."""
         self.loss_watch = LossWatch(self.args.device)
         self._step_values: dict[str, Tensor] = {}  # of the last forward pass
-        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled  # and has no whole gradients
-        self.gradient_ratios = FirstStepRatios(not is_sharded, reads_weights=not self.args.gradient_checkpointing)
+        has_whole_gradients = not (self.is_fsdp_enabled or self.is_deepspeed_enabled)
+        self.gradient_ratios = FirstStepRatios(has_whole_gradients, reads_weights=not self.args.gradient_checkpointing)
         self.throughput = Throughput()
         for kind in (PrinterCallback, ProgressCallback, DEFAULT_PROGRESS_CALLBACK):
             self.remove_callback(kind)
@@ -382,7 +382,7 @@ class InforMinTrainer(Trainer):
                 rows = self._stack_views(batch, seed)
                 if self._add_general:
                     rows = self._add_general(rows, seed)
-                stacked.append(on_device(self.trained.collate(rows), self.args.device))
+                stacked.append(on_device(self.trained.split(rows), self.args.device))
         return stacked, None
 
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
@@ -495,7 +495,7 @@ class InforMinTrainer(Trainer):
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - start
         self.log(metrics)
         if not self.is_in_train:
-            self.state.log_history[-1]["aside"] = True  # not part of the run, and maybe on other data
+            self.state.log_history[-1]["outside_training"] = True  # maybe on other data
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
@@ -692,8 +692,8 @@ class InforMinTrainer(Trainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the model, its tokenizer and training.json to a folder. Call it in every process."""
         folder = output_dir or str(self.args.output_dir)
-        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
-        state = self.accelerator.get_state_dict(self.model_wrapped) if is_sharded else None
+        is_wrapped = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        state = self.accelerator.get_state_dict(self.model_wrapped) if is_wrapped else None
         if self.args.should_save:
             self.trained.gathered(state).save(folder, state)
             self.record().save(folder)

@@ -126,7 +126,7 @@ def test_graphs_give_the_gradients_of_the_eager_step_without_dropout(tmp_path, o
         how = dict(view="crop", bf16=bf16, cuda_graphs=graphs, objective=objective, **QUEUE_OF.get(objective, {}))
         run = trainer_of(folder, tmp_path / str(graphs), **how)
         batch = first_batch(run)
-        assert (batch["packed"].parts[0].fixed is not None) == graphs
+        assert (batch["split_batch"].parts[0].fixed is not None) == graphs
         gradients(run, batch)  # captures
         found.append(gradients(run, batch))
     scale = max(x.abs().max() for x in found[1].values()).item()

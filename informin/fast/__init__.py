@@ -1,6 +1,6 @@
 """What makes training and `encode` fast, with the same results up to rounding and dropout masks.
 
-Outside, packed rows are only passed on, as the entry `packed` of a batch.
+Outside, rows in parts are only passed on, as the entry `split_batch` of a batch.
 
 Training enters by `forward.FastForward`, which computes the embeddings of a step as `plan.plan_of` says. `encode`
 enters by `speed.speed_up`, which changes how a SentenceTransformer embeds texts. Both use

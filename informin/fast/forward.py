@@ -108,7 +108,7 @@ class FastForward:
 
     # Before the step, on the CPU
 
-    def collate(self, rows: dict[str, Any]) -> SplitBatch:
+    def split(self, rows: dict[str, Any]) -> SplitBatch:
         """Split the stacked views of a batch (N, L) into parts, on a CPU, and copy these to the device."""
         ids = rows["input_ids"].cpu()
         mask = rows["attention_mask"].cpu()
@@ -131,7 +131,7 @@ class FastForward:
         parts, order, places = [], [], []
         wanted = None if labels is None else labels >= 0
         wanted = mask.bool() if self.plan.reads_states else wanted
-        splits = self._split(mask, size)
+        splits = self._rows_of_parts(mask, size)
         for rows in splits:
             if len(splits) == 1:
                 part = self._part(ids, mask, wanted)
@@ -153,7 +153,7 @@ class FastForward:
             batch.labels = to_device(labels.flatten()[predicted], self.plan.device)
         return batch
 
-    def _split(self, mask: Tensor, size: int) -> Sequence[Tensor]:
+    def _rows_of_parts(self, mask: Tensor, size: int) -> Sequence[Tensor]:
         """Return the rows of each part: all views of some sentences, or about the same number of tokens for threads."""
         number, chunk = len(mask), self.plan.chunk_size
         order = torch.arange(number)
@@ -255,7 +255,7 @@ class FastForward:
     def embed_with(self, encoder: nn.Module | None, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the embeddings (B, d) of the first view (B, L) by a copy of the encoder.
 
-        In a step, the rows are those that `collate` has split, and `ids` and `mask` are not read.
+        In a step, the rows are those that `split` got, and `ids` and `mask` are not read.
 
         Args:
             encoder: The copy; None for the encoder of the model.

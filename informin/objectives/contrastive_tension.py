@@ -94,7 +94,7 @@ class ContrastiveTension(Term):
 
     paper = "ct"
     reads_projections = False
-    views_differ = False
+    compares_views = False
     smallest_batch = 2  # one negative
 
     weight: float = option(1.0, "Weight of contrastive tension.")

@@ -118,7 +118,7 @@ class Denoising(Term):
     whole_weights = True
     reads_projections = False
     reads_first_view = False
-    views_differ = False
+    compares_views = False
 
     weight: float = option(1.0, "Weight of denoising, TSDAE's loss. Use it with `view` deletion.")
 

@@ -48,7 +48,7 @@ class Distillation(Term):
 
     title = "embedding distillation"
     reads_projections = False
-    views_differ = False
+    compares_views = False
 
     weight: float = option(
         1.0, "Weight of embedding distillation, the cosine distance to the guide's embeddings of the same sentences."
@@ -81,7 +81,7 @@ class Replay(Term):
 
     title = "replay of general sentences"
     reads_projections = False
-    views_differ = False
+    compares_views = False
 
     weight: float = option(1.0, "Weight of replay, the cosine distance to the guide's embeddings of general sentences.")
     size: int = option(32, "Number of general sentences per step and process.")

@@ -89,7 +89,7 @@ class GuidedSimilarity(Term):
     name = "guided"
     title = "guided similarity"
     paper = "rankcse"
-    views_differ = False
+    compares_views = False
     smallest_batch = 3  # two other sentences to rank
 
     weight: float = option(1.0, "Weight of guided similarity.")

@@ -102,7 +102,7 @@ class LocalInformation(Term):
     paper = "isbert"
     reads_states = True
     reads_projections = False
-    views_differ = False
+    compares_views = False
     smallest_batch = 2  # one negative
 
     weight: float = option(1.0, "Weight of local information, IS-BERT's loss.")

@@ -51,7 +51,7 @@ class MaskedLM(Term):
     title = "masked language modeling"
     lm_head = True
     reads_projections = False
-    views_differ = False
+    compares_views = False
 
     weight: float = option(0.1, "Weight of masked language modeling, InforMin-CL's beta.")
     masked_views: bool = option(

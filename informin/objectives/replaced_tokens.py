@@ -125,7 +125,7 @@ class ReplacedTokens(Term):
 
     paper = "diffcse"
     whole_weights = True
-    views_differ = False
+    compares_views = False
 
     weight: float = option(0.005, "Weight of replaced token detection, DiffCSE's lambda.")
     generator: str = option(

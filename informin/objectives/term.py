@@ -149,7 +149,7 @@ class Term(ABC):
         reads_first_view: Whether the term reads the embedding or the projection of the first view. If no term of a run
             does, and the views differ in their tokens, only the second one is encoded.
         whole_weights: Whether each process needs all weights of the encoder, so that FSDP cannot shard them.
-        views_differ: Whether the term learns nothing from two identical views.
+        compares_views: Whether the term compares the two views, and so learns nothing from identical ones.
         smallest_batch: Smallest number of sentences, over all processes, for which the loss is defined.
     """
 
@@ -163,7 +163,7 @@ class Term(ABC):
     reads_projections: ClassVar[bool] = True
     reads_first_view: ClassVar[bool] = True
     whole_weights: ClassVar[bool] = False
-    views_differ: ClassVar[bool] = True
+    compares_views: ClassVar[bool] = True
     smallest_batch: ClassVar[int] = 1
 
     weight: float = 1.0

@@ -142,7 +142,7 @@ class VirtualAugmentation(Term):
 
     paper = "vascl"
     reads_projections = False
-    views_differ = False
+    compares_views = False
     smallest_batch = 2  # one neighbor
 
     weight: float = option(1.0, "Weight of virtual augmentation, VaSCL's second loss.")

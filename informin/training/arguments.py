@@ -533,7 +533,7 @@ def check_terms(terms: Sequence[Term], view: View, args: InforMinTrainingArgumen
     checkpointing: Any = args.gradient_checkpointing_kwargs or {}
     reentrant = args.gradient_checkpointing and checkpointing.get("use_reentrant")
     guides = [term.guide_needs.sentences for term in terms if term.guide_needs]
-    if view.columns and "training" not in guides and not any(term.views_differ for term in terms):
+    if view.columns and "training" not in guides and not any(term.compares_views for term in terms):
         raise UsageError(f"is {view.name}, and no term compares the two texts", option="view", fix="Add a contrast.")
     for term in terms:
         needed = f"a batch of {term.smallest_batch} or more for {term.title}"

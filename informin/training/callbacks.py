@@ -46,7 +46,7 @@ def logged_scores(entry: Mapping) -> dict[str, float]:
 
 def evaluations(log_history: list[dict]) -> list[dict]:
     """Return the log entries of a run's evaluations in order."""
-    return [entry for entry in log_history if logged_scores(entry) and "aside" not in entry]
+    return [entry for entry in log_history if logged_scores(entry) and "outside_training" not in entry]
 
 
 def loss_text(value: float) -> str:
@@ -256,14 +256,14 @@ class Throughput(TrainerCallback):
     sentences_per_second: float | None = None
     first_step = 0
     _mark = 0.0  # an evaluation may come before any training
-    _aside = 0.0
+    _paused = 0.0
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.sentences_per_second = None
         self.first_step = state.global_step
         self._batches = 0
         self._start = self._mark = time.perf_counter()
-        self._aside = 0.0
+        self._paused = 0.0
 
     def on_substep_end(self, args, state, control, **kwargs):
         self._batches += 1
@@ -278,14 +278,14 @@ class Throughput(TrainerCallback):
 
     def on_evaluate(self, args, state, control, **kwargs):
         now = time.perf_counter()
-        self._aside += now - self._mark
+        self._paused += now - self._mark
         self._mark = now
 
     on_save = on_evaluate
 
     def on_train_end(self, args, state, control, **kwargs):
         if self._batches:
-            seconds = self._mark - self._start - self._aside
+            seconds = self._mark - self._start - self._paused
             sentences = self._batches * args.per_device_train_batch_size * args.world_size
             self.sentences_per_second = sentences / seconds
 

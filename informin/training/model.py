@@ -228,7 +228,7 @@ class TrainedModel:
         self._check_embeddings()
         self._freeze_unused()
         has_lora_dropout = args.lora_r and args.lora_dropout  # which has an effect after the first step only
-        if objective.views_differ_by_dropout and not has_lora_dropout:
+        if objective.needs_dropout and not has_lora_dropout:
             self._check_dropout()
         fill_heads(self.model, objective.terms)
         self._check_trained(objective)
@@ -273,10 +273,14 @@ class TrainedModel:
             config.update(dict.fromkeys(DROPOUTS, objective.dropout))
         option = objective.needs(args).get("lm_head", "mlm_weight")
         set_seed(args.seed)  # for newly initialized heads
-        if self._given is None:
+        if self._given is not None:
+            module = with_settings(self._given, config, objective.dropout, option)
+        elif settings["lm_head"] or hasattr(self.config, "informin"):  # the files also have weights of heads
             module = self._from_source(CLASSES[config.model_type], option, config=config)
         else:
-            module = with_settings(self._given, config, objective.dropout, option)
+            module = around_encoder(st[0].auto_model, config, objective.dropout)
+        for part in (module, module.base_model):  # else, files would get the old names of weights in the source
+            vars(part).pop("_weight_conversions", None)
         # save_pretrained leaves tied weights out anyway. Listed here, Trainer does not warn about them.
         module._keys_to_ignore_on_save = set(module.all_tied_weights_keys)
         st[0].model = module.base_model
@@ -382,8 +386,8 @@ class TrainedModel:
         ids = self.tokenizer(self.prompt)["input_ids"]
         return len(ids) - (ids[-1] in self.tokenizer.all_special_ids)
 
-    def collate(self, rows: dict[str, Any]) -> dict[str, Any]:
-        """Return the rows of a forward pass, with `packed` on the device of the training unless `fast` is false.
+    def split(self, rows: dict[str, Any]) -> dict[str, Any]:
+        """Return the rows of a forward pass, with `split_batch` on the device of the training unless `fast` is false.
 
         Args:
             rows: `input_ids`, `attention_mask` (N, L), `sentence_ids` (B,), and further values, on the CPU.
@@ -392,7 +396,7 @@ class TrainedModel:
         if forward is None:
             return rows
         others = {name: value for name, value in rows.items() if name != "factors"}  # the parts have them
-        return others | {"packed": forward.collate(rows)}
+        return others | {"split_batch": forward.split(rows)}
 
     @property
     def packing(self) -> dict[str, Any]:
@@ -752,6 +756,23 @@ def with_settings(module: Any, config: Any, rate: float | None, option: str) -> 
     return module
 
 
+def around_encoder(encoder: Any, config: Any, rate: float | None) -> InforMinMixin:
+    """Return an object of our classes with newly initialized heads and this encoder, instead of reading it again."""
+    with torch.device("meta"):
+        module: Any = CLASSES[config.model_type](config)
+    config.dtype = torch.float32
+    encoder.pooler = None
+    for part in encoder.modules():
+        if hasattr(part, "config"):
+            part.config = config
+    if rate is not None:
+        set_dropout(encoder, rate)
+    setattr(module, module.base_model_prefix, encoder)
+    if hasattr(module, "mlp"):
+        module.mlp.to_empty(device="cpu").apply(module._init_weights)
+    return module.eval()
+
+
 def weights_to_train(owner: Any, seen: set[int]) -> Iterator[Tensor]:
     """Yield the tensors with gradient in an object: in modules, containers and attributes, each object once.
 
@@ -845,11 +866,11 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
         lm_labels: Tensor | None = None,
         output_attentions: bool = False,
         views: dict[str, Any] | None = None,
-        packed: Any = None,
+        split_batch: Any = None,
     ) -> InforMinOutput:
         """Embed N rows of L tokens in training; see `modeling_informin.InforMinMixin.forward`."""
-        if packed is not None:
-            return self.training_outputs(packed, input_ids, attention_mask, views)
+        if split_batch is not None:
+            return self.training_outputs(split_batch, input_ids, attention_mask, views)
         features = self._features(list(self.st), input_ids, attention_mask)
         pooled = features["sentence_embedding"]
         projection = self.project(pooled)

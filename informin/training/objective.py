@@ -68,11 +68,11 @@ class ActiveObjective:
 
     @property
     def compares_views(self) -> bool:
-        """Whether a term learns nothing from two identical views."""
-        return any(term.views_differ for term in self.terms)
+        """Whether a term compares the two views, and so learns nothing from identical ones."""
+        return any(term.compares_views for term in self.terms)
 
     @property
-    def views_differ_by_dropout(self) -> bool:
+    def needs_dropout(self) -> bool:
         """Whether a term compares two views of the same tokens, so that some dropout must be above 0."""
         return self.compares_views and self.view.same_tokens
 

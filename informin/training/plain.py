@@ -17,8 +17,8 @@ SimCSE is the first of them alone. A term is a subclass of `Term` (informin/obje
 how to write one.
 
 `InforMinTrainer` computes every loss by `forward`, `two_views` and `weighted_losses`. With `--fast false` this is all:
-the model runs its own forward pass. By default informin/fast adds the entry `packed`: the same rows in parts, without
-padding where the encoder allows it. The numbers are the same up to rounding and dropout masks.
+the model runs its own forward pass. By default informin/fast adds the entry `split_batch`: the same rows in parts,
+without padding where the encoder allows it. The numbers are the same up to rounding and dropout masks.
 """
 
 from collections.abc import Callable, Sequence
@@ -66,7 +66,7 @@ def forward(model: nn.Module, rows: dict[str, Any], reads_maps: bool = False) ->
     The model is called once: several processes reduce gradients after each call.
     """
     factors = None
-    if "factors" in rows and "packed" not in rows:  # a view scales the output of the embedding layer
+    if "factors" in rows and "split_batch" not in rows:  # a view scales the output of the embedding layer
         mask = rows["attention_mask"]
         factors = dense_factors(rows["factors"], mask.cpu()[: len(rows["factors"])])
         factors = None if factors is None else factors.to(mask.device)
@@ -77,7 +77,7 @@ def forward(model: nn.Module, rows: dict[str, Any], reads_maps: bool = False) ->
             lm_labels=rows.get("lm_labels"),
             output_attentions=reads_maps,
             views={"gather": gather_with_gradient} | {name: rows[name] for name in FOR_HEADS if name in rows},
-            packed=rows.get("packed"),
+            split_batch=rows.get("split_batch"),
         )
 
 

@@ -248,13 +248,13 @@ def test_a_step_reads_no_number_from_a_tensor(bert, tmp_path, monkeypatch, objec
 
     for name in ("item", "tolist", "__bool__", "__int__", "__float__", "nonzero"):
         monkeypatch.setattr(torch.Tensor, name, read)
-    packed = batch["packed"]
-    embeddings, _, tokens, _ = packed.forward.run(packed)
+    rows = batch["split_batch"]
+    embeddings, _, tokens, _ = rows.forward.run(rows)
     (embeddings.sum() + (0 if tokens is None else tokens.sum())).backward()
-    if packed.first_view is not None:
+    if rows.first_view is not None:
         with torch.no_grad():
-            packed.forward.batch = packed
-            packed.forward.embed_with(run.model.heads["queue"].encoder, batch["input_ids"], batch["attention_mask"])
+            rows.forward.batch = rows
+            rows.forward.embed_with(run.model.heads["queue"].encoder, batch["input_ids"], batch["attention_mask"])
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_step_reads_no_number_from_a_tensor(bert, tmp_path, monkeypatch, objec
 )
 def test_training_is_packed_where_supported(bert, tmp_path, options, expected):
     run = trainer_of(bert, tmp_path, **options)
-    packed = "packed" in first_batch(run)["packed"].parts[0].features
+    packed = "packed" in first_batch(run)["split_batch"].parts[0].features
     assert packed == expected == bool(run.trained.packing)
 
 

@@ -37,7 +37,7 @@ def run(forward: FastForward, folder, labels=None, sentences=SENTENCES) -> list[
     """Return the embeddings, and the hidden states of labeled tokens if there are labels."""
     ids, mask = batch_of(folder, sentences)
     rows = {"input_ids": ids, "attention_mask": mask, "lm_labels": labels, "sentence_ids": torch.arange(len(ids))}
-    embeddings, _, tokens, _ = forward.run(forward.collate(rows))
+    embeddings, _, tokens, _ = forward.run(forward.split(rows))
     return [embeddings] if tokens is None else [embeddings, tokens]
 
 
@@ -101,7 +101,7 @@ def test_labels_come_in_the_order_of_the_hidden_states(bert):
         for other in (table.position_embeddings, table.token_type_embeddings):
             torch.nn.init.zeros_(other.weight)
         rows = {"input_ids": ids, "attention_mask": mask, "lm_labels": labels, "sentence_ids": torch.arange(len(ids))}
-        batch = forward.collate(rows)
+        batch = forward.split(rows)
         with cores(threads):
             _, _, tokens, _ = forward.run(batch)
         assert len(batch.labels) == (labels >= 0).sum() > 10

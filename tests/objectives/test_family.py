@@ -245,12 +245,12 @@ def test_without_contrast_other_sentences_do_not_matter(build):
 
     def loss(kept):
         copies = torch.cat([kept, kept + 16])
-        rows = {name: x for name, x in batch.items() if name != "packed"}
+        rows = {name: x for name, x in batch.items() if name != "split_batch"}
         part = {name: x[copies if len(x) == 32 else kept] for name, x in rows.items()}
         part["input_ids"] = part["input_ids"].clone()
         words = part["input_ids"][len(kept) :]
         words[words > 4] = (words[words > 4] - 2) % 27 + 5  # the views differ
-        return trainer.compute_loss(trainer.model.train(), trainer.trained.collate(part)).item()
+        return trainer.compute_loss(trainer.model.train(), trainer.trained.split(part)).item()
 
     each = [loss(torch.tensor([i])) for i in range(16)]
     assert loss(torch.arange(16)) == pytest.approx(sum(each) / 16, rel=1e-4) and len({*each}) > 8

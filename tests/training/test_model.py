@@ -1,6 +1,9 @@
 """Models in training: their class, every kind of SentenceTransformer, checkpoints, and models this project exported."""
 
+import re
+import shutil
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -326,6 +329,27 @@ def test_the_language_model_head_comes_from_the_checkpoint(train, tmp_path, bert
     tokenizer_of(bert).save_pretrained(tmp_path / "plain")
     with raises_usage(option="model_name"):
         train(str(tmp_path / "plain"), "plain-run", mlm_weight=0.1)
+
+
+@pytest.mark.parametrize("mlm_weight", [0, 0.1])
+def test_old_names_of_weights_are_read_and_not_written(train, tmp_path, bert, mlm_weight):
+    """Those of bert-base-uncased. A run that resumed from a checkpoint with them would keep some old weights."""
+    old = shutil.copytree(bert, tmp_path / "models" / "old")
+    stored = load_file(bert / "model.safetensors")
+    renamed = {re.sub("LayerNorm.weight$", "LayerNorm.gamma", name): x for name, x in stored.items()}
+    renamed = {re.sub("LayerNorm.bias$", "LayerNorm.beta", name): x for name, x in renamed.items()}
+    assert renamed.keys() != stored.keys()
+    save_file(renamed, old / "model.safetensors", {"format": "pt"})
+    runs = []
+    for folder in (old, bert):
+        run = train(str(folder), folder.name, mlm_weight=mlm_weight)
+        run.train()
+        run.export(report=False)
+        runs.append(run)
+    assert not changed(*(weights(run.model) for run in runs))
+    for file in ("checkpoint-2/model.safetensors", "model.safetensors"):
+        one, other = (load_file(Path(run.args.output_dir, file)) for run in runs)
+        assert one.keys() == other.keys()
 
 
 def test_prompts(train, tmp_path, bert):

@@ -88,7 +88,7 @@ def test_first_loss_is_the_objective_on_the_first_batch(build):
     def watch(module, args, kwargs):
         seen.setdefault("rng", torch.get_rng_state())
         tensors = {name: value.clone() for name, value in kwargs.items() if isinstance(value, torch.Tensor)}
-        seen.setdefault("inputs", tensors | {"packed": kwargs["packed"]})
+        seen.setdefault("inputs", tensors | {"split_batch": kwargs["split_batch"]})
 
     hook = trainer.model.register_forward_pre_hook(watch, with_kwargs=True)
     trainer.args.eval_on_start = False
