@@ -1,6 +1,7 @@
 """The layers of the package according to its imports."""
 
 import ast
+import functools
 import os
 import subprocess
 import sys
@@ -42,9 +43,14 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(path: Path) -> set[str]:
     """Return the modules that a source imports anywhere, except for type checkers."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     checked = {
         child
         for node in ast.walk(tree)
@@ -96,7 +102,7 @@ def test_modeling_file_imports_nothing_of_this_project():
 def test_bm25s_is_imported_by_functions_only():
     """It starts jax where it is installed, and jax takes most of a GPU's memory."""
     for path in SOURCES:
-        tops = [ast.unparse(node) for node in ast.parse(path.read_text(encoding="utf-8")).body]
+        tops = [ast.unparse(node) for node in tree_of(path).body if isinstance(node, ast.Import | ast.ImportFrom)]
         assert not [line for line in tops if line.startswith(("import bm25s", "from bm25s"))], path
 
 

@@ -52,10 +52,10 @@ def gradients(encoder, *outputs: torch.Tensor) -> dict[str, torch.Tensor]:
 def test_parts_have_all_sentences_and_about_the_same_number_of_tokens(bert):
     lengths = torch.tensor([3, 9, 1, 4, 4, 7, 2, 2, 5])
     mask = (torch.arange(9) < lengths[:, None]).long()
-    parts = forward_of(bert, CORES)._split(mask, len(mask))
+    parts = forward_of(bert, CORES)._rows_of_parts(mask, len(mask))
     assert len(parts) == CORES and sorted(torch.cat(list(parts)).tolist()) == list(range(9))
     assert all(abs(lengths[rows].sum() - mask.sum() / CORES) <= lengths.max() for rows in parts)
-    few = forward_of(bert, 8)._split(torch.ones(2, 5, dtype=torch.long), 2)
+    few = forward_of(bert, 8)._rows_of_parts(torch.ones(2, 5, dtype=torch.long), 2)
     assert [len(rows) for rows in few] == [1, 1]
 
 
@@ -63,7 +63,7 @@ def test_parts_have_all_sentences_and_about_the_same_number_of_tokens(bert):
 def test_a_chunk_has_all_views_of_its_sentences(bert, chunk, expected):
     forward = forward_of(bert, 1)
     forward.plan.chunk_size = chunk
-    parts = forward._split(torch.ones(18, 5, dtype=torch.long), 6)
+    parts = forward._rows_of_parts(torch.ones(18, 5, dtype=torch.long), 6)
     assert [len(rows) // 3 for rows in parts] == expected
     assert all((rows.view(3, -1) % 6 == rows.view(3, -1)[0]).all() for rows in parts)
 
