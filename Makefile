@@ -30,7 +30,7 @@ run-tests: .venv/test
 	.venv/bin/python -m pytest -n 2 --dist worksteal
 
 test-fast: .venv/test
-	.venv/bin/python -m pytest -n 3 --dist worksteal $(FAST)
+	.venv/bin/python -m pytest -n 2 --dist worksteal $(FAST)
 
 docs: .venv/docs
 	.venv/bin/python -m mkdocs build --strict

@@ -53,6 +53,7 @@ from tests.support.hub_server import HubServer
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
+GENERAL_SENTENCES = ROOT / "tests" / "support" / "general_sentences.txt"
 LOGGERS = ("informin", "transformers", "huggingface_hub", "datasets", "bm25s")  # whose levels commands change
 WORDS = (
     "the a dog cat bird man woman child house street river runs sleeps eats sees sings old young big small red blue "
@@ -179,13 +180,18 @@ def raises_usage(option=None, **contained: str):
 
 
 def how_to_train(*folder, **options) -> dict:
-    """Return the trainer's arguments `args`, `objective` and `view` for options as on the command line."""
+    """Return the trainer's arguments `args`, `objective` and `view` for options as on the command line.
+
+    Replay reads a few sentences by default: reading and encoding those of the package takes half a second.
+    """
     from informin.cli.train_options import OPTION_KINDS, objective_and_view
     from informin.training.arguments import InforMinTrainingArguments
 
     names = {kind.option_name(declared.name) for kind in OPTION_KINDS for declared in dataclasses.fields(kind)}
     flags = {name: value for name, value in options.items() if name in names}
     others = {name: value for name, value in options.items() if name not in names}
+    if flags.get("replay_weight"):
+        others = {"replay_file": str(GENERAL_SENTENCES)} | others
     args = InforMinTrainingArguments(*folder, **others)
     objective, view = objective_and_view(args, flags)
     return {"args": args, "objective": objective, "view": view}
