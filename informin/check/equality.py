@@ -202,7 +202,7 @@ def trainer_of(folder: Path, preset: Preset, device: torch.device, output: Path)
     encoder = Encoder(folder.name.lower())
     terms = [small(term, folder) for term in preset.terms(encoder)]
     view: View | None = None
-    if preset.view == "dropout" and any(term.views_differ for term in terms):
+    if preset.view == "dropout" and any(term.compares_views for term in terms):
         view = MaskedWord()
     elif preset.view == "crop":
         view = Crop(**dict(preset.view_options) | {"min_tokens": 2, "min_fraction": 0.3})
