@@ -16,6 +16,7 @@ from informin.cli.options import (
     OptionalTexts,
     Overwrite,
     PooledModelOptions,
+    Precision,
     Texts,
     changed_options,
     refuse_given,
@@ -240,6 +241,7 @@ def search_command(
     *query: str,
     index: Location,
     model_name: Location | None = None,
+    precision: Precision = "auto",
     trust_remote_code: Flag = False,
     k: int | None = None,
     where: list[str] | None = None,
@@ -253,6 +255,7 @@ def search_command(
         query: What to search for. Default: open the search page, which needs the extra demo.
         index: Folder of the index.
         model_name: Path of the index's model, if it was moved.
+        precision: Precision of the encoder. auto: the fastest of fp32, bf16 and fp16 on the processor or GPU.
         trust_remote_code: Run code from the model's repository, if it needs any.
         k: Number of hits. Default: 10.
         where: NAME=VALUE: only texts with this value in a column that the index keeps. Several values of one name stand
@@ -271,7 +274,7 @@ def search_command(
     words = " ".join(query)
     if query and is_blank(words):
         raise UsageError("The query is blank", fix="Give the words to search for.")
-    opened = Index.load(index, model_name, trust_remote_code=trust_remote_code)
+    opened = Index.load(index, model_name, trust_remote_code=trust_remote_code, precision=precision)
     if not query:
         from informin.frozen.search_page import serve
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os.path import expanduser
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -12,6 +12,7 @@ from informin.errors import UsageError
 # A file, a folder or a model. A shell expands `~` only at the start of a word, not in `--output_dir=~/x`.
 Location = Annotated[str, Parameter(converter=lambda _, tokens: expanduser(tokens[0].value))]
 Flag = Annotated[bool, Parameter(show_default=False)]
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
 Overwrite = Annotated[bool, Parameter(name=["--overwrite", "--overwrite_output_dir"], show_default=False)]
 
 
@@ -48,7 +49,8 @@ class ModelOptions:
         max_seq_length: Truncate texts to this many tokens. Default: the model's maximum.
         batch_size: Texts per forward pass.
         device: cpu, cuda, cuda:1, mps. Default: a GPU if there is one.
-        bf16: Embed under bfloat16 autocast.
+        precision: Precision of the encoder. auto: the fastest of fp32, bf16 and fp16 on the processor or GPU.
+        bf16: An older form of --precision bf16.
         revision: Branch, tag or commit of the model on the Hub.
         trust_remote_code: Run code from the model's repository, if it needs any.
     """
@@ -57,7 +59,8 @@ class ModelOptions:
     max_seq_length: int | None = None
     batch_size: int = 64
     device: str | None = None
-    bf16: Flag = False
+    precision: Precision = "fp32"
+    bf16: Annotated[bool, Parameter(show=False)] = False
     revision: str | None = None
     trust_remote_code: Flag = False
 
@@ -65,12 +68,13 @@ class ModelOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class PooledModelOptions(ModelOptions):
-    """The same with a pooling.
+    """The same with a pooling, and for commands that only embed.
 
     Attributes:
         pooler: Pooling: cls, mean, last, ... Default: the model's own.
     """
 
+    precision: Precision = "auto"
     pooler: str = "auto"
 
 

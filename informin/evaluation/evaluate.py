@@ -26,10 +26,10 @@ from informin.evaluation.retrieval import DEPTH, Collection, Similarity, load_re
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, chosen_tasks, load_task, senteval_folder
 from informin.evaluation.table import check_same_files, load_others, model_label, score_tables, tables_html, tables_text
 from informin.evaluation.transfer import score_transfer
+from informin.fast.precision import precision_of, weights_sha256
 from informin.files import only_writer, save_text
-from informin.model.checksums import weights_sha256
 from informin.model.embedding import encode_in_shares, side_prompt, width_of
-from informin.model.open import Loading, load_model, name_of, source_of
+from informin.model.open import Loading, load_model, name_of
 from informin.model.pooling import NAME_OF_MODE
 from informin.options import with_home
 
@@ -261,7 +261,7 @@ def _no_results(
         pooler=pooler_of(model) if pooler == "auto" else pooler,
         normalized=any(isinstance(module, Normalize) for module in model),
         max_seq_length=model.max_seq_length if math.isfinite(model.max_seq_length or math.inf) else None,
-        precision="bf16" if source_of(model).bf16 else "fp32",
+        precision=precision_of(model),
         split=split,
         prompt=prompt,
         whitening=_whitening_entry(whitening, width_of(model)),
@@ -447,7 +447,7 @@ def evaluate(
         prompt: Prompt prepended to each text, instead of the stored prompts.
         batch_size: Texts per forward pass.
         pooler: See `informin.load_model`; with several, each is a row.
-        loading: Other options of `informin.load_model`.
+        loading: Other options of `informin.load_model`. `precision` is fp32 by default, as in published scores.
 
     Returns:
         The scores, `table`, and `save`.

@@ -32,7 +32,7 @@ class Results:
         pooler: cls, mean, ...
         normalized: Whether the model normalizes its embeddings to unit length.
         max_seq_length: Maximum number of tokens of a text; None for no limit.
-        precision: fp32 or bf16.
+        precision: fp32, bf16 or fp16.
         split: test or dev.
         prompt: Prompt prepended to each text; None for none.
         whitening: None, or `dimensions` (None for all) and `fitted_on`.

@@ -17,6 +17,7 @@ from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
 from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, measure_drift
 from informin.evaluation.rows import rows_of
+from informin.fast.precision import precision_of
 from informin.files import last_name, only_writer
 from informin.frozen.adapter import TASKS
 from informin.frozen.fit import fit_record, save_fitted
@@ -30,7 +31,7 @@ from informin.frozen.static import (
 )
 from informin.frozen.vectors import given_vectors, open_with_prompt, side_of, vectors_of
 from informin.model.embedding import encode, encode_in_shares
-from informin.model.open import Loading, name_of
+from informin.model.open import Loading, loading_to_embed, name_of
 from informin.options import check_value, with_home
 from informin.publishing.card import STATIC
 from informin.texts import as_texts
@@ -89,6 +90,7 @@ class DistillResult:
                     texts=self.texts,
                     dimensions=self.static.get_embedding_dimension(),
                     drift=self.drift,
+                    precision=precision_of(self.model),
                 )
                 save_fitted(self.static, record, output_dir, overwrite)
         self.folder = Path(output_dir)
@@ -136,7 +138,7 @@ def distill(
             They save the time to embed, and a .npy file is never read into memory as a whole.
         prompt: Prompt prepended to each text, instead of the stored prompt. The static model needs none.
         batch_size: Texts per forward pass.
-        pooler, loading: Options of `informin.load_model`.
+        pooler, loading: Options of `informin.load_model`. `precision` is auto by default for a name or folder.
 
     Returns:
         The static model, how it differs from the model on held-out texts, and `save`.
@@ -151,7 +153,7 @@ def distill(
         raise UsageError("is missing or empty", option="train_file", fix="A table needs the texts.")
     if len(texts) < FEW:
         logger.warning(f"Found {counted(len(texts), 'text')}. With fewer than {FEW:,}, the model itself is better.")
-    st = open_with_prompt(model, prompt, pooler, loading)
+    st = open_with_prompt(model, prompt, pooler, loading_to_embed(model, loading))
     tokenizer = tokenizer_of(st)
     given = None if embeddings is None else given_vectors(embeddings, texts)
     side = side_of(task)

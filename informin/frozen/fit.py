@@ -22,12 +22,13 @@ from informin.errors import UsageError, counted
 from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, SEED, drift_warnings, measure_drift, neighbor_examples
 from informin.evaluation.rows import rows_of
 from informin.evaluation.table import values_html
+from informin.fast.precision import chosen_precision, precision_of
 from informin.files import last_name, new_folder, only_writer
 from informin.frozen.adapter import TASKS, LinearAdapter
 from informin.frozen.vectors import given_vectors, open_with_prompt, side_of, vectors_of
 from informin.hub import is_hub_id
 from informin.model.embedding import width_of
-from informin.model.open import Loading, name_of, source_of
+from informin.model.open import Loading, in_precision, loading_to_embed, name_of, source_of
 from informin.model.pooling import MODES, LayerPooling, ProjectionPooling
 from informin.model.records import ADAPTER, FITTED, FitRecord
 from informin.options import check_value, with_home
@@ -58,7 +59,8 @@ class FitResult:
         seconds: Time that the fit took, without the embedding.
         drift: What the adapter changes on a sample of the texts, as in `informin.evaluation.drift`; None for fewer than
             30 different texts.
-        model: The model; None for embeddings without one.
+        model: The model in float32, which `save` writes with the adapter; None for embeddings without one.
+        precision: Precision of the weights that embedded the texts; None for given embeddings.
         examples: Texts with neighbors that they lost and gained, for report.html.
         folder: Where the result was saved.
     """
@@ -69,6 +71,7 @@ class FitResult:
     seconds: float
     drift: dict | None = None
     model: SentenceTransformer | None = None
+    precision: str | None = None
     examples: list[dict] = field(default_factory=list)
     folder: Path | None = None
 
@@ -101,7 +104,15 @@ class FitResult:
 
     def _write(self, folder: Path) -> None:
         if self.model:
-            save_adapted(self.model, self.adapter, folder, texts=len(self.vectors), task=self.task, drift=self.drift)
+            save_adapted(
+                self.model,
+                self.adapter,
+                folder,
+                texts=len(self.vectors),
+                task=self.task,
+                drift=self.drift,
+                precision=self.precision,
+            )
         else:
             self.adapter.save(folder / ADAPTER)
             np.save(folder / DOCUMENTS, self.adapter.transform(self.vectors))
@@ -174,7 +185,8 @@ def fit(
         prompt: Prompt prepended to each text, instead of the stored prompt. The saved model embeds documents with it,
             too.
         batch_size: Texts per forward pass.
-        pooler, loading: Options of `informin.load_model`.
+        pooler, loading: Options of `informin.load_model`. `precision` embeds the texts, by default auto for a name or
+            folder; the model is saved in float32.
 
     Returns:
         The adapter, what it changes, and `save`, which writes the adapted model.
@@ -192,7 +204,7 @@ def fit(
         raise UsageError(f"is {task}", option="task", needed=f"one of: {', '.join(TASKS)}")
     texts = None if texts is None else as_texts(texts)
     vectors = None if embeddings is None else given_vectors(embeddings, texts)
-    st = None
+    st = precision = None
     if model is None:
         if vectors is None:
             raise UsageError("is missing", option="model_name", fix="Give a model with texts, or `embeddings`.")
@@ -201,10 +213,15 @@ def fit(
     elif not texts:
         raise UsageError("is missing or empty", option="train_file", fix="A model needs the texts.")
     else:
-        st = open_with_prompt(model, prompt, pooler, loading)
+        st = open_with_prompt(model, prompt, pooler, {**loading, "precision": "fp32", "bf16": False})  # to be saved
         raise_if_not_savable(st)
         check_dimension(dimension, width_of(st))
-        vectors = vectors_of(st, texts, vectors, side_of(task), batch_size)
+        wanted = loading_to_embed(model, loading)
+        chosen = chosen_precision(wanted.get("precision"), wanted.get("bf16"), st.device)
+        own = precision_of(model) if isinstance(model, SentenceTransformer) else None
+        embedding = in_precision(st, chosen or own)
+        precision = precision_of(embedding) if vectors is None else None
+        vectors = vectors_of(embedding, texts, vectors, side_of(task), batch_size)
     check_dimension(dimension, vectors.shape[1])
     start = time.monotonic()
     adapter = LinearAdapter(**TASKS[task], n_components=dimension, rotation=rotation, random_state=seed).fit(vectors)
@@ -214,7 +231,7 @@ def fit(
         logger.warning(f"{found}. With fewer than {FEW[task]}, the adapter changes little.")
     adapter.measure_scores(vectors)
     drift, examples = _changes(adapter, vectors, texts) if rank() == 0 else (None, [])
-    return FitResult(adapter, task, vectors, seconds, drift, st, examples)
+    return FitResult(adapter, task, vectors, seconds, drift, st, precision, examples)
 
 
 def check_dimension(dimension: int | None, width: int) -> None:
@@ -263,6 +280,7 @@ def save_adapted(
     texts: int,
     task: str,
     drift: dict | None = None,
+    precision: str | None = None,
 ) -> None:
     """Save a model with an adapter on its embedding, for sentence-transformers, and for AutoModel if it is native.
 
@@ -273,6 +291,7 @@ def save_adapted(
         texts: Number of texts that the adapter was fitted on, for the card.
         task: clustering or search.
         drift: A record of `informin.evaluation.drift`, for the card.
+        precision: Precision of the weights that embedded the texts; None if that is unknown.
 
     Raises:
         UsageError: The folder is in use or cannot be written.
@@ -284,6 +303,7 @@ def save_adapted(
         dimensions=len(adapter.coef_),
         options=adapter.get_params(),
         drift=drift,
+        precision=precision,
         remote_code=any(type(module).__module__.startswith("transformers_modules") for module in model.modules()),
     )
     save_fitted(with_adapter(model, adapter), record, folder)

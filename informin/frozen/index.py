@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from typing_extensions import Unpack
 
+    from informin.fast.precision import Precision
     from informin.model.open import Loading
 
 # Functions that need the model import `index_model`, and torch with it: an index with static embeddings of queries
 # starts without them.
 
 QUERIES = 32  # scored at a time
-KEPT_LOADING = ("max_seq_length", "revision", "bf16")  # options of loading that the index keeps
+KEPT_LOADING = ("max_seq_length", "revision")  # options of loading that the index keeps
 NEEDED_ROWS = "row numbers, or a mask with one boolean for each text"
 Span = tuple[int, int]
 
@@ -61,10 +62,16 @@ class Index:
         static_queries: Static embeddings of queries; None if the model embeds them.
     """
 
-    def __init__(self, model: "SentenceTransformer | None", state: State, trust_remote_code: bool = False):
+    def __init__(
+        self,
+        model: "SentenceTransformer | None",
+        state: State,
+        trust_remote_code: bool = False,
+        precision: "Precision | None" = None,
+    ):
         self._model = model
         self._state = state
-        self._trust_remote_code = trust_remote_code
+        self._trust_remote_code, self._precision = trust_remote_code, precision
         self._changes = threading.RLock()  # one change after the other
         self._data: dict[str, str] = {}  # by folder, what this index was loaded from or saved as
 
@@ -128,7 +135,7 @@ class Index:
         if self._model is None:
             from informin.frozen.index_model import open_model
 
-            self._model = open_model(self.record, None, self._trust_remote_code)
+            self._model = open_model(self.record, None, self._trust_remote_code, self._precision)
         return self._model
 
     @cached_property
@@ -174,7 +181,7 @@ class Index:
             rerank: Keep token vectors, 68 bytes a token, to rerank the first 50 hits of a search by late interaction.
                 With static embeddings of queries, a token of a query has its mean vector in the texts.
             batch_size: Texts per forward pass.
-            pooler, loading: Options of `informin.load_model`.
+            pooler, loading: Options of `informin.load_model`. `precision` is auto by default for a name or folder.
 
         Raises:
             UsageError: The model cannot be loaded, all texts are blank, there are fewer or more ids or fields than
@@ -182,9 +189,10 @@ class Index:
                 too small for float16, `smooth` or `queries` is set for a model that is compared by dot product, or
                 `rerank` for a model without token vectors.
         """
+        from informin.fast.precision import precision_of
         from informin.frozen.index_model import check_model, derive, embed_entries, projected_texts, similarity_of
         from informin.model.checksums import model_sha256
-        from informin.model.open import load_model, name_of
+        from informin.model.open import load_model, loading_to_embed, name_of
 
         queries = OLD_QUERIES.get(queries, queries)
         check_options(queries, word_weight, smooth, rerank)
@@ -193,13 +201,14 @@ class Index:
         entries = new_entries(texts, ids, fields)
         if not len(entries):
             raise UsageError("contains no text that is not blank", option="texts")
-        st = load_model(model, pooler=pooler, **loading)
+        st = load_model(model, pooler=pooler, **loading_to_embed(model, loading))
         is_static = queries == "static"
         check_model(st, smooth, is_static, rerank)
         record = IndexRecord(
             model=str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st),
             model_sha256=model_sha256(st),
             loading={"pooler": pooler} | {name: value for name, value in loading.items() if name in KEPT_LOADING},
+            precision=precision_of(st),
             similarity=similarity_of(st),
             language=language,
             smooth=smooth or is_static,
@@ -223,6 +232,7 @@ class Index:
         model: "str | Path | SentenceTransformer | None" = None,
         *,
         trust_remote_code: bool = False,
+        precision: "Precision | None" = None,
     ) -> "Index":
         """Open an index, with its vectors and BM25 weights memory-mapped.
 
@@ -233,6 +243,8 @@ class Index:
             model: The model, if it is no longer where it was, or was in memory. A name or folder is opened with the
                 options of the index.
             trust_remote_code: Allow code from the model's repository to run.
+            precision: Precision of the model, as in `informin.load_model`. Default: auto for a name or folder, whatever
+                the vectors were embedded in.
 
         Raises:
             UsageError: The folder holds no index, the index is damaged, or the model is another one.
@@ -243,8 +255,8 @@ class Index:
         if model is not None or not state.static_queries:
             from informin.frozen.index_model import open_model
 
-            opened = open_model(state.record, model, trust_remote_code)
-        index = cls(opened, state, trust_remote_code)
+            opened = open_model(state.record, model, trust_remote_code, precision)
+        index = cls(opened, state, trust_remote_code, precision)
         index._data[os.path.realpath(folder)] = state.record.data
         return index
 

@@ -31,6 +31,8 @@ class IndexRecord:
         model: Name or folder of the model.
         model_sha256: Checksum of the model.
         loading: Options of `load_model`.
+        precision: Precision of the weights that embedded the texts when the index was built. `Index.load` chooses that
+            of queries.
         similarity: `dot` for a model that is compared by dot product, and `cosine` for others.
         language, smooth, word_weight, document_prompt, query_prompt, queries, rerank: See `Index.build`.
         projected: Number of texts that the projection of the token vectors was fitted to; 0 without `rerank`.
@@ -47,6 +49,7 @@ class IndexRecord:
     model: str
     model_sha256: str
     loading: dict[str, Any] = field(default_factory=dict)
+    precision: str = "fp32"
     similarity: str = "cosine"
     language: str = "english"
     smooth: bool = False

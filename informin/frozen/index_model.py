@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from informin.errors import UsageError
 from informin.evaluation.rows import unit_rows
+from informin.fast.precision import Precision
 from informin.frozen.adapter import smooth_rows
 from informin.frozen.bm25 import BM25, versions
 from informin.frozen.index_entries import Entries, IndexRecord
@@ -37,7 +38,7 @@ from informin.frozen.token_vectors import (
 from informin.frozen.unrelated import UnrelatedScores, unrelated_scores
 from informin.model.checksums import model_sha256
 from informin.model.embedding import encode_in_shares
-from informin.model.open import load_finished, name_of
+from informin.model.open import load_finished, loading_to_embed, name_of
 
 COUNTED_TEXTS = 1_000  # texts whose tokens are counted
 
@@ -59,7 +60,10 @@ def similarity_of(model: SentenceTransformer) -> str:
 
 
 def open_model(
-    record: IndexRecord, model: str | Path | SentenceTransformer | None, trust_remote_code: bool
+    record: IndexRecord,
+    model: str | Path | SentenceTransformer | None,
+    trust_remote_code: bool,
+    precision: Precision | None = None,
 ) -> SentenceTransformer:
     """Open the model of an index with the options of the index.
 
@@ -67,12 +71,14 @@ def open_model(
         record: The record of the index.
         model: Where the model is; None for where it was.
         trust_remote_code: Allow code from the model's repository to run.
+        precision: See `Index.load`.
 
     Raises:
         UsageError: It is another model.
     """
     where = record.model if model is None else model
-    options = record.loading | {"trust_remote_code": trust_remote_code}
+    kept: Any = record.loading | {"trust_remote_code": trust_remote_code, "precision": precision}
+    options = loading_to_embed(where, kept)
     try:
         st = load_finished(where, "model_name", f"the model of the index, {record.model}", **options)
     except UsageError as error:

@@ -1,41 +1,18 @@
-"""Checksums of models: of their weights, and of everything that an embedding depends on."""
+"""Checksums of the settings of models, and of everything that an embedding depends on."""
 
 import hashlib
 import json
 from typing import Any
 
-import numpy as np
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from informin.fast.precision import weights_sha256
 from informin.fast.speed import copy_of_tokenizer
-from informin.model.open import own_dropouts, source_of
+from informin.model.open import own_dropouts
 
 # Settings of a configuration that do not affect embeddings.
 SILENT = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
-
-
-def weights_sha256(model: nn.Module) -> str:
-    """Return the SHA-256 of the names and float32 values of a model's weights.
-
-    BERT's own pooler is left out: no embedding depends on it, and it is random if a checkpoint has none.
-    """
-    digest = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        if ".pooler." not in f".{name}":
-            digest.update(name.encode())
-            for part in value if isinstance(value, tuple) else (value,):  # weight and bias, in torch.ao
-                digest.update(_bytes(part))
-    return digest.hexdigest()
-
-
-def _bytes(value: Any) -> Any:
-    """Return the float32 values of a tensor, or what torch.ao stores beside tensors, such as a data type, as text."""
-    if not isinstance(value, Tensor):
-        return str(value).encode()
-    value = value.dequantize() if value.is_quantized else value
-    return np.ascontiguousarray(value.detach().cpu().float().numpy()).data
 
 
 def settings_sha256(model: SentenceTransformer) -> str:
@@ -56,12 +33,12 @@ def settings_sha256(model: SentenceTransformer) -> str:
 
 
 def model_sha256(model: SentenceTransformer, prompt: str | None = None) -> str:
-    """Return the SHA-256 of everything that an embedding depends on, except for rounding.
+    """Return the SHA-256 of everything that an embedding depends on, except for rounding and precision.
 
     Args:
         model: The model.
         prompt: Prompt prepended to each text; None for the model's own prompts.
     """
     prompts = [model.prompts, model.default_prompt_name] if prompt is None else prompt
-    parts = [weights_sha256(model), settings_sha256(model), model.max_seq_length, source_of(model).bf16, prompts]
+    parts = [weights_sha256(model), settings_sha256(model), model.max_seq_length, False, prompts]  # False: unused
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

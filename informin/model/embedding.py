@@ -21,10 +21,11 @@ from typing_extensions import Unpack
 
 from informin.distributed import first_only, gather_objects, gather_shares, on_first, rank, world_size
 from informin.errors import UsageError, counted
+from informin.fast.precision import precision_of
 from informin.fast.speed import copy_of_tokenizer, speed_up
 from informin.files import named_in_errors, only_writer, read_json, sha256, write_json
 from informin.model.checksums import model_sha256
-from informin.model.open import Loading, load_model, name_of
+from informin.model.open import Loading, load_model, loading_to_embed, name_of
 from informin.options import check_value, with_home
 from informin.texts import as_texts
 
@@ -60,7 +61,7 @@ def embed(
             `encode`.
         prompt: Prompt prepended to each text, instead of the stored prompt; an empty string for none.
         batch_size: Texts per forward pass.
-        pooler, loading: Options of `informin.load_model`.
+        pooler, loading: Options of `informin.load_model`. `precision` is auto by default for a name or folder.
 
     Returns:
         (N, d) float32; with `output`, a memory map of the file.
@@ -73,7 +74,7 @@ def embed(
     check_value(isinstance(overwrite, bool), "overwrite", overwrite, "True or False")
     if output is not None and Path(output).suffix != ".npy":
         raise UsageError(f"is {output}", option="output", needed="a name ending in .npy")
-    st = load_model(model, pooler=pooler, **loading)
+    st = load_model(model, pooler=pooler, **loading_to_embed(model, loading))
     how: dict[str, Any] = {"side": side, "prompt": prompt, "batch_size": batch_size}
     if output is None:
         return encode_in_shares(st, texts, **how)
@@ -263,7 +264,7 @@ def embed_file(
     path, texts = Path(path), as_texts(texts)
     encoder = hashlib.sha256(f"{model_sha256(model, prompt)} {side}".encode()).hexdigest()
     description: dict[str, Any] = {"kind": KIND, "texts": texts_sha256(texts), "encoder": encoder}
-    description |= {"rows": len(texts), "dimensions": width_of(model)}
+    description |= {"rows": len(texts), "dimensions": width_of(model), "precision": precision_of(model)}
     with first_only(only_writer(path)):
         if on_first(lambda: _is_finished(path, description, overwrite)):
             return np.load(path, mmap_mode="r")
@@ -296,7 +297,8 @@ def _is_finished(path: Path, description: dict[str, Any], overwrite: bool) -> bo
         raise UsageError(f"{_record_file(path)} exists and is not such a record", fix="Choose another output.")
     if not path.exists():
         return False
-    is_same = {name: record.get(name) for name in description} == description
+    different = [name for name, value in description.items() if record.get(name) != value]
+    is_same = not different
     if is_same and record.get("sha256") == sha256(path):
         return True
     if overwrite and record:
@@ -305,6 +307,11 @@ def _is_finished(path: Path, description: dict[str, Any], overwrite: bool) -> bo
         raise UsageError(
             f"{path} is damaged: its checksum is not that of its record",
             fix="Delete it, or replace it with `overwrite`.",
+        )
+    if different == ["precision"]:
+        raise UsageError(
+            f"{path} exists and contains the embeddings in {record['precision']}, not {description['precision']}",
+            fix=f"Set `precision` to {record['precision']}, or replace the file with `overwrite`.",
         )
     raise UsageError(
         f"{path} exists and contains other embeddings",
@@ -320,7 +327,7 @@ def _begin(folder: Path, description: dict[str, Any]) -> None:
         if read_json(folder / "description.json") == description and rows.shape == shape:
             return
     if folder.exists():
-        logger.warning(f"The unfinished embeddings in {folder} are of other texts or another model.")
+        logger.warning(f"The unfinished embeddings in {folder} have other texts, another model or another precision.")
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     np.lib.format.open_memmap(folder / "rows.npy", "w+", np.float32, shape).flush()
@@ -390,5 +397,6 @@ def _record(path: Path) -> dict[str, Any]:
     """Return the record of a file; empty if there is none, or another file has its name."""
     with suppress(OSError, ValueError):
         record = read_json(_record_file(path))
-        return record if isinstance(record, dict) and record.get("kind") == KIND else {}
+        if isinstance(record, dict) and record.get("kind") == KIND:
+            return {"precision": "fp32"} | record  # older records lack it
     return {}

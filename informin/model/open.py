@@ -26,7 +26,8 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel, PreTraine
 from transformers.utils import cached_file
 
 from informin.errors import UsageError, counted, error_line
-from informin.fast.packing import has_position_table, padding_index_of
+from informin.fast.packing import copy_for_call, has_position_table, padding_index_of
+from informin.fast.precision import Precision, chosen_precision, precision_of, set_precision
 from informin.fast.speed import copy_of_tokenizer, speed_up
 from informin.hub import MODEL_FILES, names_of_model, raise_if_not_found
 from informin.model.pooling import POOLERS, with_pooling
@@ -55,7 +56,8 @@ class Loading(TypedDict, total=False):
     device: str | torch.device | None
     revision: str | None
     trust_remote_code: bool
-    bf16: bool
+    precision: Precision | None
+    bf16: bool  # an older option: True is `precision` bf16
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,11 @@ class Source:
         name: Name or folder that the caller gave.
         folder: The folder; None for a model on the Hub or in memory.
         revision: Commit on the Hub; None for a folder or a model in memory.
-        bf16: Embed under bfloat16 autocast.
     """
 
     name: str
     folder: Path | None = None
     revision: str | None = None
-    bf16: bool = False
 
 
 def load_model(
@@ -83,20 +83,28 @@ def load_model(
     device: str | torch.device | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
+    precision: Precision | None = None,
     bf16: bool = False,
 ) -> SentenceTransformer:
-    """Open an embedding model in float32 and evaluation mode, and speed it up.
+    """Open an embedding model in evaluation mode, and speed it up.
+
+    The default is float32, because the model may be saved or trained. What only embeds should set `precision` to auto,
+    which is the default of `embed`, `fit`, `distill` and `Index`.
 
     Args:
-        model: Hub id or folder. A model that this function opened is returned as it is; of another
-            SentenceTransformer, which stays as it is, a copy that shares its modules and pads as one from files.
+        model: Hub id or folder. A model that this function opened is returned as it is, unless `precision` is another
+            one; of another SentenceTransformer, which stays as it is, a copy that shares its modules and pads as one
+            from files.
         pooler: `auto` for the pooling that the model stores, or one of `informin.model.pooling.POOLERS` in its place,
             without normalization.
         max_seq_length: Maximum number of tokens of a text; None for the model's own.
         device: Device; None for a GPU if there is one.
         revision: Branch, tag or commit on the Hub.
         trust_remote_code: Allow code from the model's repository to run.
-        bf16: Embed under bfloat16 autocast, in `encode` as in all functions.
+        precision: Precision of the weights of the encoder: fp32, bf16, fp16, or auto, the fastest of them on the device
+            (bf16 if the CPU has AMX or AVX-512 with bf16; bf16 or fp16 on a GPU of NVIDIA; else fp32). Pooling and
+            normalization are in float32. None for fp32, and for a SentenceTransformer as it is.
+        bf16: An older option. True is `precision` bf16.
 
     Raises:
         UsageError: The model cannot be loaded, its weights are incomplete, its tokenizer has more tokens than it has
@@ -104,17 +112,20 @@ def load_model(
             special ones, or torch cannot use the device.
     """
     if isinstance(model, SentenceTransformer):
+        chosen = chosen_precision(precision, bf16, model.device)
         if "informin_source" in vars(model):
-            return model
+            return in_precision(model, chosen)
         check_tokenizers(model, name_of(model))
         own = speed_up(_with_own_tokenizers(copy.copy(model)))
         fit_to_positions(own)
-        return own
-    for option, value in {"trust_remote_code": trust_remote_code, "bf16": bf16}.items():
-        check_value(isinstance(value, bool), option, value, "True or False")  # any text would count as True
+        return in_precision(own, chosen)
+    is_boolean = isinstance(trust_remote_code, bool)  # any text would count as True
+    check_value(is_boolean, "trust_remote_code", trust_remote_code, "True or False")
     if max_seq_length is not None and max_seq_length < FEWEST_TOKENS:
         raise UsageError(f"is {max_seq_length}", option="max_seq_length", needed=f"{FEWEST_TOKENS} or more")
     raise_if_no_device(device)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    chosen = chosen_precision(precision, bf16, device)
     name = found_name(str(with_home(model)), revision)
     try:
         raise_if_code_in_adapter(name, revision)
@@ -138,9 +149,25 @@ def load_model(
     folder = Path(name) if Path(name).is_dir() else None
     cached = file_of(name, MODULES if has_modules else "config.json", revision)
     commit = Path(cached).parent.name if cached and folder is None else None  # snapshots/COMMIT/FILE
-    opened.informin_source = Source(name, folder, commit, bf16)
-    opened = opened.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return speed_up(opened, bf16)
+    opened.informin_source = Source(name, folder, commit)
+    if chosen is not None:
+        set_precision(opened, chosen, device)
+    return speed_up(opened.to(device))
+
+
+def in_precision(model: SentenceTransformer, precision: str | None) -> SentenceTransformer:
+    """Return a copy of a model that has this precision; the model itself if it has it, and for None."""
+    if precision in (None, precision_of(model)):
+        return model
+    own = copy_for_call(_with_own_tokenizers(model))
+    set_precision(own, precision, model.device)
+    return speed_up(own)
+
+
+def loading_to_embed(model: str | Path | SentenceTransformer, loading: Loading) -> Loading:
+    """Return options of loading for a function that only embeds: by default, `auto` for a model from files."""
+    is_set = loading.get("precision") is not None or loading.get("bf16")
+    return loading if is_set or isinstance(model, SentenceTransformer) else {**loading, "precision": "auto"}
 
 
 def load_finished(

@@ -105,6 +105,7 @@ class FitRecord(Record):
         dimensions: Of the new embeddings.
         options: Options of the adapter; none for a static model.
         drift: Changes to the embeddings, as in training.json; null if not measured.
+        precision: Precision of the weights that embedded the texts; null for given embeddings, and in older records.
         kind: adapter, or static for a table of token vectors.
         remote_code: Whether the model needs code from its repository.
         license: License of the source model, with its name and link if the Hub does not list it.
@@ -119,6 +120,7 @@ class FitRecord(Record):
     dimensions: int
     options: dict[str, Any] = field(default_factory=dict)
     drift: dict[str, Any] | None = None
+    precision: str | None = None
     remote_code: bool = False
     kind: str = "adapter"
     license: Any = None

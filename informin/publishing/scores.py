@@ -7,7 +7,7 @@ from pathlib import Path
 from informin.errors import UsageError
 from informin.evaluation.evaluate import pooler_of
 from informin.evaluation.results import Results, load_all_results
-from informin.model.checksums import weights_sha256
+from informin.fast.precision import weights_sha256
 from informin.model.open import load_model
 from informin.model.records import RunRecord
 from informin.publishing.export import raise_if_linked

@@ -15,6 +15,7 @@ from transformers.utils import is_torch_bf16_gpu_available
 
 from informin.errors import UsageError, counted, raise_if_missing
 from informin.evaluation.measures import ALL, Measure
+from informin.fast.precision import processor_has_bf16
 from informin.files import last_name
 from informin.objectives import PRESETS, TERMS
 from informin.objectives.presets import Encoder, Preset
@@ -280,7 +281,7 @@ def prefers_bf16(args: TrainingArguments) -> bool:
 def has_bf16(on_cpu: bool) -> bool:
     """Return whether the processor, or the GPU, computes in bfloat16."""
     if on_cpu:
-        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        return processor_has_bf16()
     return is_torch_bf16_gpu_available()
 
 

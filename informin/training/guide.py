@@ -141,21 +141,23 @@ def _guide(model: TrainedModel, args: InforMinTrainingArguments, length: int) ->
 
     The model before training can be its own guide, with at most `length` tokens of a text.
     """
-    bf16 = args.mixed_precision == "bf16"
+    autocast = torch.autocast(args.device.type, torch.bfloat16, enabled=args.mixed_precision == "bf16")
     if args.guide_model is not None:
-        trusts = args.trust_remote_code
-        how = {"trust_remote_code": trusts, "device": str(args.device), "bf16": bf16}
-        yield load_finished(args.guide_model, "guide_model", "a SentenceTransformer", **how)
+        how = {"trust_remote_code": args.trust_remote_code, "device": str(args.device)}
+        guide = load_finished(args.guide_model, "guide_model", "a SentenceTransformer", **how)
+        with autocast:
+            yield guide
         return
     guide = copy.copy(model.finished.to(args.device))
     prompts = with_default_prompt(guide.prompts, guide.default_prompt_name, model.default_prompt)
     guide.prompts, guide.default_prompt_name = prompts
-    guide.informin_source = Source(model.name, bf16=bf16)
-    speed_up(guide, bf16)
+    guide.informin_source = Source(model.name)
+    speed_up(guide)
     before = guide.max_seq_length
     limit_length(guide, min(before or length, length))
     try:
-        yield guide
+        with autocast:
+            yield guide
     finally:
         limit_length(guide, before)
 
@@ -208,6 +210,7 @@ def load_guide(folder: str | Path, model: SentenceTransformer, sentences: Sequen
     rows: dict[str, int] = {}
     first = torch.tensor([rows.setdefault(text, row) for row, text in enumerate(sentences)])
     digest = hashlib.sha256(model_sha256(model).encode())
+    digest.update(b"bf16" if torch.is_autocast_enabled(model.device.type) else b"")
     for sentence in sentences:
         text = sentence.encode()
         digest.update(len(text).to_bytes(8, "little") + text)  # any separator could occur in a sentence

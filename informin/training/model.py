@@ -39,9 +39,10 @@ from informin.fast.attention import kept_maps, prepare_encoder, set_dropout
 from informin.fast.embeddings import embedding_width, scale_embeddings
 from informin.fast.forward import FastForward, with_encoder
 from informin.fast.plan import plan_of
+from informin.fast.precision import weights_sha256
 from informin.fast.speed import speed_up
 from informin.files import last_name
-from informin.model.checksums import settings_sha256, weights_sha256
+from informin.model.checksums import settings_sha256
 from informin.model.embedding import encode, width_of
 from informin.model.lora import add_lora, without_lora
 from informin.model.open import (

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 from informin.cli import train
-from informin.model.checksums import weights_sha256
+from informin.fast.precision import weights_sha256
 from informin.model.open import load_model
 from tests.conftest import ROOT
 from tests.support import forked

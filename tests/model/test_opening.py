@@ -17,8 +17,9 @@ from transformers import AutoModel
 
 import informin
 from informin.errors import UsageError
+from informin.fast.precision import weights_sha256
 from informin.model import open as opening
-from informin.model.checksums import model_sha256, weights_sha256
+from informin.model.checksums import model_sha256
 from informin.model.open import (
     embeddings_of_tokens,
     limit_length,

@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard
 
 from informin.evaluation.results import Results
 from informin.evaluation.senteval import TASKS
-from informin.model.checksums import weights_sha256
+from informin.fast.precision import weights_sha256
 from informin.model.open import load_model
 from informin.model.records import RunRecord
 from informin.publishing.export import export_checkpoint

@@ -4,9 +4,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
+from informin.fast.precision import weights_sha256
 from informin.frozen.adapter import TASKS, LinearAdapter
 from informin.frozen.fit import save_adapted
-from informin.model.checksums import weights_sha256
 from informin.model.open import load_model
 from informin.model.records import FitRecord
 from informin.publishing.card import write_card
