@@ -395,6 +395,12 @@ def private_caches(tmp_path, modules_cache, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
+def auto_is_fp32(monkeypatch):
+    """Expected values are the same on every processor; tests of `precision` choose another one."""
+    monkeypatch.setattr("informin.fast.precision.native_precision", lambda device: "fp32")
+
+
+@pytest.fixture(autouse=True)
 def process_as_before():
     """Restore what commands and libraries change for the whole process: the next test may be any other."""
     from transformers.utils import logging as log

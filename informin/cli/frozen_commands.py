@@ -255,7 +255,7 @@ def search_command(
         query: What to search for. Default: open the search page, which needs the extra demo.
         index: Folder of the index.
         model_name: Path of the index's model, if it was moved.
-        precision: Precision of the encoder. auto: the fastest of fp32, bf16 and fp16 on the processor or GPU.
+        precision: Precision of the encoder's weights. auto: the fastest one on the processor or GPU.
         trust_remote_code: Run code from the model's repository, if it needs any.
         k: Number of hits. Default: 10.
         where: NAME=VALUE: only texts with this value in a column that the index keeps. Several values of one name stand

@@ -49,7 +49,7 @@ class ModelOptions:
         max_seq_length: Truncate texts to this many tokens. Default: the model's maximum.
         batch_size: Texts per forward pass.
         device: cpu, cuda, cuda:1, mps. Default: a GPU if there is one.
-        precision: Precision of the encoder. auto: the fastest of fp32, bf16 and fp16 on the processor or GPU.
+        precision: Precision of the encoder's weights. auto: the fastest one on the processor or GPU. Default: fp32.
         bf16: An older form of --precision bf16.
         revision: Branch, tag or commit of the model on the Hub.
         trust_remote_code: Run code from the model's repository, if it needs any.
@@ -59,7 +59,7 @@ class ModelOptions:
     max_seq_length: int | None = None
     batch_size: int = 64
     device: str | None = None
-    precision: Precision = "fp32"
+    precision: Precision | None = None
     bf16: Annotated[bool, Parameter(show=False)] = False
     revision: str | None = None
     trust_remote_code: Flag = False
@@ -71,6 +71,7 @@ class PooledModelOptions(ModelOptions):
     """The same with a pooling, and for commands that only embed.
 
     Attributes:
+        precision: Precision of the encoder's weights. auto: the fastest one on the processor or GPU.
         pooler: Pooling: cls, mean, last, ... Default: the model's own.
     """
 

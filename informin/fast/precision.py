@@ -100,6 +100,7 @@ def set_precision(model: SentenceTransformer, precision: str, device: str | torc
     if device.type == "cpu" and precision not in ("fp32", native):
         logger.warning(f"On this processor, {precision} may be slower than {native}, which `precision` auto chooses.")
     before = weights_sha256(model)
+    vars(model).pop("informin_rounded", None)
     converted: dict[Tensor, Tensor] = {}  # tied weights stay tied
     for encoder in found:
         for module in encoder.modules():

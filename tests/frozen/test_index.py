@@ -233,13 +233,12 @@ def test_options_of_loading_are_kept(bert, texts, tmp_path):
     assert index.model.max_seq_length == 8 and index.record.loading == {"pooler": "last", "max_seq_length": 8}
 
 
-LOADING = [{"pooler": "last"}, {"pooler": "mean", "max_seq_length": 5}, {"bf16": True}]
+LOADING = [{"pooler": "last"}, {"pooler": "mean", "max_seq_length": 5}]
 
 
 @pytest.mark.parametrize("options", LOADING, ids=repr)
-def test_a_moved_model_is_opened_with_the_options_of_the_index(request, texts, tmp_path, capsys, options):
-    source = request.getfixturevalue("bert" if "pooler" in options else "st_mean")
-    shutil.copytree(source, tmp_path / "old")
+def test_a_moved_model_is_opened_with_the_options_of_the_index(bert, texts, tmp_path, capsys, options):
+    shutil.copytree(bert, tmp_path / "old")
     before = Index.build(tmp_path / "old", texts, **options)
     before.save(tmp_path / "index")
     (tmp_path / "old").rename(tmp_path / "new")

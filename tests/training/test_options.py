@@ -611,7 +611,7 @@ def test_copies_and_pickles_have_every_field():
 
 @pytest.mark.parametrize("given, expected", [({}, True), (dict(bf16=False), False)])
 def test_bf16_follows_the_hardware(monkeypatch, given, expected):
-    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: True)
+    monkeypatch.setattr("informin.training.arguments.processor_has_bf16", lambda: True)
     args = InforMinTrainingArguments("out", use_cpu=True, **given)
     assert args.bf16 is expected
     args.fp16 = True
