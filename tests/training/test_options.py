@@ -230,7 +230,7 @@ for word in {[*WRONG_VALUES]!r}:
 
 
 @pytest.mark.parametrize(
-    "word", ["--learning_rate=1e-5", "--bf16=False", "--seed=7", "--warmup_steps=0.1", "--save_steps=5"]
+    "word", ["--learning_rate=1e-5", "--bf16=False", "--seed=7", "--warmup_steps=0.1", "--weight_decay=0.5"]
 )
 def test_values_that_the_parser_takes_pass(word):
     check_values(given_options([word, "--masked_views"]))
