@@ -25,9 +25,9 @@ test: .venv/test
 check-types: .venv/test
 	.venv/bin/mypy
 
-# Each further worker imports everything again, which takes ten seconds of a core.
+# Each further worker imports everything again, which takes ten seconds of a core. The next run reads the compiled tests.
 run-tests: .venv/test
-	.venv/bin/python -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -n 2 --dist worksteal
 
 test-fast: .venv/test
 	.venv/bin/python -m pytest -n 2 --dist worksteal $(FAST)

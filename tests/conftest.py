@@ -110,6 +110,9 @@ def set_up_torch():
     jinja2.Environment.compile = functools.lru_cache(jinja2.Environment.compile)
     for layer in (torch.nn.Linear, torch.nn.Embedding):
         layer.reset_parameters = unless_on_meta(layer.reset_parameters)
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("torch"):  # pytest would add its handlers to each of 50, three times in each test
+            logger.propagate = True
     if shutil.which("nvidia-smi") is None:
         for device in (torch.cuda, torch.xpu, torch.mtia):
             device.manual_seed_all = lambda seed: None  # otherwise keeps each seed with a stack trace
@@ -413,7 +416,8 @@ def process_as_before():
         del os.environ[name]
     os.environ.update(variables)
     for logger, (level, propagates) in zip(loggers, levels):
-        logger.setLevel(level)
+        if logger.level != level:  # setting it takes a walk through all loggers
+            logger.setLevel(level)
         logger.propagate = propagates
     if log.is_progress_bar_enabled() != has_bars:
         (log.enable_progress_bar if has_bars else log.disable_progress_bar)()

@@ -2,8 +2,10 @@
 
 import functools
 import itertools
+import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -26,19 +28,40 @@ PATHS = (
     "model_name train_file output output_dir embeddings index senteval_dir labels retrieval report compare results"
 ).split()
 RUN = f"""
-import sys
+import json, os, sys
 from informin.cli import main
-try:
-    main()
-finally:
-    print("imported", [name for name in {HEAVY} if name in sys.modules])
+
+for line in sys.stdin:
+    words, *files = json.loads(line)
+    if pid := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        continue
+    for stream, file in enumerate(files, start=1):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), stream)
+    sys.argv[1:] = words
+    try:
+        main()
+    finally:
+        print("imported", [name for name in {HEAVY} if name in sys.modules])
 """
 
 
 @functools.cache
+def interpreter() -> subprocess.Popen:
+    """Start an interpreter that imports the command and forks for each line that it reads."""
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-c", RUN], cwd=ROOT, text=True, **pipes)
+
+
+@functools.cache
 def informin(*words: str) -> subprocess.CompletedProcess:
-    """Run the command once in an interpreter of its own, which also prints the heavy packages that it imported."""
-    return subprocess.run([sys.executable, "-c", RUN, *words], cwd=ROOT, capture_output=True, text=True)
+    """Run the command once in a process of its own, which also prints the heavy packages that it imported."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, name) for name in ("out", "err")]
+        process = interpreter()
+        print(json.dumps([words, *map(str, files)]), file=process.stdin, flush=True)
+        code = int(process.stdout.readline())
+        return subprocess.CompletedProcess(words, code, *(file.read_text() for file in files))
 
 
 def test_help_lists_all_commands():
