@@ -5,6 +5,7 @@ They are those of `InforMinTrainingArguments`, of the data and the model card, a
 """
 
 import argparse
+import functools
 from collections.abc import Container, Sequence
 from dataclasses import Field, dataclass, fields, replace
 from types import UnionType
@@ -109,13 +110,18 @@ def add_flag(parser: argparse.ArgumentParser, kind: type[Term] | type[View], dec
     parser.add_argument(*(f"--{spelling}" for spelling in spellings), default=None, help=text, **how)
 
 
+@functools.cache
+def terms_of_presets() -> dict[str, list[Term]]:
+    return {name: preset.terms(BERT_BASE) for name, preset in PRESETS.items()}
+
+
 def default_text(kind: type[Term] | type[View], declared: Field) -> str:
     """Return the sentence about a default for a help text: the papers' values, then the general one."""
     is_weight = issubclass(kind, Term) and declared.name == "weight"
     general = 0 if is_weight else declared.default
     by_value: dict[str, list[str]] = {}
-    for name, preset in PRESETS.items():
-        for term in preset.terms(BERT_BASE):
+    for name, terms in terms_of_presets().items():
+        for term in terms:
             value = getattr(term, declared.name) if isinstance(term, kind) else general
             if value != general:
                 by_value.setdefault(f"{value:g}", []).append(name)

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -32,12 +33,14 @@ import json, os, sys
 from informin.cli import main
 
 for line in sys.stdin:
-    words, *files = json.loads(line)
+    words, files, variables = json.loads(line)
     if pid := os.fork():
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
         continue
     for stream, file in enumerate(files, start=1):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), stream)
+    os.environ.clear()
+    os.environ.update(variables)
     sys.argv[1:] = words
     try:
         main()
@@ -53,13 +56,12 @@ def interpreter() -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", RUN], cwd=ROOT, text=True, **pipes)
 
 
-@functools.cache
 def informin(*words: str) -> subprocess.CompletedProcess:
-    """Run the command once in a process of its own, which also prints the heavy packages that it imported."""
+    """Run the command in a process of its own, which also prints the heavy packages that it imported."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, name) for name in ("out", "err")]
         process = interpreter()
-        print(json.dumps([words, *map(str, files)]), file=process.stdin, flush=True)
+        print(json.dumps([words, [*map(str, files)], dict(os.environ)]), file=process.stdin, flush=True)
         code = int(process.stdout.readline())
         return subprocess.CompletedProcess(words, code, *(file.read_text() for file in files))
 
