@@ -4,13 +4,16 @@
 
 `model.encode` then runs on packed batches (`informin.fast.packing`). A CPU computes one batch per core, a GPU batches
 of `GPU_TOKENS` tokens, in fp16 and bf16 only, if it has FlashAttention. All modules run, with their hooks.
-`encode(output_value=None)`, which also returns the last hidden states, is packed, too. Models that cannot read packed
-texts, and calls with other outputs, are computed as before.
+`encode(output_value=None)`, which also returns the last hidden states, is packed, too.
+
+Encoders that cannot read packed texts, such as MPNet, DeBERTa and T5, run on a CPU in batches of nearly equal length,
+also one per core. Everything else is computed as before.
 
 A call computes with a copy of the modules that shares their weights and with a copy of the tokenizer that shares its
 vocabulary, so that threads can share a model, also with calls that are computed as before, and with one that trains it.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,8 +29,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from informin.errors import counted
 from informin.fast.packing import (
     BF16_ROWS,
     HALF,
@@ -43,9 +47,13 @@ from informin.fast.plan import reads_packed_rows
 from informin.fast.precision import DTYPES, Precision, chosen_precision, pool_in_float32, precision_of, set_precision
 from informin.fast.threads import parallel_map
 
+logger = logging.getLogger(__name__)
+
 # Tokens per packed forward pass. On a CPU, with up to 4,096 floats per token, the largest activation stays below
 # 32 MiB. The C library (glibc) returns larger blocks to the system, so each layer would wait for new pages.
 CPU_TOKENS, GPU_TOKENS = 2_000, 32_768
+SORTED_TOKENS = 1_000  # per padded forward pass on a CPU
+LEAST_FILLED = 0.9  # fraction of the longest text of a padded batch
 TOKENIZED_AT_ONCE = 8_192  # tokenized at once, while the texts before them are embedded
 UNPADDED = {"padding": False, "return_attention_mask": False}  # of the tokenizer
 KEPT_FEATURES = ("modality", "prompt_length")  # features that the modules read beside tokens
@@ -58,10 +66,11 @@ def speed_up(
 ) -> SentenceTransformer:
     """Make `encode` of a model faster, by default with the same embeddings up to rounding (about 1e-7).
 
-    It changes the model that it gets, and returns it. The model must consist of a Transformer that takes attention
-    functions (most encoders and decoders of transformers), a Pooling, and any further modules that read only the
-    sentence embedding. Others are computed as before. Threads may share the model. `encode(output_value=None)` returns
-    token embeddings without padding.
+    It changes the model that it gets, returns it, and logs in one line how `encode` computes. Texts are packed if the
+    model consists of a Transformer that takes attention functions (most encoders and decoders of transformers), a
+    Pooling, and any further modules that read only the sentence embedding; `encode(output_value=None)` then returns
+    token embeddings without padding. Other models that start with a Transformer get batches of nearly equal length on a
+    CPU. Everything else is computed as before. Threads may share the model.
 
     Args:
         model: The model.
@@ -79,6 +88,13 @@ def speed_up(
     chosen = chosen_precision(precision, bf16, model.device)
     if chosen is not None:
         set_precision(model, chosen)
+    set_inference(model)
+    logger.info(PackedInference(model).description())
+    return model
+
+
+def set_inference(model: SentenceTransformer) -> SentenceTransformer:
+    """Do what `speed_up` does, in the precision of the weights and without a message."""
     model._inference = PackedInference(model)
     return model
 
@@ -99,6 +115,10 @@ class PackedInference:
             embeddings = self._for_one_call()._embed(inputs, **options)
             if embeddings is not None:
                 return embeddings
+        elif len(inputs) > 1 and self._sorts(inputs, device, options):
+            embeddings = self._sorted_for_one_call()._embed(inputs, **options)
+            if embeddings is not None:
+                return embeddings
         model = self.model
         if precision_of(model) != "fp32":
             model = pool_in_float32(copy_for_call(model))
@@ -112,22 +132,64 @@ class PackedInference:
             pool_in_float32(model)
         return PackedInference(model)
 
+    def _sorted_for_one_call(self) -> "SortedInference":
+        """Return the same for batches of equal length."""
+        model = copy_for_call(self.model, training=False)
+        model[0].processor = copy_of_tokenizer(model[0].processor)
+        if precision_of(model) != "fp32":
+            pool_in_float32(model)
+        return SortedInference(model)
+
     def _packs(self, inputs: list, device: Any, options: dict[str, Any]) -> bool:
         """Return whether these inputs can be embedded by packed batches, and are not slower."""
-        model = self.model
-        if type(model[0]) is not Transformer:
-            return False
-        device = model.device if device is None else torch.device(device)
-        transformer, tokenizer = model[0], model[0].tokenizer
+        device = self.model.device if device is None else torch.device(device)
         return (
             options["output_value"] in ("sentence_embedding", None)
-            and all(isinstance(text, str) for text in inputs)
-            and device.type == model.device.type
+            and self._reads_texts(inputs, device)
             and (device.type == "cpu" or computes_at_once(device, self._dtype()))
-            and transformer.query_expansion is None
-            and reads_packed_rows(model)
-            and (tokenizer.padding_side == "right" or not has_position_table(transformer.auto_model))
+            and reads_packed_rows(self.model)
         )
+
+    def _sorts(self, inputs: list, device: Any, options: dict[str, Any]) -> bool:
+        """Return whether these inputs can be embedded by batches of equal length, and are not slower."""
+        device = self.model.device if device is None else torch.device(device)
+        return (
+            options["output_value"] == "sentence_embedding"
+            and device.type == "cpu"
+            and self._reads_texts(inputs, device)
+            and isinstance(self.model[0].auto_model, PreTrainedModel)
+            and self.model[0].tokenizer.pad_token_id is not None
+            # A copy would share the forward pass that accelerate sets, and lose a compiled one.
+            and not any("forward" in vars(module) or module._compiled_call_impl for module in self.model.modules())
+        )
+
+    def _reads_texts(self, inputs: list, device: torch.device) -> bool:
+        """Return whether a Transformer reads these inputs as tokens, the same ones in every batch."""
+        transformer = self.model[0]
+        return (
+            type(transformer) is Transformer
+            and all(isinstance(text, str) for text in inputs)
+            and device.type == self.model.device.type
+            and transformer.query_expansion is None
+            and (transformer.tokenizer.padding_side == "right" or not has_position_table(transformer.auto_model))
+        )
+
+    def description(self) -> str:
+        """Return in one line how `encode` computes embeddings of texts."""
+        given: tuple = (["a", "b"], None, {"output_value": "sentence_embedding"})
+        device, name = self.model.device, type(self.model[0]).__name__
+        packs, sorts = self._packs(*given), self._sorts(*given)
+        way = "in packed batches" if packs else "in batches of nearly equal length" if sorts else "as before"
+        if not packs and not sorts:
+            is_encoder = type(self.model[0]) is Transformer
+            way += f", because {'it cannot be faster here' if is_encoder else f'its first module is a {name}'}"
+        one_each = packs or sorts
+        cores = f", {counted(torch.get_num_threads(), 'thread')}" if device.type == "cpu" and one_each else ""
+        return f"encode of {self._name()} computes {way}: {precision_of(self.model)} on {device}{cores}."
+
+    def _name(self) -> str:
+        """Return the class of the encoder."""
+        return type(getattr(self.model[0], "auto_model", self.model[0])).__name__
 
     def _dtype(self) -> torch.dtype:
         """Return the data type in which attention is computed."""
@@ -164,11 +226,15 @@ class PackedInference:
         done: list[Any] = []
         with bar:
             for features in prefetched(tokenize, blocks):
-                if not all(features["input_ids"]):
+                if not self._fits(features):
                     return None
                 block = self._embed_block(features, wanted, batch_size, bar)
                 done.append(block.cpu() if isinstance(block, Tensor) and save_to_cpu else block)
         return list(chain.from_iterable(done)) if wanted.with_tokens else torch.cat(done)
+
+    def _fits(self, features: dict[str, Any]) -> bool:
+        """Return whether every text has a token."""
+        return all(features["input_ids"])
 
     def _tokenized(
         self, texts: list[str], prompt: str | None, with_types: bool, options: dict[str, Any]
@@ -188,8 +254,7 @@ class PackedInference:
         ids = features["input_ids"]
         kept = {name: features[name] for name in KEPT_FEATURES if name in features}
         on_cpu = self.model.device.type == "cpu"
-        most_texts, most_tokens = (batch_size, CPU_TOKENS) if on_cpu else (GPU_TOKENS, GPU_TOKENS)
-        rows = list(batches(torch.tensor([len(text) for text in ids]), most_texts, most_tokens))
+        rows = list(self._batches(torch.tensor([len(text) for text in ids]), batch_size))
         found: list[Any] = []
         with parallel_map(len(rows) if on_cpu else 0) as run:
             outputs = run(
@@ -207,6 +272,12 @@ class PackedInference:
             return outputs
         return torch.cat(found)[torch.from_numpy(back).to(self.model.device)]
 
+    def _batches(self, lengths: Tensor, batch_size: int) -> Iterator[Sequence[int]]:
+        """Return the indices of the texts of each batch."""
+        if self.model.device.type == "cpu":
+            return batches(lengths, batch_size, CPU_TOKENS)
+        return batches(lengths, GPU_TOKENS, GPU_TOKENS)
+
     def _forward(
         self, ids: list[list[int]], kept: dict[str, Any], wanted: "EncodeOptions"
     ) -> Tensor | list[dict[str, Tensor]]:
@@ -219,6 +290,44 @@ class PackedInference:
         vectors = normalize(vectors, dim=1) if wanted.normalized else vectors
         vectors = vectors[packed.rows.argsort()]
         return token_outputs(packed, features["token_embeddings"][0], vectors) if wanted.with_tokens else vectors
+
+
+class SortedInference(PackedInference):
+    """The same in padded batches of nearly equal length, for encoders that cannot read packed texts."""
+
+    def _tokenized(
+        self, texts: list[str], prompt: str | None, with_types: bool, options: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the features of texts without padding, with the token types that the encoder reads."""
+        return super()._tokenized(texts, prompt, True, options)
+
+    def _fits(self, features: dict[str, Any]) -> bool:
+        """Return whether the batches can be made from token ids alone."""
+        types = features.get("token_type_ids", ())
+        return (
+            super()._fits(features)
+            and features.keys() <= {"input_ids", "token_type_ids", *KEPT_FEATURES}
+            and not any(any(text) for text in types)
+        )
+
+    def _batches(self, lengths: Tensor, batch_size: int) -> Iterator[Sequence[int]]:
+        return batches(lengths, len(lengths), SORTED_TOKENS, LEAST_FILLED)
+
+    def _forward(self, ids: list[list[int]], kept: dict[str, Any], wanted: "EncodeOptions") -> Tensor:
+        """Return the embeddings of a batch of texts, from one padded forward pass."""
+        tokenizer = self.model[0].tokenizer
+        lengths = torch.tensor([len(text) for text in ids])
+        places = torch.arange(int(lengths.max()))
+        mask = places < lengths[:, None]
+        if tokenizer.padding_side == "left":
+            mask = mask.flip(1)
+        tokens = torch.full(mask.shape, tokenizer.pad_token_id)
+        tokens[mask] = torch.tensor(list(chain.from_iterable(ids)))
+        features = {"input_ids": tokens, "attention_mask": mask.long()}
+        if "token_type_ids" in tokenizer.model_input_names:
+            features["token_type_ids"] = torch.zeros_like(tokens)
+        vectors = self.model(features | kept, **wanted.options)["sentence_embedding"][:, : wanted.width]
+        return normalize(vectors, dim=1) if wanted.normalized else vectors
 
 
 @dataclass(frozen=True)
@@ -275,13 +384,14 @@ def prefetched(make: Callable[[Model], Made], given: Sequence[Model]) -> Iterato
         yield waiting.result()
 
 
-def batches(lengths: Tensor, most_texts: int, most_tokens: int) -> Iterator[Sequence[int]]:
+def batches(lengths: Tensor, most_texts: int, most_tokens: int, least_filled: float = 0.0) -> Iterator[Sequence[int]]:
     """Split texts, the longest first, into batches of limited numbers of texts and tokens.
 
     Args:
         lengths: Number of tokens of each text, (N,). A longer text is a batch of its own.
         most_texts: Texts per batch, at most.
         most_tokens: Tokens per batch, at most.
+        least_filled: No text of a batch is shorter than this fraction of the longest one.
 
     Returns:
         The indices of the texts of each batch.
@@ -290,6 +400,7 @@ def batches(lengths: Tensor, most_texts: int, most_tokens: int) -> Iterator[Sequ
     sizes, start = ordered.tolist(), 0
     while start < len(sizes):
         size = min(most_texts, max(1, most_tokens // max(1, sizes[start])))
+        size = int((ordered[start : start + size] >= least_filled * sizes[start]).sum())
         yield order[start : start + size].tolist()
         start += size
 

@@ -22,7 +22,7 @@ from typing_extensions import Unpack
 from informin.distributed import first_only, gather_objects, gather_shares, on_first, rank, world_size
 from informin.errors import UsageError, counted
 from informin.fast.precision import precision_of
-from informin.fast.speed import copy_of_tokenizer, speed_up
+from informin.fast.speed import copy_of_tokenizer, set_inference
 from informin.files import named_in_errors, only_writer, read_json, sha256, write_json
 from informin.model.checksums import model_sha256
 from informin.model.open import Loading, load_model, loading_to_embed, name_of
@@ -197,7 +197,7 @@ def bar_of_texts(model: SentenceTransformer, total: int, title: str | None = "em
         last._forward_hooks = last._forward_hooks.copy()
         last.register_forward_hook(count)
         counted_model._modules = counted_model._modules | {next(reversed(counted_model._modules)): last}
-        yield speed_up(counted_model) if "_inference" in vars(model) else counted_model
+        yield set_inference(counted_model) if "_inference" in vars(model) else counted_model
 
 
 def count_truncated(model: SentenceTransformer, texts: Sequence[str], prompt: str | None = None) -> int:

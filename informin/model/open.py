@@ -28,7 +28,7 @@ from transformers.utils import cached_file
 from informin.errors import UsageError, counted, error_line
 from informin.fast.packing import copy_for_call, has_position_table, padding_index_of
 from informin.fast.precision import Precision, chosen_precision, precision_of, set_precision
-from informin.fast.speed import copy_of_tokenizer, speed_up
+from informin.fast.speed import copy_of_tokenizer, set_inference
 from informin.hub import MODEL_FILES, names_of_model, raise_if_not_found
 from informin.model.pooling import POOLERS, with_pooling
 from informin.options import check_value, with_home
@@ -116,7 +116,7 @@ def load_model(
         if "informin_source" in vars(model):
             return in_precision(model, chosen)
         check_tokenizers(model, name_of(model))
-        own = speed_up(_with_own_tokenizers(copy.copy(model)))
+        own = set_inference(_with_own_tokenizers(copy.copy(model)))
         fit_to_positions(own)
         return in_precision(own, chosen)
     is_boolean = isinstance(trust_remote_code, bool)  # any text would count as True
@@ -152,7 +152,7 @@ def load_model(
     opened.informin_source = Source(name, folder, commit)
     if chosen is not None:
         set_precision(opened, chosen, device)
-    return speed_up(opened.to(device))
+    return set_inference(opened.to(device))
 
 
 def in_precision(model: SentenceTransformer, precision: str | None) -> SentenceTransformer:
@@ -161,7 +161,7 @@ def in_precision(model: SentenceTransformer, precision: str | None) -> SentenceT
         return model
     own = copy_for_call(_with_own_tokenizers(model))
     set_precision(own, precision, model.device)
-    return speed_up(own)
+    return set_inference(own)
 
 
 def loading_to_embed(model: str | Path | SentenceTransformer, loading: Loading) -> Loading:

@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 from informin.distributed import first_of_machine_first
 from informin.errors import UsageError, counted
 from informin.evaluation.neighbors import ROWS_AT_ONCE, nearest_rows, neighbor_means
-from informin.fast.speed import speed_up
+from informin.fast.speed import set_inference
 from informin.files import named_in_errors, new_file, read_json, sha256, write_json
 from informin.model.checksums import model_sha256
 from informin.model.embedding import bar_of_texts, encode, hidden, width_of
@@ -152,7 +152,7 @@ def _guide(model: TrainedModel, args: InforMinTrainingArguments, length: int) ->
     prompts = with_default_prompt(guide.prompts, guide.default_prompt_name, model.default_prompt)
     guide.prompts, guide.default_prompt_name = prompts
     guide.informin_source = Source(model.name)
-    speed_up(guide)
+    set_inference(guide)
     before = guide.max_seq_length
     limit_length(guide, min(before or length, length))
     try:

@@ -40,7 +40,7 @@ from informin.fast.embeddings import embedding_width, scale_embeddings
 from informin.fast.forward import FastForward, with_encoder
 from informin.fast.plan import plan_of
 from informin.fast.precision import weights_sha256
-from informin.fast.speed import speed_up
+from informin.fast.speed import set_inference
 from informin.files import last_name
 from informin.model.checksums import settings_sha256
 from informin.model.embedding import encode, width_of
@@ -598,7 +598,7 @@ class TrainedModel:
         if self.is_native:
             st: Any = copy.copy(self.finished)
             st._modules = st._modules | {"0": with_encoder(st[0], whole.model.base_model)}
-            whole.finished = speed_up(st)
+            whole.finished = set_inference(st)
         else:
             st = whole.finished = whole.model.st
             st.prompts, st.default_prompt_name = self.finished.prompts, self.finished.default_prompt_name
