@@ -4,6 +4,7 @@ import importlib.util
 import logging
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import time
@@ -172,10 +173,9 @@ def cell(comparisons: Sequence[Comparison]) -> str:
 
 
 def speed_lines(speed: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the median speed of each side, its ratio and its memory."""
-    lines = [f"{'':8}{'':23}{'':28}{'texts/s':>8}{'ratio':>7}{'GiB':>6}"]
+    """Return the median speed of each side, its ratios and its memory."""
+    lines = [f"{'':50}{'texts/s':>9}{'ratio':>7}{'cpu':>7}{'GiB':>6}"]
     for one in speed:
-        median = sorted(one["per_second"])[len(one["per_second"]) // 2]
-        numbers = f"{median:8.1f}{one['ratio']:7.2f}{one['peak_gib']:6.2f}"
-        lines.append(f"{one['work']:8}{one['library']:23}{one['how']:28}{numbers}")
+        numbers = f"{statistics.median(one['per_second']):9.1f}{one['ratio']:7.2f}{one['cpu_ratio']:7.2f}"
+        lines.append(f"{one['work']:7}{one['library']:22}{one['how']:21}{numbers}{one['peak_gib']:6.2f}")
     return lines

@@ -6,6 +6,7 @@ people start it, and at its best: batches of similar length in training, which `
 bfloat16 and FlashAttention where the machine has them.
 """
 
+import io
 import random
 import resource
 import statistics
@@ -13,7 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from multiprocessing import get_context
@@ -29,7 +30,7 @@ from sentence_transformers import (
     SentenceTransformerTrainingArguments,
 )
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from transformers import BertConfig, BertModel, BertTokenizerFast, TrainerCallback
+from transformers import BertConfig, BertModel, BertTokenizer, TrainerCallback
 from transformers.utils import is_flash_attn_2_available
 
 from informin.check.equality import quiet
@@ -42,8 +43,9 @@ from trainer_informin import InforMinTrainer
 PEER, HERE = "sentence-transformers", "InforMin-CL"
 LENGTH = 32  # tokens of a training sentence
 ROUNDS = 3
-MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1_536}
 VOCABULARY = 30_522
+MINILM: dict[str, Any] = {"vocab_size": VOCABULARY}
+MINILM |= {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1_536}
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Side:
         """Return how the side does some work, in words."""
         half = "bf16" if self.library == HERE and work == "train" else "bf16 weights"
         sorts = self.sorts and work == "train"
-        return ("fp32" if self.precision == "fp32" else half) + (", sorted batches" if sorts else "")
+        return ("fp32" if self.precision == "fp32" else half) + (", sorted" if sorts else "")
 
 
 @dataclass(frozen=True)
@@ -164,15 +166,19 @@ def add_round(measured: Measured, per_second: float, cpu_seconds: float, peak_gi
     measured.peak_gib = max(measured.peak_gib, peak_gib)
 
 
-def ratios(measured: Measured, others: Sequence[Measured]) -> list[float]:
-    """Return the speed of each round as a multiple of that of sentence-transformers in fp32, as people start it."""
-    base = next(one for one in others if (one.work, one.library, one.how) == (measured.work, PEER, "fp32"))
-    return [own / other for own, other in zip(measured.per_second, base.per_second)]
-
-
 def as_record(measured: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Return measurements as JSON, with the median of their ratios."""
-    return [asdict(one) | {"ratio": statistics.median(ratios(one, measured))} for one in measured]
+    """Return measurements as JSON, with the median of the ratios of their rounds.
+
+    `ratio` is the speed as a multiple of that of sentence-transformers in fp32, as people start it, and `cpu_ratio` the
+    processor time there as a multiple of that here.
+    """
+    found = []
+    for one in measured:
+        base = next(other for other in measured if (other.work, other.library, other.how) == (one.work, PEER, "fp32"))
+        speeds = [own / other for own, other in zip(one.per_second, base.per_second)]
+        times = [other / own for own, other in zip(one.cpu_seconds, base.cpu_seconds)]
+        found.append(asdict(one) | {"ratio": statistics.median(speeds), "cpu_ratio": statistics.median(times)})
+    return found
 
 
 # In the process of a side
@@ -192,7 +198,7 @@ def train_once(side: Side, name: str, texts: list[str], device: str, size: Size)
     """Return sentences per second, processor time and peak memory of training steps."""
     clock = Clock(size)
     forget_peak()
-    with TemporaryDirectory() as folder, quiet():
+    with TemporaryDirectory() as folder, quiet(), redirect_stdout(io.StringIO()):  # Trainer prints its log
         trainer = own_trainer if side.library == HERE else peer_trainer
         trainer(side, name, texts[: size.batch * size.steps], device, size, folder, clock).train()
     return size.batch * (size.steps - size.skipped) / clock.seconds, clock.cpu_seconds, peak_gib()
@@ -227,13 +233,13 @@ class SortedTrainer(SentenceTransformerTrainer):
 
 def model_of(side: Side, name: str, device: str) -> SentenceTransformer:
     """Return the model of a side. One without a pooling gets mean pooling."""
-    opened = load_model(name, pooler=pooler_of(name), device=device)
+    opened = load_model(name, pooler=pooler_of(name), device=device, precision="fp32")
     model = SentenceTransformer(modules=list(opened), device=device)
     model.max_seq_length = min(model.max_seq_length or 128, 128)
+    if side.library == HERE:
+        return speed_up(model, precision="bf16" if side.precision == "bf16" else "fp32")
     if side.precision == "bf16":
         model = model.bfloat16()
-    if side.library == HERE:
-        return speed_up(model)
     if side.precision == "bf16" and device == "cuda" and is_flash_attn_2_available():
         model[0].auto_model.set_attn_implementation("flash_attention_2")
     return model
@@ -250,6 +256,7 @@ def peer_trainer(
     """Return the trainer of sentence-transformers: MultipleNegativesRankingLoss on pairs (s, s)."""
     model = model_of(side, name, device)
     model.max_seq_length = LENGTH
+    model.model_card_data.generate_widget_examples = False
     trainer = SortedTrainer if side.sorts else SentenceTransformerTrainer
     texts = sorted(texts, key=lambda text: min(LENGTH, len(text.split()))) if side.sorts else texts
     return trainer(
@@ -321,8 +328,8 @@ def save_minilm(folder: Path) -> str:
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     words = [*special, *(f"w{number}" for number in range(VOCABULARY - len(special)))]
     torch.manual_seed(1)
-    BertModel(BertConfig(vocab_size=VOCABULARY, **MINILM)).save_pretrained(folder)
-    tokenizer = BertTokenizerFast(vocab={word: i for i, word in enumerate(words)}, model_max_length=512)
+    BertModel(BertConfig(**MINILM)).save_pretrained(folder)
+    tokenizer = BertTokenizer(vocab={word: i for i, word in enumerate(words)}, model_max_length=512)
     tokenizer.save_pretrained(folder)
     return str(folder)
 

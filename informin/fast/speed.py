@@ -116,7 +116,7 @@ class PackedInference:
             if embeddings is not None:
                 return embeddings
         elif len(inputs) > 1 and self._sorts(inputs, device, options):
-            embeddings = self._sorted_for_one_call()._embed(inputs, **options)
+            embeddings = self._for_one_call(packs=False)._embed(inputs, **options)
             if embeddings is not None:
                 return embeddings
         model = self.model
@@ -124,21 +124,13 @@ class PackedInference:
             model = pool_in_float32(copy_for_call(model))
         return type(model)._inference(model, inputs, device=device, **options)
 
-    def _for_one_call(self) -> "PackedInference":
-        """Return the same with a copy of the model that other threads do not use."""
-        model = packed_copy(self.model, training=False)
+    def _for_one_call(self, packs: bool = True) -> "PackedInference":
+        """Return the same with a copy of the model that other threads do not use, packed or in sorted batches."""
+        model = (packed_copy if packs else copy_for_call)(self.model, training=False)
         model[0].processor = copy_of_tokenizer(model[0].processor)
         if precision_of(model) != "fp32":
             pool_in_float32(model)
-        return PackedInference(model)
-
-    def _sorted_for_one_call(self) -> "SortedInference":
-        """Return the same for batches of equal length."""
-        model = copy_for_call(self.model, training=False)
-        model[0].processor = copy_of_tokenizer(model[0].processor)
-        if precision_of(model) != "fp32":
-            pool_in_float32(model)
-        return SortedInference(model)
+        return PackedInference(model) if packs else SortedInference(model)
 
     def _packs(self, inputs: list, device: Any, options: dict[str, Any]) -> bool:
         """Return whether these inputs can be embedded by packed batches, and are not slower."""
@@ -177,19 +169,14 @@ class PackedInference:
     def description(self) -> str:
         """Return in one line how `encode` computes embeddings of texts."""
         given: tuple = (["a", "b"], None, {"output_value": "sentence_embedding"})
-        device, name = self.model.device, type(self.model[0]).__name__
         packs, sorts = self._packs(*given), self._sorts(*given)
-        way = "in packed batches" if packs else "in batches of nearly equal length" if sorts else "as before"
+        device, first = self.model.device, self.model[0]
+        name = type(getattr(first, "auto_model", first)).__name__
         if not packs and not sorts:
-            is_encoder = type(self.model[0]) is Transformer
-            way += f", because {'it cannot be faster here' if is_encoder else f'its first module is a {name}'}"
-        one_each = packs or sorts
-        cores = f", {counted(torch.get_num_threads(), 'thread')}" if device.type == "cpu" and one_each else ""
-        return f"encode of {self._name()} computes {way}: {precision_of(self.model)} on {device}{cores}."
-
-    def _name(self) -> str:
-        """Return the class of the encoder."""
-        return type(getattr(self.model[0], "auto_model", self.model[0])).__name__
+            return f"encode of {name} on {device} stays as it is: neither packed nor sorted batches would be faster."
+        way = "packed batches" if packs else "batches of nearly equal length"
+        threads = f", {counted(torch.get_num_threads(), 'thread')}" if device.type == "cpu" else ""
+        return f"encode of {name} on {device}: {way}, {precision_of(self.model)}{threads}."
 
     def _dtype(self) -> torch.dtype:
         """Return the data type in which attention is computed."""

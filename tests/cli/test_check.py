@@ -44,6 +44,10 @@ def misplaced(function):
     return wrong
 
 
+def flipped(function):
+    return lambda *given, **how: function(*given, **how).flip(0)
+
+
 def failing(function):
     def fail(*given):
         raise RuntimeError("no kernel image is available")
@@ -55,7 +59,8 @@ def failing(function):
     "module, name, broken, expected",
     [
         (packing, "_attend_by_runs", scaled, "encode, packed, fp32: hidden states by "),
-        (speed, "packed_rows", misplaced, "encode, short texts, fp32: embeddings by "),
+        (speed, "packed_rows", misplaced, "encode, packed, short texts, fp32: embeddings by "),
+        (speed.SortedInference, "_forward", flipped, "encode, sorted, short texts, fp32: embeddings by "),
         (masks, "keep_mask", scaled, "simcse, packed, own masks, fp32: contrast by "),
         (masks, "keep_mask", failing, "simcse, packed, own masks, fp32: no kernel image is available"),
     ],
@@ -80,10 +85,10 @@ def test_ratios_are_those_of_a_round():
     found = as_record(
         [
             Measured("train", PEER, "fp32", [1.0, 2.0, 10.0], [1.0] * 3, 1.0),
-            Measured("train", HERE, "fp32", [2.0, 6.0, 5.0], [1.0] * 3, 1.0),
+            Measured("train", HERE, "fp32", [2.0, 6.0, 5.0], [0.5, 1.0, 0.5], 1.0),
         ]
     )
-    assert [one["ratio"] for one in found] == [1.0, 2.0]
+    assert [(one["ratio"], one["cpu_ratio"]) for one in found] == [(1.0, 1.0), (2.0, 2.0)]
     printed = Check(machine(equality.torch.device("cpu")), [], "none", False, found).table()
     assert max(map(len, printed.splitlines())) <= 80
 
