@@ -256,7 +256,7 @@ def peer_trainer(
     """Return the trainer of sentence-transformers: MultipleNegativesRankingLoss on pairs (s, s)."""
     model = model_of(side, name, device)
     model.max_seq_length = LENGTH
-    model.model_card_data.generate_widget_examples = False
+    model.model_card_data.widget = [{"text": texts[0]}]  # an example, which it would search with a progress bar
     trainer = SortedTrainer if side.sorts else SentenceTransformerTrainer
     texts = sorted(texts, key=lambda text: min(LENGTH, len(text.split()))) if side.sorts else texts
     return trainer(

@@ -163,6 +163,7 @@ class PackedInference:
             and all(isinstance(text, str) for text in inputs)
             and device.type == self.model.device.type
             and transformer.query_expansion is None
+            and transformer.tokenizer is not None
             and (transformer.tokenizer.padding_side == "right" or not has_position_table(transformer.auto_model))
         )
 

@@ -115,16 +115,19 @@ def test_threads_share_a_model(folder):
 
 def test_it_says_what_it_does(folder, st_mean, caplog):
     static = StaticEmbedding(Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]")), embedding_dim=4)
+    images = SentenceTransformer(folder, device="cpu")
+    images[0].processor = None  # an encoder of images has no tokenizer
     with caplog.at_level(logging.INFO, "informin"):
         for model in (
             SentenceTransformer(folder, device="cpu"),
             SentenceTransformer(str(st_mean), device="cpu"),
             SentenceTransformer(modules=[static], device="cpu"),
+            images,
         ):
             speed_up(model)
-    sorts, packs, nothing = (record.message for record in caplog.records)
+    sorts, packs, nothing, neither = (record.message for record in caplog.records)
     assert "nearly equal length" in sorts and "fp32" in sorts and "thread" in sorts
-    assert "packed" in packs and "StaticEmbedding" in nothing
+    assert "packed" in packs and "StaticEmbedding" in nothing and "stays" in nothing and "stays" in neither
 
 
 def test_a_batch_is_filled():
