@@ -54,6 +54,7 @@ logger = logging.getLogger(__name__)
 CPU_TOKENS, GPU_TOKENS = 2_000, 32_768
 SORTED_TOKENS = 1_000  # per padded forward pass on a CPU
 LEAST_FILLED = 0.9  # fraction of the longest text of a padded batch
+FEWEST_TOKENS = 300  # of a padded batch, which then has shorter texts, too
 TOKENIZED_AT_ONCE = 8_192  # tokenized at once, while the texts before them are embedded
 UNPADDED = {"padding": False, "return_attention_mask": False}  # of the tokenizer
 KEPT_FEATURES = ("modality", "prompt_length")  # features that the modules read beside tokens
@@ -299,7 +300,7 @@ class SortedInference(PackedInference):
         )
 
     def _batches(self, lengths: Tensor, batch_size: int) -> Iterator[Sequence[int]]:
-        return batches(lengths, len(lengths), SORTED_TOKENS, LEAST_FILLED)
+        return batches(lengths, len(lengths), SORTED_TOKENS, LEAST_FILLED, FEWEST_TOKENS)
 
     def _forward(self, ids: list[list[int]], kept: dict[str, Any], wanted: "EncodeOptions") -> Tensor:
         """Return the embeddings of a batch of texts, from one padded forward pass."""
@@ -372,14 +373,17 @@ def prefetched(make: Callable[[Model], Made], given: Sequence[Model]) -> Iterato
         yield waiting.result()
 
 
-def batches(lengths: Tensor, most_texts: int, most_tokens: int, least_filled: float = 0.0) -> Iterator[Sequence[int]]:
+def batches(
+    lengths: Tensor, most_texts: int, most_tokens: int, least_filled: float = 0.0, fewest_tokens: int = 0
+) -> Iterator[Sequence[int]]:
     """Split texts, the longest first, into batches of limited numbers of texts and tokens.
 
     Args:
         lengths: Number of tokens of each text, (N,). A longer text is a batch of its own.
         most_texts: Texts per batch, at most.
         most_tokens: Tokens per batch, at most.
-        least_filled: No text of a batch is shorter than this fraction of the longest one.
+        least_filled: No text of a batch is shorter than this fraction of the longest one,
+        fewest_tokens: unless the batch would have fewer tokens than these: small products are slow.
 
     Returns:
         The indices of the texts of each batch.
@@ -388,7 +392,8 @@ def batches(lengths: Tensor, most_texts: int, most_tokens: int, least_filled: fl
     sizes, start = ordered.tolist(), 0
     while start < len(sizes):
         size = min(most_texts, max(1, most_tokens // max(1, sizes[start])))
-        size = int((ordered[start : start + size] >= least_filled * sizes[start]).sum())
+        similar = int((ordered[start : start + size] >= least_filled * sizes[start]).sum())
+        size = min(size, max(similar, fewest_tokens // max(1, sizes[start])))
         yield order[start : start + size].tolist()
         start += size
 

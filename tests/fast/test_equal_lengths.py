@@ -57,6 +57,7 @@ def filled(monkeypatch):
 def test_embeddings_are_equal(folder, filled, monkeypatch):
     """In one thread and in three, of which each computes a batch."""
     monkeypatch.setattr(speed, "SORTED_TOKENS", 40)
+    monkeypatch.setattr(speed, "FEWEST_TOKENS", 0)
     plain, fast = SentenceTransformer(folder, device="cpu"), load_model(folder, device="cpu")
     for how in ({}, dict(truncate_dim=4, normalize_embeddings=True), dict(prompt="red "), dict(convert_to_tensor=True)):
         expected = plain.encode(TEXTS, **how)
@@ -134,3 +135,4 @@ def test_a_batch_is_filled():
     lengths = torch.tensor([20, 10, 10, 9, 8, 8, 7])
     assert list(batches(lengths, 10, 30, least_filled=0.9)) == [[0], [1, 2, 3], [4, 5], [6]]
     assert list(batches(lengths, 10, 20, least_filled=0.8)) == [[0], [1, 2], [3, 4], [5, 6]]
+    assert list(batches(lengths, 10, 60, least_filled=0.9, fewest_tokens=40)) == [[0, 1], [2, 3, 4, 5], [6]]
