@@ -80,6 +80,16 @@ def test_a_prompt_that_the_pooling_leaves_out(folder, filled):
     assert filled and not np.allclose(found, with_prompt, atol=1e-3)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision(folder, filled, precision):
+    """Pooling, the Dense module and normalization are in float32."""
+    exact, rounded = (load_model(folder, precision=each, device="cpu") for each in ("fp32", precision))
+    expected, found = (model.encode(TEXTS, normalize_embeddings=True) for model in (exact, rounded))
+    assert found.dtype == np.float32 and len(filled) > 1 and np.abs(found - expected).max() > 1e-6
+    np.testing.assert_allclose(np.linalg.norm(found.astype(np.float64), axis=1), 1, atol=1e-6)
+    assert (found * expected).sum(1).min() >= 0.9995
+
+
 def test_texts_padded_on_the_left(folder, filled):
     """Only an encoder without a table of positions embeds them equally at all."""
     plain, fast = SentenceTransformer(folder, device="cpu"), SentenceTransformer(folder, device="cpu")
