@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from informin.frozen.distill import distill as distill
     from informin.frozen.fit import fit as fit
     from informin.frozen.index import Index as Index
+    from informin.frozen.near_duplicates import duplicates as duplicates
     from informin.model.embedding import embed as embed
     from informin.model.open import load_model as load_model
     from informin.objectives import AttentionMI as AttentionMI
@@ -63,6 +64,7 @@ _MODULES = {
     "View": "informin.views",
     "VirtualAugmentation": "informin.objectives",
     "distill": "informin.frozen.distill",
+    "duplicates": "informin.frozen.near_duplicates",
     "embed": "informin.model.embedding",
     "evaluate": "informin.evaluation.evaluate",
     "fit": "informin.frozen.fit",

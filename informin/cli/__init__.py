@@ -47,6 +47,7 @@ COMMANDS: dict[str, Callable[..., int | None]] = {  # in the order of the help
     "distill": frozen_commands.distill_command,
     "embed": commands.embed_command,
     "eval": commands.eval_command,
+    "duplicates": frozen_commands.duplicates_command,
     "index": frozen_commands.index_command,
     "search": frozen_commands.search_command,
     "export": commands.export_command,

@@ -1,4 +1,4 @@
-"""The commands of what needs no training: fit, distill, index and search. See `informin.cli.commands`."""
+"""The commands of what needs no training: fit, distill, duplicates, index and search. See `informin.cli.commands`."""
 
 import json
 import re
@@ -27,8 +27,10 @@ from informin.errors import UsageError
 if TYPE_CHECKING:
     from informin.frozen.index import Index
     from informin.frozen.index_search import Hit
+    from informin.frozen.near_duplicates import DuplicatesResult
 
 OPTION_OF = {"ids": "id_column", "fields": "keep", "texts": "train_file"}  # by the argument of `Index.build`
+SHOWN_GROUPS = 20  # of duplicates that are printed
 EXCERPT = 600  # characters of a text that are printed
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
@@ -133,6 +135,86 @@ def distill_command(
         result = distill(model_name, found, task=task, embeddings=embeddings, **vars(model))
         result.save(output_dir, overwrite=overwrite)
         print(result)
+
+
+@after_signal("Nothing was written.")
+def duplicates_command(
+    *,
+    texts: Texts,
+    model_name: Location | None = None,
+    id_column: str | None = None,
+    embeddings: Location | None = None,
+    threshold: float | None = None,
+    output: Location | None = None,
+    overwrite: Overwrite = False,
+    format: Literal["text", "json"] = "text",
+    model: PooledModelOptions = PooledModelOptions(),
+) -> None:
+    """Find texts that repeat earlier ones, with typing errors or in another order or case.
+
+    Args:
+        model_name: Hub id or local folder.
+        id_column: Column of your ids of the texts, which are shown.
+        embeddings: Embeddings of the texts from any source: .npy, .parquet or .safetensors. With --model_name, they
+            must be this model's and save the time to embed.
+        threshold: Lowest cosine of duplicates, whatever their words are. Default: a cosine that unrelated texts hardly
+            reach, and the same words up to typing errors and common words.
+        output: Also write a table, FILE.csv, with one row per text. duplicate_of is empty for the texts to keep.
+        overwrite: Replace a table of duplicates that is already there.
+        format: text: the largest groups. json: all of them.
+    """
+    if not model_name:
+        if not embeddings:
+            raise UsageError("is missing: give `model_name` or `embeddings`", option="model_name")
+        refuse_given(changed_options(model), "needs `model_name`")
+    from informin.hub import raise_if_not_found
+
+    if model_name:
+        raise_if_not_found(model_name, model.revision)
+    from informin.frozen.near_duplicates import check_output, duplicates
+
+    if output:
+        check_output(output, overwrite)
+    entries = read_entries(texts, id_column, None)
+    options = vars(model) if model_name else {}
+    result = duplicates(model_name, entries["texts"], threshold, embeddings=embeddings, **options)
+    ids = entries.get("ids")
+    if output:
+        result.save(output, ids=ids, overwrite=overwrite)
+    if format == "json":
+        print_json(duplicate_groups(result, ids))
+        return
+    for group in duplicate_groups(result, ids)[:SHOWN_GROUPS]:
+        for number, member in enumerate(group):
+            cosine = f"{member['cosine']:.3f}" if number else "kept "
+            origin = f"row {member['row']}" + (f", id {member['id']}" if "id" in member else "")
+            print(f"{cosine}  {excerpt(member['text'])}  [{origin}]")
+        print()
+    print(duplicates_summary(result))
+
+
+def duplicate_groups(result: "DuplicatesResult", ids: Sequence[object] | None) -> list[list[dict[str, Any]]]:
+    """Return the texts of each group, the kept one first, with their rows, ids and cosines."""
+    cosine_of = {pair.row: round(pair.cosine, 4) for pair in result.pairs}
+    return [
+        [
+            {"row": row}
+            | ({} if ids is None else {"id": ids[row]})
+            | ({"cosine": cosine_of[row]} if row in cosine_of else {})
+            | {"text": result.texts[row]}
+            for row in group
+        ]
+        for group in result.groups
+    ]
+
+
+def duplicates_summary(result: "DuplicatesResult") -> str:
+    """Return a line that says how many texts repeat others."""
+    from informin.errors import counted
+
+    groups = counted(len(result.groups), "group")
+    lowest = "" if result.threshold is None else f"; cosines of {result.threshold:.3f} or more"
+    return f"{len(result.pairs):,} of {counted(len(result.texts), 'text')} repeat an earlier one, in {groups}{lowest}"
 
 
 @after_signal("Nothing was written.")
@@ -282,11 +364,16 @@ def search_command(
         return
     hits = opened.search(words, 10 if k is None else k, where=parse_where(where) if where else None)
     if format == "json":
-        is_unicode = getattr(sys.stdout, "encoding", "utf-8").lower().startswith("utf")
-        print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=not is_unicode, indent=1))
+        print_json([asdict(hit) for hit in hits])
         return
     for rank, hit in enumerate(hits, start=1):
         print(shown(rank, hit))
+
+
+def print_json(values: list) -> None:
+    """Print a list as JSON, in ASCII if the output is not Unicode."""
+    is_unicode = getattr(sys.stdout, "encoding", "utf-8").lower().startswith("utf")
+    print(json.dumps(values, ensure_ascii=not is_unicode, indent=1))
 
 
 def parse_where(words: Sequence[str]) -> dict[str, list[Any]]:

@@ -1,0 +1,226 @@
+"""Near-duplicates: pairs, groups and the rows to keep, by hand-made vectors."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+import informin
+from informin.cli import run_command
+from informin.evaluation.rows import unit_rows
+from informin.frozen import near_duplicates
+from informin.frozen.near_duplicates import Words, is_typing_error, repeated_rows
+from tests.conftest import raises_usage
+
+TITLES = [
+    "Sort a list in Java",
+    "sort a lsit in JAVA",  # typing error, case
+    "In Java: sort a list",  # order
+    "Sort a list in Perl",  # near miss
+    "   ",
+    "Sort a list in Java",  # equal
+]
+
+
+def circle(*degrees: float) -> np.ndarray:
+    """Return unit vectors (n, 2) with angles."""
+    angles = np.deg2rad(degrees)
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def test_pairs_groups_and_kept_rows():
+    found = informin.duplicates(None, TITLES, embeddings=circle(0, 10, 20, 5, 0, 0))
+    assert [pair[:2] for pair in found.pairs] == [(1, 0), (2, 0), (5, 0)]
+    np.testing.assert_allclose([pair.cosine for pair in found.pairs], np.cos(np.deg2rad([10, 20, 0])), atol=1e-6)
+    assert found.groups == [[0, 1, 2, 5]]
+    assert found.kept == [0, 3, 4]
+    assert found.threshold is None  # fewer than 100 texts
+
+
+def test_with_a_threshold_only_the_cosine_counts():
+    found = informin.duplicates(None, TITLES, 0.99, embeddings=circle(0, 90, 180, 5, 0, 0))
+    assert [pair[:2] for pair in found.pairs] == [(3, 0), (5, 0)]
+    assert found.threshold == 0.99
+
+
+def test_a_chain_does_not_join_texts_that_differ():
+    """b is near a, and c near b but not near a: c is kept. d is nearer to c than to a."""
+    found = informin.duplicates(None, list("abcd"), np.cos(np.deg2rad(12)), embeddings=circle(0, 10, 20, 11))
+    assert [pair[:2] for pair in found.pairs] == [(1, 0), (3, 2)]
+    assert found.kept == [0, 2]
+    assert found.groups == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("lowest", [None, 0.55])
+def test_blocks_give_what_a_plain_loop_gives(monkeypatch, lowest):
+    draws = np.random.default_rng(0)
+    x = draws.normal(size=(300, 4)).astype(np.float32)
+    words = Words([f"word{number}" for number in draws.integers(20, size=300)])
+    monkeypatch.setattr(near_duplicates, "ROWS_AT_ONCE", 37)
+    monkeypatch.setattr(near_duplicates, "COLUMNS_AT_ONCE", 11)
+    cosines = unit_rows(x) @ unit_rows(x).T
+    kept, expected = [], []
+    for row in range(300):
+        near = [
+            other for other in kept if words.agree(other, row) and (lowest is None or cosines[row, other] >= lowest)
+        ]
+        if near:
+            expected.append((row, max(near, key=lambda other: cosines[row, other])))
+        else:
+            kept.append(row)
+    found = list(repeated_rows(x, lowest, words))
+    assert [pair[:2] for pair in found] == expected and 20 < len(expected) < 290
+    np.testing.assert_allclose([pair[2] for pair in found], [cosines[pair] for pair in expected], atol=1e-6)
+
+
+def test_only_the_most_similar_rows_are_compared_by_words(monkeypatch):
+    """Of rows with a cosine above the threshold, which may be all, a fixed number is compared."""
+    monkeypatch.setattr(near_duplicates, "MOST_CANDIDATES", 3)
+    compared = []
+    monkeypatch.setattr(Words, "agree", lambda self, i, j: compared.append((j, i)))
+    words = Words(["text"] * 6)
+    assert list(repeated_rows(circle(0, 10, 20, 30, 40, 50), 0.1, words)) == []
+    assert compared[-3:] == [(5, 4), (5, 3), (5, 2)] and len(compared) == 1 + 2 + 3 + 3 + 3
+
+
+def test_the_threshold_is_one_of_unrelated_texts():
+    """Two topics of 60 texts: the same words do not count across a cosine that unrelated texts reach."""
+    draws = np.random.default_rng(0)
+    x = np.repeat(np.eye(8, 16), 20, axis=0) + 0.1 * draws.normal(size=(160, 16))
+    texts = [f"number{row}" for row in range(160)]
+    texts[19], texts[100] = texts[18] + "x", texts[0] + "x"  # not letters alone: other words
+    texts[18], texts[19] = "the same words", "same words, the"  # of one topic
+    texts[0], texts[100] = "other equal words", "words, other equal"  # of two topics
+    found = informin.duplicates(None, texts, embeddings=x)
+    assert [pair[:2] for pair in found.pairs] == [(19, 18)]
+    assert 0.1 < found.threshold < x[18] @ x[19] / np.linalg.norm(x[18]) / np.linalg.norm(x[19])
+
+
+@pytest.mark.parametrize(
+    "word, other, expected",
+    [
+        ("list", "lsit", True),  # swapped
+        ("list", "lst", True),  # missing
+        ("lst", "list", True),
+        ("list", "liist", True),  # added
+        ("list", "lizt", True),  # wrong
+        ("list", "lists", True),
+        ("list", "mist", False),  # the first letter
+        ("list", "lost1", False),
+        ("2008", "2009", False),
+        ("c", "ch", False),
+        ("cat", "car", False),
+        ("listen", "lisetm", False),  # two errors
+    ],
+)
+def test_typing_errors(word, other, expected):
+    assert is_typing_error(word, other) == expected
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("Update a row of the table", True),
+        ("update row of table", True),  # without common words
+        ("table row the UPDATE a of", True),
+        ("Update a column of the table", False),
+        ("Update a row of a table", True),  # the other lacks one
+        ("Update the row of this table", False),  # a common word replaced by another
+        ("Do not update a row of the table", False),  # a negation is never common
+        ("Don\u2019t update a row of the table", False),
+        ("Update a row of the table twice", False),
+        ("the of a", False),
+        ("!", False),
+    ],
+)
+def test_words_agree(text, expected):
+    """Words in 5% of 200 texts are common: the, of, a, this, do, not, don't."""
+    others = ["the of a this do not don't"] * 10 + [f"other{number}" for number in range(188)]
+    words = Words(["Update a row of the table", text, *others])
+    assert words.agree(0, 1) == words.agree(1, 0) == expected
+
+
+def test_characters_are_words_where_no_spaces_are():
+    words = Words(["東京の天気", "天気の東京", "京都の天気"])
+    assert words.agree(0, 1) and not words.agree(0, 2)
+
+
+def test_blank_texts_may_have_vectors_or_not():
+    x = circle(0, 10, 20, 5, 77, 0)
+    of_all = informin.duplicates(None, TITLES, embeddings=x)
+    assert informin.duplicates(None, TITLES, embeddings=np.delete(x, 4, axis=0)) == of_all
+
+
+def test_a_model_embeds_the_texts(static):
+    texts = ["a young man", "A man, young", "a boy", "a boy"]
+    model = SentenceTransformer(str(static), device="cpu")
+    found = informin.duplicates(model, texts)
+    assert [pair[:2] for pair in found.pairs] == [(1, 0), (3, 2)]
+    vectors = unit_rows(model.encode(texts))
+    assert found.pairs[0].cosine == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-6)
+
+
+def test_errors():
+    with raises_usage("threshold"):
+        informin.duplicates(None, ["a"], 1.5, embeddings=circle(0))
+    with raises_usage("model_name"):
+        informin.duplicates(None, ["a"])
+    with raises_usage("train_file"):
+        informin.duplicates(None, [" "], embeddings=circle(0))
+    with raises_usage("embeddings"):
+        informin.duplicates(None, ["a", "b"], embeddings=circle(0))
+
+
+@pytest.fixture
+def given(tmp_path) -> list[str]:
+    """Options with the titles, their ids and embeddings."""
+    with open(tmp_path / "titles.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("text", "number"), *((title, f"t{row}") for row, title in enumerate(TITLES))])
+    np.save(tmp_path / "x.npy", circle(0, 10, 20, 5, 0, 0))
+    return ["--train_file", f"{tmp_path}/titles.csv", "--embeddings", f"{tmp_path}/x.npy", "--id_column", "number"]
+
+
+def test_command_prints_groups(given, capsys):
+    assert run_command("duplicates", *given) == 0
+    out = capsys.readouterr().out
+    assert [line.split()[-1] for line in out.splitlines() if "  " in line] == ["t0]", "t1]", "t2]", "t5]"]
+    assert "3 of 6 texts" in out and "0.985" in out
+    assert run_command("duplicates", *given, "--format", "json") == 0
+    (group,) = json.loads(capsys.readouterr().out)
+    assert group[0] == {"row": 0, "id": "t0", "text": TITLES[0]}
+    assert group[1] == {"row": 1, "id": "t1", "cosine": 0.9848, "text": TITLES[1]}
+
+
+def test_command_writes_a_table(given, tmp_path, capsys):
+    table = tmp_path / "new" / "table.csv"
+    assert run_command("duplicates", *given, "--output", str(table)) == 0
+    with open(table, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["text"] for row in rows] == [title.strip() for title in TITLES]
+    assert [row["duplicate_of"] for row in rows] == ["", "0", "0", "", "", "0"]
+    assert [row["id"] for row in rows] == [f"t{row}" for row in range(6)]
+    assert rows[1]["cosine"] == "0.9848"
+    before = table.read_bytes()
+    assert run_command("duplicates", *given, "--output", str(table)) == 2
+    assert "--output" in capsys.readouterr().err
+    assert run_command("duplicates", *given, "--output", str(table), "--overwrite", "--threshold", "0.99") == 0
+    assert table.read_bytes() != before
+
+
+def test_command_replaces_only_its_own_tables(given, tmp_path, capsys):
+    """The file of the texts is one, too."""
+    texts = tmp_path / "titles.csv"
+    before = texts.read_bytes()
+    assert run_command("duplicates", *given, "--output", str(texts), "--overwrite") == 2
+    assert texts.read_bytes() == before and "--output" in capsys.readouterr().err
+    assert run_command("duplicates", *given, "--output", str(tmp_path / "table.txt")) == 2
+    assert not (tmp_path / "table.txt").exists()
+
+
+def test_command_needs_a_model_or_embeddings(given, capsys):
+    assert run_command("duplicates", *given[:2]) == 2
+    assert "--model_name" in capsys.readouterr().err
+    assert run_command("duplicates", *given, "--pooler", "cls") == 2
+    assert "--pooler" in capsys.readouterr().err
