@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HELP = Path(__file__).with_name("train_help.tsv")  # by `python -m tools.train_help`: importing the parser takes seconds
+BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
 TYPES: dict[str, tuple[str, Callable[[str], Any]]] = {  # what a value has to be, and a function that refuses others
     "int": ("a whole number", int),
     "float": ("a number", float),
     "bool": ("true or false", lambda text: BOOLEANS[text.lower()]),
 }
-BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
 
 
 def main(argv: list[str] | None = None) -> int:

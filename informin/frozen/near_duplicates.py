@@ -233,8 +233,8 @@ def _most_similar(block: np.ndarray, others: np.ndarray, least: float) -> list[t
     for start in range(0, len(others), COLUMNS_AT_ONCE):
         cosines = block @ others[start : start + COLUMNS_AT_ONCE].T
         above = cosines >= least
-        for i in np.flatnonzero(above.sum(1) > MOST_CANDIDATES):
-            above[i] &= cosines[i] >= np.partition(cosines[i], -MOST_CANDIDATES)[-MOST_CANDIDATES]
+        for row in np.flatnonzero(above.sum(1) > MOST_CANDIDATES):
+            above[row] &= cosines[row] >= np.partition(cosines[row], -MOST_CANDIDATES)[-MOST_CANDIDATES]
         i, j = np.nonzero(above)
         found.append((i, start + j, cosines[i, j]))
     of, places, values = (np.concatenate(parts) for parts in zip(*found))
