@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, redirect_stdout
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -44,6 +44,7 @@ PEER, HERE = "sentence-transformers", "InforMin-CL"
 LENGTH = 32  # tokens of a training sentence
 ROUNDS = 3
 VOCABULARY = 30_522
+MINILM_WEIGHTS = 10_646_784  # of the layers
 MINILM: dict[str, Any] = {"vocab_size": VOCABULARY}
 MINILM |= {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1_536}
 
@@ -127,13 +128,14 @@ def compare_speed(
     Raises:
         UsageError: There are too few texts.
     """
-    size = SIZES[device]
-    number = max(size.texts, size.batch * size.steps)
+    most = SIZES[device]
+    number = max(most.texts, most.batch * most.steps)
     texts = made_texts(number) if texts is None else texts[:number]
     if len(texts) < number:
         raise UsageError(f"has {counted(len(texts), 'text')}", option="train_file", needed=f"{number:,} or more")
     with TemporaryDirectory() as work, ExitStack() as stack:
         name = model_name or save_minilm(Path(work, "minilm"))
+        size = most if device == "cuda" or model_name is None else smaller(most, name)
         own_process = partial(ProcessPoolExecutor, 1, mp_context=get_context("spawn"))
         pools = {side: stack.enter_context(own_process()) for side in sides_of(bf16)}
         for ready in [pool.submit(torch.get_num_threads) for pool in pools.values()]:
@@ -151,6 +153,19 @@ def compare_speed(
             if 2 * time.monotonic() - start > until:
                 break
     return list(found.values())
+
+
+def smaller(size: Size, name: str) -> Size:
+    """Return the size of a measurement that takes a larger encoder about as long on a CPU as all-MiniLM-L6-v2."""
+    encoder: Any = load_model(name, pooler="mean", device="cpu")[0]
+    weights = sum(weight.numel() for part, weight in encoder.named_parameters() if "embeddings" not in part)
+    share = min(1.0, MINILM_WEIGHTS / max(1, weights))
+    return replace(
+        size,
+        texts=max(32, round(size.texts * share)),
+        batch=max(16, round(size.batch * share**0.5)),
+        steps=max(size.skipped + 1, round(size.steps * share**0.5)),
+    )
 
 
 def sides_of(bf16: bool) -> list[Side]:
@@ -187,7 +202,7 @@ def as_record(measured: Sequence[Measured]) -> list[dict[str, Any]]:
 def encode_once(side: Side, name: str, texts: list[str], device: str, size: Size) -> tuple[float, float, float]:
     """Return texts per second, processor time and peak memory of `encode`."""
     model = model_of(side, name, device)
-    model.encode(texts[:64])
+    model.encode(texts[:16])
     forget_peak()
     start, cpu = time.perf_counter(), time.process_time()
     model.encode(texts[: size.texts])  # copies the embeddings to the CPU, so it waits for a GPU

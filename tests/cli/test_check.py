@@ -9,9 +9,9 @@ import informin.fast.masks as masks
 import informin.fast.packing as packing
 import informin.fast.speed as speed
 from informin.check.report import Check, machine
-from informin.check.speed import HERE, PEER, Measured, Side, Size, as_record, encode_once, train_once
+from informin.check.speed import HERE, PEER, Measured, Side, Size, as_record, encode_once, smaller, train_once
 from informin.cli import run_command
-from tests.conftest import make_sentences
+from tests.conftest import make_sentences, save_bert
 
 SHORT = ("check", "--skip_speed", "--device", "cpu")
 
@@ -78,6 +78,14 @@ def test_both_libraries_are_measured(bert, side):
     for measure in (encode_once, train_once):
         per_second, cpu_seconds, peak_gib = measure(side, str(bert), make_sentences(64), "cpu", size)
         assert per_second > 0 and cpu_seconds > 0 and 0.1 < peak_gib < 64
+
+
+def test_less_is_measured_of_a_larger_encoder(bert, tmp_path):
+    size = Size(texts=256, batch=64, steps=4, skipped=1)
+    assert smaller(size, str(bert)) == size
+    large = save_bert(tmp_path / "large", hidden_size=1024, num_attention_heads=16, intermediate_size=4096)
+    found = smaller(size, str(large))
+    assert found.texts < 256 and 16 <= found.batch < 64 and found.skipped < found.steps < 4
 
 
 def test_ratios_are_those_of_a_round():
