@@ -810,7 +810,7 @@ class InforMinTrainer(Trainer):
             create_pr: Open a pull request, also in a repository that you cannot write to.
 
         Returns:
-            URL of the model page or of the pull request, on the first process.
+            On the first process, the URL of the model page, or that of the pull request.
 
         Raises:
             PushError: The upload failed. The exported model is in the output folder.

@@ -57,13 +57,18 @@ def rows_of(model: str, collection: Collection, language: str) -> dict[str, np.n
     return rows
 
 
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def read_options(about: str | None, argv: list[str] | None) -> argparse.Namespace:
+    """Return the models, the collections, their language and the file of the table."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name", nargs="+", required=True, help="Models.")
     parser.add_argument("--retrieval", nargs="+", required=True, help="Folders of test collections.")
     parser.add_argument("--language", default="english", help="Language of the collections.")
     parser.add_argument("--output", required=True, help="Markdown file of the table.")
-    args = parser.parse_args(argv)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = read_options(__doc__, argv)
     collections = [load_collection(folder) for folder in args.retrieval]
     cells = {
         f"{collection.name}, {last_name(model)}": rows_of(model, collection, args.language)

@@ -7,13 +7,13 @@ documents, with reranking, and with static embeddings of queries. Columns are ch
 standard error of the mean over queries. The last rows are the mean and the least change of all rows.
 """
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
+from experiments.search_system import read_options
 from experiments.tables import markdown
 from informin import load_model
 from informin.evaluation.retrieval import Collection, load_collection
@@ -58,12 +58,7 @@ def ndcg(collection: Collection, state: State, asked: Queries, weight: float) ->
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model_name", nargs="+", required=True, help="Models.")
-    parser.add_argument("--retrieval", nargs="+", required=True, help="Folders of test collections.")
-    parser.add_argument("--language", default="english", help="Language of the collections.")
-    parser.add_argument("--output", required=True, help="Markdown file of the table.")
-    args = parser.parse_args(argv)
+    args = read_options(__doc__, argv)
     table, changes = [], []
     for name in args.model_name:
         model = load_model(name)

@@ -34,7 +34,7 @@ class Check:
 
     Attributes:
         machine: Versions, processor, GPU and commit.
-        comparisons: Of each fast path with the plain one.
+        comparisons: How far each fast path is from the plain one.
         gpu_tests: The last line of the tests for a GPU, or why they did not run.
         gpu_failed: Whether one of them failed.
         speed: Measurements; see `informin.check.speed.Measured`.

@@ -1,6 +1,6 @@
 """Measure `encode` and training steps beside sentence-transformers, with the same texts, in alternating rounds.
 
-Each side is a process of its own, so that its memory can be measured. In a round, all sides run one after the other:
+Each side runs in a separate process, so that its memory can be measured. In a round, all sides run one after the other:
 other jobs on the machine then slow all of them, and ratios are computed within a round. sentence-transformers runs as
 people start it, and at its best: batches of similar length in training, which `encode` always has, and weights in
 bfloat16 and FlashAttention where the machine has them.

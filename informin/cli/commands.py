@@ -348,7 +348,7 @@ def check_command(
         model_name: Model to measure, a Hub id or a folder. Default: one of the size of all-MiniLM-L6-v2 with random
             weights.
         device: cpu or cuda. Default: a GPU if there is one.
-        bf16: Also use bfloat16. Default: where the processor or the GPU has it.
+        bf16: Also use bfloat16. Default: only if the processor or the GPU supports it.
         objectives: Objectives to compare. Default: all.
         skip_speed: Measure nothing.
         output: Also write everything to this JSON file.

@@ -81,8 +81,8 @@ def encoders(model: nn.Module) -> list[nn.Module]:
 def set_precision(model: SentenceTransformer, precision: str, device: str | torch.device | None = None) -> None:
     """Convert the weights of the encoders of a model, and let it pool and normalize in float32.
 
-    A weight is replaced, not changed: other models that share it keep theirs. A model without an encoder of
-    transformers, such as a StaticEmbedding, stays in float32, which is logged.
+    Weights are replaced and not changed in place, so models that share them keep the originals. A model without an
+    encoder of transformers, such as a StaticEmbedding, stays in float32, which is logged.
 
     Args:
         model: The model.

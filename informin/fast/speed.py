@@ -95,7 +95,7 @@ def speed_up(
 
 
 def set_inference(model: SentenceTransformer) -> SentenceTransformer:
-    """Do what `speed_up` does, in the precision of the weights and without a message."""
+    """Replace the inference of a model as `speed_up` does, without changing its weights or logging."""
     model._inference = PackedInference(model)
     return model
 

@@ -52,7 +52,7 @@ class DuplicatesResult:
 
     Attributes:
         texts: N texts.
-        pairs: One pair for each text that repeats an earlier one, in the order of the texts.
+        pairs: For each text that repeats an earlier one, both rows and their cosine, in the order of the texts.
         threshold: Cosine that pairs have at least. None for fewer than 100 texts, whose words alone are compared.
     """
 
@@ -194,7 +194,7 @@ def repeated_rows(vectors: np.ndarray, lowest: float | None, words: "Words | Non
 
     Args:
         vectors: (n, d) embeddings.
-        lowest: Cosine of duplicates at least; None for any.
+        lowest: Minimum cosine of duplicates; None for no minimum.
         words: Words of the n texts, which must agree, too.
     """
     x = unit_rows(np.asarray(vectors, dtype=np.float32))

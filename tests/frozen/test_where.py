@@ -15,7 +15,7 @@ QUERIES = ["the old dog runs", "a small house"]
 
 @pytest.fixture(scope="module")
 def kept(st_mean, texts) -> Index:
-    """Texts of two products and ten years. The last text equals the first, with other fields. Do not change it."""
+    """Texts of two products and ten years. The last is a copy of the first with different fields. Do not change it."""
     texts = [*texts[:149], texts[0]]
     fields = [{"product": ["svn", "git"][row % 2], "year": 2000 + row % 10, "on": row < 20} for row in range(150)]
     return Index.build(st_mean, texts, fields=fields)
