@@ -1,3 +1,10 @@
+# /// script
+# requires-python = ">=3.10"
+# dependencies = ["informin-cl"]
+#
+# [tool.uv.sources]
+# informin-cl = { path = "..", editable = true }
+# ///
 """Adapt an embedding model to your texts, without labels.
 
 python examples/adapt.py sentence-transformers/all-MiniLM-L6-v2 titles.txt outputs/adapted

@@ -1,3 +1,10 @@
+# /// script
+# requires-python = ">=3.10"
+# dependencies = ["informin-cl"]
+#
+# [tool.uv.sources]
+# informin-cl = { path = "..", editable = true }
+# ///
 """Distill an embedding model into a static model of your texts, which embeds much faster.
 
 python examples/distill.py sentence-transformers/all-MiniLM-L6-v2 texts.txt outputs/static

@@ -1,3 +1,10 @@
+# /// script
+# requires-python = ">=3.10"
+# dependencies = ["informin-cl[search]"]
+#
+# [tool.uv.sources]
+# informin-cl = { path = "..", editable = true }
+# ///
 """Build an index of texts, save it, and search it.
 
 python examples/index_and_search.py sentence-transformers/all-MiniLM-L6-v2 texts.txt index "a delayed train"

@@ -1,3 +1,10 @@
+# /// script
+# requires-python = ">=3.10"
+# dependencies = ["informin-cl"]
+#
+# [tool.uv.sources]
+# informin-cl = { path = "..", editable = true }
+# ///
 """Train with a custom loss beside the contrastive loss.
 
 python examples/train_custom_loss.py bert-base-uncased sentences.txt outputs/mine

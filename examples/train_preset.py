@@ -1,3 +1,10 @@
+# /// script
+# requires-python = ">=3.10"
+# dependencies = ["informin-cl"]
+#
+# [tool.uv.sources]
+# informin-cl = { path = "..", editable = true }
+# ///
 """Train a sentence embedding model with the objective of a paper.
 
 python examples/train_preset.py bert-base-uncased sentences.txt outputs/simcse

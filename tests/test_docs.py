@@ -30,6 +30,10 @@ OTHERS = {
     "numeric-suffixes",
     "suffix-length",
     "additional-suffix",
+    "flavor",
+    "timeout",
+    "secrets",
+    "with",
 }
 OTHERS |= {"help", "config", "recipe", "machine_rank", "main_process_ip", "rdzv_backend", "rdzv_endpoint", "import"}
 

@@ -1,13 +1,20 @@
-"""Each script in examples/ runs on a tiny model."""
+"""Each script in examples/ runs on a tiny model, and names what uv has to install for it."""
 
+import re
 import runpy
 import sys
 
 import pytest
+from packaging.requirements import Requirement
 from sentence_transformers import SentenceTransformer
 
 from tests.conftest import ROOT, make_sentences
 from trainer_informin import InforMinTrainer
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pytest requires it
 
 SCRIPTS = ("train_preset", "train_custom_loss", "adapt", "distill")
 
@@ -47,3 +54,19 @@ def test_an_index_is_searched(run, st_mean, capsys):
 
 def test_every_script_is_tested():
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*SCRIPTS, "index_and_search"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_the_metadata_of_a_script_installs_this_package(path):
+    """PEP 723: uv installs the package, which is all that the script imports, from this clone."""
+    source = path.read_text()
+    [block] = re.findall(r"(?m)^# /// script\n((?:#(?: .*)?\n)+)# ///$", source)  # as the PEP prints it
+    metadata = tomllib.loads(re.sub(r"(?m)^# ?", "", block))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert metadata["requires-python"] == project["requires-python"]
+    [needed] = map(Requirement, metadata["dependencies"])
+    assert needed.name == project["name"] and needed.extras <= {*project["optional-dependencies"]}
+    where = path.parent / metadata["tool"]["uv"]["sources"][needed.name]["path"]
+    assert where.resolve() == ROOT
+    imported = {*re.findall(r"(?m)^(?:from|import) (\w+)", source)}
+    assert imported - sys.stdlib_module_names == {"informin"}
