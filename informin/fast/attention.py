@@ -84,7 +84,7 @@ def view_attention(
 def rates_of(module: Any) -> Sequence[float] | None:
     """Return the dropout rates of the views in an attention module; None if they have the same rate."""
     own = getattr(module, "dropout", None)
-    return own.rates if isinstance(own, ViewDropout) else module.view_rates
+    return own.rates if isinstance(own, ViewDropout) else getattr(module, "view_rates", None)
 
 
 def _with_map(module: Any, query, key, value, attention_mask, **kwargs: Any) -> tuple[Tensor, Tensor]:

@@ -38,6 +38,7 @@ class MicroBatch:
         targets: Places in the flattened tokens of those whose hidden states are returned; None without any.
         fixed: Inputs of the encoder in the fixed shapes of a CUDA graph; None without one.
         factors: What multiplies the output of the embedding layer, (N, L, d), or (1, T, d) if packed; None for 1.
+        view: Index of the view of all its rows, whose dropout rates they have; None unless the plan splits views.
     """
 
     features: dict[str, Any]
@@ -45,6 +46,7 @@ class MicroBatch:
     targets: Tensor | None = None
     fixed: dict[str, Tensor] | None = None
     factors: Tensor | None = None
+    view: int | None = None
 
 
 class SplitBatch:
@@ -137,6 +139,8 @@ class FastForward:
                 part = self._part(ids, mask, wanted)
             else:
                 part = self._part(ids[rows], mask[rows], None if wanted is None else wanted[rows])
+            if self.plan.splits_views:
+                part.view = int(rows[0]) // size
             if factors is not None:
                 part.factors = self._factors(part, [factors[row] for row in rows.tolist()], mask[rows])
             parts.append(part)
@@ -154,21 +158,19 @@ class FastForward:
         return batch
 
     def _rows_of_parts(self, mask: Tensor, size: int) -> Sequence[Tensor]:
-        """Return the rows of each part: all views of some sentences, or about the same number of tokens for threads."""
+        """Return the rows of each part: all views of some sentences, or about the same number of tokens for threads.
+
+        A plan that splits views divides the parts further.
+        """
         number, chunk = len(mask), self.plan.chunk_size
         order = torch.arange(number)
+        views = order.view(-1, size) if number % size == 0 else order[None]
         if chunk is not None and number > chunk:
-            if number % size:
-                return order.split(chunk)
-            views = order.view(-1, size)
-            return [part.flatten() for part in views.split(max(1, chunk // len(views)), dim=1)]
-        if self.plan.threads == 1:
-            return [order]
-        lengths, order = mask.sum(1).sort(descending=True, stable=True)
-        starts = lengths.cumsum(0) - lengths
-        ideal = torch.arange(1, self.plan.threads) * lengths.sum() / self.plan.threads
-        cuts = torch.searchsorted(starts, ideal)
-        return [rows for rows in order.tensor_split(cuts) if len(rows)]
+            blocks = views.split(max(1, chunk // len(views)), dim=1)
+            return [rows for block in blocks for rows in (block if self.plan.splits_views else block.flatten()[None])]
+        groups = list(views) if self.plan.splits_views else [order]
+        threads = -(-self.plan.threads // len(groups))
+        return [rows for group in groups for rows in _split_evenly(group, mask, threads)]
 
     def _part(self, ids: Tensor, mask: Tensor, wanted: Tensor | None) -> MicroBatch:
         """Return rows (N, L) as a part on the device, whose hidden states are `wanted`, (N, L) bool."""
@@ -250,7 +252,17 @@ class FastForward:
             flat = tokens.new_zeros(number * length, tokens.shape[1]).index_copy(0, batch.places, tokens)
             states = flat.view(number, length, -1)
             tokens = None if batch.predicted is None else flat.index_select(0, batch.predicted)
-        return embeddings, states, tokens, kept_maps(self.st[0].auto_model) if self.plan.reads_maps else ()
+        return embeddings, states, tokens, self._maps(batch, results) if self.plan.reads_maps else ()
+
+    def _maps(self, batch: SplitBatch, results: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """Return the attention maps (N, H, L, L) of the selected layers."""
+        if not self.plan.packs:
+            return kept_maps(self.st[0].auto_model)
+        skipped, length = 1 if batch.places is None else 2, batch.shape[1]
+        layers = zip(*(result[skipped:] for result in results))
+        return tuple(
+            torch.cat([pad(maps, (0, length - maps.shape[-1]) * 2) for maps in parts])[batch.back] for parts in layers
+        )
 
     def embed_with(self, encoder: nn.Module | None, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the embeddings (B, d) of the first view (B, L) by a copy of the encoder.
@@ -282,14 +294,13 @@ class FastForward:
         return torch.cat([result[0] for result in results])[batch.back]
 
     def _results(self, batch: SplitBatch, modules: list[nn.Module]) -> list[tuple[Tensor, ...]]:
-        """Return embeddings and the hidden states that are read of each part."""
+        """Return embeddings, the hidden states that are read, and attention maps of each part, if it is packed."""
         parts, chunked = batch.parts, self.plan.chunk_size is not None and len(batch.parts) > 1
         if chunked and torch.is_grad_enabled():
             return [self._checkpointed(part, modules) for part in parts]
-        if chunked or len(parts) == 1:
+        if chunked or len(parts) == 1 or self.plan.threads == 1:
             return [self._compute(part, modules) for part in parts]
-        transformer: Any = packed_copy(modules[0])
-        modules = [transformer, *modules[1:]]
+        transformer: Any = modules[0]
         # Outside of the parts: its gradient is as large as the vocabulary.
         table = transformer.auto_model.get_input_embeddings()
         sizes = [part.features["input_ids"].shape[1] for part in parts]
@@ -299,7 +310,8 @@ class FastForward:
 
         def call(number: int, x: Tensor) -> tuple[Tensor, ...]:
             features = {name: value for name, value in parts[number].features.items() if name != "input_ids"}
-            return self._through(features | {"inputs_embeds": x}, parts[number], modules)
+            copies = [packed_copy(transformer, view=parts[number].view), *modules[1:]]
+            return self._through(features | {"inputs_embeds": x}, parts[number], copies)
 
         inner = nn.ModuleList(modules)
         inner.training = transformer.auto_model.training  # without dropout, no seed is drawn
@@ -324,7 +336,7 @@ class FastForward:
             return self._through(self._graphed(part, part.fixed, transformer.auto_model), part, modules[1:])
         if "packed" not in part.features:
             return self._through(dict(part.features), part, modules)
-        return self._through(dict(part.features), part, [packed_copy(transformer), *modules[1:]])
+        return self._through(dict(part.features), part, [packed_copy(transformer, view=part.view), *modules[1:]])
 
     def _graphed(self, part: MicroBatch, fixed: dict[str, Tensor], encoder: nn.Module) -> dict[str, Any]:
         """Return the features of a part after an encoder, whose graphs are captured when they are first needed."""
@@ -348,18 +360,33 @@ class FastForward:
         return part.features | {"token_embeddings": states}
 
     def _through(self, features: dict[str, Any], part: MicroBatch, modules: list[nn.Module]) -> tuple[Tensor, ...]:
-        """Return embeddings and hidden states of predicted tokens, from features before or after the encoder."""
-        after = modules
+        """Return embeddings, hidden states of predicted tokens, and maps, from features before or after the encoder."""
+        after: list[nn.Module] = modules
+        maps: tuple[Tensor, ...] = ()
         if "token_embeddings" not in features and not self.is_static:
             with scaled_embeddings(part.factors):
                 features, after = modules[0](features), modules[1:]
+            if self.plan.reads_maps and self.plan.packs:
+                transformer: Any = modules[0]
+                maps = kept_maps(transformer.auto_model)
         tokens = None if part.targets is None else features["token_embeddings"].flatten(0, 1)[part.targets]
         if "packed" in features and features["token_embeddings"].is_cuda:
             features = padded_again(features)
         for module in after:
             features = module(features)
         embeddings = features["sentence_embedding"][: len(part.order), : self.st.truncate_dim]
-        return (embeddings,) if tokens is None else (embeddings, tokens)
+        return (embeddings, *maps) if tokens is None else (embeddings, tokens, *maps)
+
+
+def _split_evenly(rows: Tensor, mask: Tensor, number: int) -> Sequence[Tensor]:
+    """Return rows in up to a number of parts with about the same number of tokens."""
+    if number == 1:
+        return [rows]
+    lengths, order = mask[rows].sum(1).sort(descending=True, stable=True)
+    starts = lengths.cumsum(0) - lengths
+    ideal = torch.arange(1, number) * lengths.sum() / number
+    parts = rows[order].tensor_split(torch.searchsorted(starts, ideal))
+    return [part for part in parts if len(part)]
 
 
 def padded_again(features: dict[str, Any]) -> dict[str, Any]:

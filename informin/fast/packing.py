@@ -17,11 +17,13 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout as drop
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedConfig
 
 from informin.distributed import to_device
 from informin.errors import UsageError
+from informin.fast.attention import rates_of
 
 logger = logging.getLogger(__name__)
 
@@ -170,23 +172,28 @@ def position_ids(tokens: np.ndarray, counts: np.ndarray, ends: np.ndarray, paddi
     return (total - before.repeat(counts)) * counted + padding_index
 
 
-def packed_copy(module: AnyModule, training: bool | None = None) -> AnyModule:
+def packed_copy(module: AnyModule, training: bool | None = None, view: int | None = None) -> AnyModule:
     """Return a copy of an encoder, or of a model around it, that computes packed rows only; see `copy_for_call`."""
-    return copy_for_call(module, PACKED_ATTENTION, training)
+    return copy_for_call(module, PACKED_ATTENTION, training, view)
 
 
-def copy_for_call(module: AnyModule, attention: str | None = None, training: bool | None = None) -> AnyModule:
+def copy_for_call(
+    module: AnyModule, attention: str | None = None, training: bool | None = None, view: int | None = None
+) -> AnyModule:
     """Return a copy of a module and its submodules, with the same weights and hooks and with settings of its own.
 
     Args:
         module: The module.
         attention: Name of the attention function of the copy; None for that of the module.
         training: Whether the copy is in training mode; None for the mode of each module.
+        view: Index of the view whose dropout rates the copy has; None for those of the module.
     """
-    return _copied(module, attention, training, {})
+    return _copied(module, attention, training, view, {})
 
 
-def _copied(module: nn.Module, attention: str | None, training: bool | None, done: dict[int, Any]) -> Any:
+def _copied(
+    module: nn.Module, attention: str | None, training: bool | None, view: int | None, done: dict[int, Any]
+) -> Any:
     if id(module) in done:
         return done[id(module)]
     own = done[id(module)] = object.__new__(type(module))
@@ -195,9 +202,12 @@ def _copied(module: nn.Module, attention: str | None, training: bool | None, don
     values["_compiled_call_impl"] = None  # `module.compile()` compiled it with the settings of the module
     values["_buffers"] = values["_buffers"].copy()
     children = values["_modules"].items()
-    values["_modules"] = {name: child and _copied(child, attention, training, done) for name, child in children}
+    values["_modules"] = {name: child and _copied(child, attention, training, view, done) for name, child in children}
     if training is not None:
         values["training"] = training
+    for name in ("rates", "view_rates"):  # of `ViewDropout`, and of attention
+        if view is not None and values.get(name) is not None:
+            values[name] = (values[name][view],)
     config = values.get("config")
     if attention is not None and isinstance(config, PreTrainedConfig):
         if id(config) not in done:
@@ -227,9 +237,15 @@ def packed_attention(
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     # squeeze, because the backward pass of an index copies its gradient into zeros.
     query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # (T, H, d/H)
+    if (rates := rates_of(module)) is not None:  # of the one view of the row
+        dropout = rates[0]
     dropout = dropout if module.training else 0.0
-    attend = _attend_at_once if computes_at_once(query.device, value.dtype) else _attend_by_runs
-    return attend(query, key, value, packed, dropout, scaling, sliding_window, causal)[None], None
+    how = (query, key, value, packed, dropout, scaling, sliding_window, causal)
+    if module.training and getattr(module, "keeps_map", False):
+        outputs, module.kept_map = _attend_with_maps(*how)
+    else:
+        outputs = (_attend_at_once if computes_at_once(query.device, value.dtype) else _attend_by_runs)(*how)
+    return outputs[None], None
 
 
 def computes_at_once(device: torch.device, dtype: torch.dtype | None) -> bool:
@@ -241,7 +257,35 @@ def computes_at_once(device: torch.device, dtype: torch.dtype | None) -> bool:
 
 
 def _attend_by_runs(query, key, value, packed: Packed, dropout, scaling, window, causal) -> Tensor:
-    """Return attention (T, H, d/H); one call for neighbors of equal length.
+    """Return attention (T, H, d/H); one call for neighbors of equal length."""
+    outputs, runs = [], _runs(query, key, value, packed)
+    with torch.autocast("cpu", enabled=False):
+        for length, q, k, v in runs:
+            mask = _window_mask(length, window, causal, query.device)
+            how = {"attn_mask": mask, "dropout_p": dropout, "is_causal": causal and mask is None, "scale": scaling}
+            outputs.append(scaled_dot_product_attention(q, k, v, **how).transpose(1, 2).flatten(0, 1))
+    return torch.cat(outputs)
+
+
+def _attend_with_maps(query, key, value, packed: Packed, dropout, scaling, window, causal) -> tuple[Tensor, Tensor]:
+    """Return attention (T, H, d/H), and the maps (N, H, L, L) of the texts in the row after dropout, 0 at padding."""
+    outputs, maps, runs = [], [], _runs(query, key, value, packed)
+    with torch.autocast("cpu", enabled=False):
+        for length, q, k, v in runs:
+            scores = q @ k.transpose(-2, -1) * (scaling or q.shape[-1] ** -0.5)  # (number, H, length, length)
+            mask = _window_mask(length, window, causal, query.device)
+            if mask is None and causal:
+                mask = torch.ones_like(scores, dtype=torch.bool).tril()
+            if mask is not None:
+                scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+            map_ = drop(scores.softmax(-1), dropout)
+            outputs.append((map_ @ v).transpose(1, 2).flatten(0, 1))
+            maps.append(pad(map_, (0, packed.longest - length) * 2))
+    return torch.cat(outputs), torch.cat(maps)[: len(packed.rows)]  # without those of filler
+
+
+def _runs(query, key, value, packed: Packed) -> list[tuple[int, Tensor, Tensor, Tensor]]:
+    """Return neighbors of equal length: their length, and their queries, keys and values (number, H, length, d/H).
 
     With autocast on a CPU, attention is computed in float32, because of oneDNN.
     """
@@ -252,18 +296,14 @@ def _attend_by_runs(query, key, value, packed: Packed, dropout, scaling, window,
             fix="Set `cuda_graphs` to false.",
         )
     sizes = [number * length for number, length in packed.runs]
-    on_cpu = query.device.type == "cpu"
-    if on_cpu and torch.is_autocast_enabled("cpu"):
+    if query.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
         query, key, value = query.float(), key.float(), value.float()
-    outputs = []
-    with torch.autocast("cpu", enabled=False):
-        # split instead of slices, whose gradients would each be as long as the row.
-        for (number, length), *run in zip(packed.runs, query.split(sizes), key.split(sizes), value.split(sizes)):
-            q, k, v = (x.unflatten(0, (number, length)).transpose(1, 2) for x in run)  # (number, H, length, d/H)
-            mask = _window_mask(length, window, causal, query.device)
-            how = {"attn_mask": mask, "dropout_p": dropout, "is_causal": causal and mask is None, "scale": scaling}
-            outputs.append(scaled_dot_product_attention(q, k, v, **how).transpose(1, 2).flatten(0, 1))
-    return torch.cat(outputs)
+    runs = []
+    # split instead of slices, whose gradients would each be as long as the row.
+    for (number, length), *run in zip(packed.runs, query.split(sizes), key.split(sizes), value.split(sizes)):
+        q, k, v = (x.unflatten(0, (number, length)).transpose(1, 2) for x in run)
+        runs.append((length, q, k, v))
+    return runs
 
 
 def _window_mask(length: int, window: int | None, causal: bool, device: torch.device) -> Tensor | None:

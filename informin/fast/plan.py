@@ -38,6 +38,7 @@ class Plan:
         threads: Number of parts that threads compute on a CPU. The dropout masks depend on it.
         chunk_size: Rows whose activations are kept at once (gradient caching); None for all.
         second_encoder: Whether a head has its own encoder, which also encodes the first view.
+        splits_views: Whether a part has rows of one view only, because packed views have their own dropout rates.
         reads_maps: Whether the attention maps of selected layers are kept.
         reads_states: Whether the hidden states of all tokens are returned.
         bf16: Whether a CPU computes in bfloat16.
@@ -52,6 +53,7 @@ class Plan:
     threads: int = 1
     chunk_size: int | None = None
     second_encoder: bool = False
+    splits_views: bool = False
     reads_maps: bool = False
     reads_states: bool = False
     bf16: bool = False
@@ -103,7 +105,9 @@ def plan_of(
     at_once = computes_at_once(device, dtype)
     on_cpu = device.type == "cpu"
 
-    against_packing = ["`view_dropout`"] * ("rates" in needs) + ["attention maps"] * ("maps" in needs)
+    against_packing = ["attention maps of padding"] * ("maps of padding" in needs)
+    if not on_cpu:  # one kernel there computes all rows with one rate, and returns no maps
+        against_packing += ["`view_dropout`"] * ("rates" in needs) + ["attention maps"] * ("maps" in needs)
     against_packing += excluded_by
     if padding_free is not False and not against_packing and not reads_packed_rows(st):
         against_packing = ["a model whose modules need padded batches"]
@@ -124,6 +128,7 @@ def plan_of(
         threads=number_of_parts(torch.get_num_threads()) if is_split else 1,
         chunk_size=chunk_size,
         second_encoder="second encoder" in needs,
+        splits_views=packs and "rates" in needs,
         reads_maps="maps" in needs,
         reads_states="states" in needs,
         bf16=on_cpu and precision == "bf16",

@@ -210,6 +210,10 @@ class AttentionMI(Term):
         None, "Layers, counted from 0, whose attention maps are compared. Default: the upper third."
     )
 
+    @property
+    def reads_padding(self) -> bool:
+        return self.form == "code"
+
     def map_layers(self, config) -> list[int]:
         """See `attention_layers`. Raise UsageError if the encoder's heads or layers cannot be paired."""
         layers = attention_layers(config.num_hidden_layers, self.layers)

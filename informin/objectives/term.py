@@ -212,6 +212,11 @@ class Term(ABC):
         return None
 
     @property
+    def reads_padding(self) -> bool:
+        """Whether the term reads the attention maps of queries at padding, too, which are 0 without padded batches."""
+        return False
+
+    @property
     def guide_needs(self) -> GuideNeeds | None:
         """What the term needs from a guide, or None."""
         return None

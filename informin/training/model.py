@@ -229,7 +229,7 @@ class TrainedModel:
         self._check_embeddings()
         self._freeze_unused()
         has_lora_dropout = args.lora_r and args.lora_dropout  # which has an effect after the first step only
-        if objective.needs_dropout and not has_lora_dropout:
+        if objective.needs_dropout and "rates" not in needs and not has_lora_dropout:  # two rates are never equal
             self._check_dropout()
         fill_heads(self.model, objective.terms)
         self._check_trained(objective)

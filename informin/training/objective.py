@@ -104,15 +104,17 @@ class ActiveObjective:
     def needs(self, args: InforMinTrainingArguments) -> dict[str, str]:
         """Return what only some models have and this run needs, each with the option that asks for it.
 
-        `head`, the projection head; `lm_head`, a pretrained language-model head; `maps`, attention maps;
-        `states`, hidden states of all tokens; `embedding layer`, one whose output a view scales; `second
-        encoder`, an encoder to copy; `whole weights`, those of the encoder in each process; `dropout`, a dropout rate
-        to set; `rates`, one for each view.
+        `head`, the projection head; `lm_head`, a pretrained language-model head; `maps`, attention maps; `maps of
+        padding`, those of queries at padding, too; `states`, hidden states of all tokens; `embedding layer`, one whose
+        output a view scales; `second encoder`, an encoder to copy; `whole weights`, those of the encoder in each
+        process; `dropout`, a dropout rate to set; `rates`, one for each view.
         """
         needs = {}
         for term in self.terms:
             if term.reads_maps:
                 needs["maps"] = term.option_name("weight")
+                if term.reads_padding:
+                    needs["maps of padding"] = term.option_name("weight")
             if term.reads_states:
                 needs["states"] = term.option_name("weight")
             if term.lm_head:

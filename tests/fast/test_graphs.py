@@ -108,7 +108,8 @@ def gradients_of_batches(run) -> list[dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize(
-    "objective, padding_free", [("simcse", True), ("simcse", False), ("informin", True), ("micse", None), ("scd", None)]
+    "objective, padding_free",
+    [("simcse", True), ("simcse", False), ("informin", True), ("micse", False), ("scd", False)],
 )
 def test_replays_give_the_gradients_of_the_eager_step(tmp_path, monkeypatch, recorded_graphs, objective, padding_free):
     monkeypatch.setattr(packing, "_attend_by_runs", attend_by_ends)

@@ -10,6 +10,7 @@ from informin.fast.forward import padded_again
 from informin.fast.packing import has_position_table, pack, packed_copy, padding_index_of
 from informin.fast.plan import can_pack
 from tests.conftest import FOUR_STEPS, WORDS, how_to_train, make_sentences, raises_usage, tokenizer_of
+from tests.fast.test_cpu_threads import cores
 from trainer_informin import InforMinTrainer
 
 SIZES = dict(
@@ -262,8 +263,9 @@ def test_a_step_reads_no_number_from_a_tensor(bert, tmp_path, monkeypatch, objec
     [
         ({}, True),
         (dict(padding_free=False), False),
-        (dict(objective="micse", queue_size=16, warmup_steps=0), False),
-        (dict(objective="scd", projector_size=32), False),
+        (dict(objective="micse", queue_size=16, warmup_steps=0), True),
+        (dict(objective="micse", queue_size=16, warmup_steps=0, attention_mi_form="code"), False),
+        (dict(objective="scd", projector_size=32), True),
         (dict(gradient_checkpointing=True), False),
         (dict(neftune_noise_alpha=5.0), False),  # scaled by the length of the padded batch
     ],
@@ -278,8 +280,7 @@ def test_training_is_packed_where_supported(bert, tmp_path, options, expected):
 @pytest.mark.parametrize(
     "reason, options",
     {
-        "`view_dropout`": dict(view_dropout=[0.1, 0.2]),
-        "attention maps": dict(attention_mi_weight=0.1),
+        "attention maps of padding": dict(attention_mi_weight=0.1, attention_mi_form="code"),
         "`gradient_checkpointing`": dict(gradient_checkpointing=True),
         "`neftune_noise_alpha`": dict(neftune_noise_alpha=5.0),
     }.items(),
@@ -287,3 +288,21 @@ def test_training_is_packed_where_supported(bert, tmp_path, options, expected):
 def test_incompatible_options_are_refused(bert, tmp_path, reason, options):
     with raises_usage(option="padding_free", found=reason):
         trainer_of(bert, tmp_path, padding_free=True, **options)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_packed_views_have_their_own_dropout_rates(bert, tmp_path, number):
+    """Without dropout in the first view, only the second one is random."""
+    with cores(number):
+        run = trainer_of(bert, tmp_path, objective="scd", projector_size=32, view_dropout=[0.0, 0.5])
+        run.model.train()
+        (batch,) = run.get_batch_samples(iter(run.get_train_dataloader()), 1, run.args.device)[0]
+        rows = batch["split_batch"]
+        assert run.model.forward_pass.plan.packs and len(rows.parts) == 2
+        (first, second), (again, other) = (rows.forward.run(rows)[0].chunk(2) for _ in range(2))
+    run.model.eval()
+    padded = {name: batch[name][: len(first)] for name in ("input_ids", "attention_mask")}
+    expected = run.trained.finished(padded)["sentence_embedding"]
+    torch.testing.assert_close(first, again)
+    torch.testing.assert_close(first, expected, rtol=1e-4, atol=1e-5)
+    assert (second - other).abs().max() > 0.1 and (second - first).abs().max() > 0.1

@@ -44,6 +44,8 @@ OBJECTIVES = {
     "guided": dict(objective="guided", guided_weight=1, replay_weight=1, replay_size=4),
     "scd": dict(objective="scd", projector_size=32, view_dropout=[0.1, 0.3]),
     "micse": dict(objective="micse", queue_size=16, warmup_steps=0),
+    "micse, code form": dict(objective="micse", queue_size=16, warmup_steps=0, attention_mi_form="code"),
+    "two rates, maps and MLM": dict(view_dropout=[0.1, 0.3], attention_mi_weight=0.1, mlm_weight=0.1),
     "pairs": dict(view="pair", false_negative_fraction=0.2, mlm_weight=0.1),
     "cutoffs": dict(view="augment", augment_second="token_cutoff"),
     "cutoffs with a queue": dict(view="augment", augment_second="token_cutoff", queue_size=16),
@@ -53,7 +55,7 @@ OBJECTIVES = {
     "micse of masked spans": dict(objective="micse", queue_size=16, warmup_steps=0, view="span_mask"),
     "micse of crops": dict(objective="micse", queue_size=16, warmup_steps=0, view="crop", crop_spans="nearby"),
 }
-PADDED = ("scd", "micse", "micse of crops", "micse of masked spans")
+PADDED = ("micse, code form",)
 # RoBERTa differs from BERT in its positions and in its head for MLM, and DistilBERT is read as a SentenceTransformer.
 CASES = [
     *(("bert", name) for name in OBJECTIVES),
@@ -98,7 +100,7 @@ def second_step(run, dropout: bool = False) -> tuple[torch.Tensor, dict[str, tor
     """Return loss and gradients of the second batch. The first one fills a queue."""
     for module in run.model.modules() if not dropout else ():
         for name in {"p", "rates", "view_rates"} & vars(module).keys():
-            setattr(module, name, 0.0 if name == "p" else (0.0, 0.0))
+            setattr(module, name, 0.0 if name == "p" else (0.0, 0.0, 0.0))
     run.model.train()
     first, second = run.get_batch_samples(iter(run.get_train_dataloader()), 2, run.args.device)[0]
     torch.manual_seed(0)

@@ -215,8 +215,9 @@ def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
         (dict(gradient_cache_chunk_size=8), {"padding_free": True}),
         (dict(bf16=True), {"padding_free": True, "cpu_parts": 2}),
         (dict(padding_free=False), {}),
-        (dict(view_dropout=[0.1, 0.2]), {}),
-        (dict(attention_mi_weight=0.1), {}),
+        (dict(view_dropout=[0.1, 0.2]), {"padding_free": True, "cpu_parts": 2}),
+        (dict(attention_mi_weight=0.1), {"padding_free": True, "cpu_parts": 2}),
+        (dict(attention_mi_weight=0.1, attention_mi_form="code"), {}),
     ],
     ids=str,
 )
