@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from informin.errors import UsageError, counted, error_line
+from informin.options import check_value
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +95,7 @@ def encodable(text: str) -> str:
 TABLES = (".csv", ".tsv", ".jsonl")
 COMPRESSED = (".txt", *TABLES)  # formats that can be compressed with gzip
 SUFFIXES = (*COMPRESSED, ".parquet", ".arrow")
+SHARD = re.compile("([0-9]{1,9})/([0-9]{1,9})")
 NEEDED = "a file ending in .txt, .csv, .tsv or .jsonl (plain or .gz), .parquet or .arrow"
 
 
@@ -126,6 +128,41 @@ def read_texts(
                 yield joined_cells(names, row, partial(_place, file, number))
 
     return every() if keep_blank else (text for text in every() if not is_blank(text))
+
+
+def as_shard(shard: str) -> tuple[int, int]:
+    """Return the number of a shard, from 1, and the number of all shards: (2, 8) for `2/8`.
+
+    Raises:
+        UsageError: It is something else, or there is no such shard.
+    """
+    found = SHARD.fullmatch(shard)
+    number, count = map(int, found.groups()) if found else (0, 0)
+    needed = "NUMBER/COUNT, such as 1/8 for the first of eight shards and 8/8 for the last"
+    check_value(1 <= number <= count, "shard", shard, needed)
+    return number, count
+
+
+def read_shard(paths: str | Path | Sequence[str | Path], text_column: str | None, shard: tuple[int, int]) -> list[str]:
+    """Return the texts of one shard: contiguous texts that are not blank. The sizes of shards differ by at most one.
+
+    The files are read twice, so that only the texts of the shard are in memory.
+
+    Args:
+        paths, text_column: See `read_texts`.
+        shard: See `as_shard`.
+
+    Raises:
+        UsageError: As `read_texts`, or there are fewer texts than shards.
+    """
+    number, count = shard
+    files = find_files(paths)
+    total = sum(1 for _ in read_texts(files, text_column))
+    if 0 < total < count:
+        found = f"is {number}/{count} of {counted(total, 'text')}"
+        raise UsageError(found, option="shard", needed=f"at most {counted(total, 'shard')}")
+    first, end = (total * shards // count for shards in (number - 1, number))
+    return list(islice(read_texts(files, text_column), first, end))
 
 
 def read_columns(

@@ -35,6 +35,7 @@ OTHERS = {
     "secrets",
     "with",
 }
+OTHERS |= {"array", "gpus", "cpus-per-task", "requeue"}  # of sbatch
 OTHERS |= {"help", "config", "recipe", "machine_rank", "main_process_ip", "rdzv_backend", "rdzv_endpoint", "import"}
 
 

@@ -5,6 +5,7 @@ import gzip
 import json
 import logging
 import os
+from itertools import chain
 
 import datasets
 import numpy as np
@@ -23,6 +24,7 @@ from informin.texts import (
     is_blank,
     read_documents,
     read_rows,
+    read_shard,
     read_texts,
 )
 from tests.conftest import raises_usage
@@ -185,6 +187,14 @@ def test_texts_are_read_one_by_one(write):
     assert [next(texts) for _ in range(10_000)] == ["one"] * 10_000
     with raises_usage(found="line 10002"):
         next(texts)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 11])
+def test_shards_are_contiguous_and_of_equal_size(write, count):
+    files = [write("a.txt", "".join(f"{number}\n\n" for number in range(7))), write("b.csv", "text\n7\n8\n9\n10\n")]
+    shards = [read_shard(files, None, (number, count)) for number in range(1, count + 1)]
+    assert list(chain.from_iterable(shards)) == list(map(str, range(11)))
+    assert {len(shard) for shard in shards} <= {11 // count, -(-11 // count)}
 
 
 def test_files_in_folders(write, tmp_path):

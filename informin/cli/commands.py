@@ -40,6 +40,7 @@ def embed_command(
     output: Location,
     overwrite: Overwrite = False,
     side: Literal["query", "document"] | None = None,
+    shard: str | None = None,
     model: PooledModelOptions = PooledModelOptions(),
 ) -> None:
     """Embed texts into a .npy file. If it is interrupted, the same command resumes.
@@ -49,16 +50,21 @@ def embed_command(
         output: File to write, FILE.npy: (texts, dimensions) float32.
         overwrite: Replace an output of embed with other texts or another model that is already there.
         side: Embed as queries or as documents of a search, with the prompt or route that the model has for them.
+        shard: Embed only one of several contiguous shards of the texts, such as 1/8, 2/8, ..., 8/8, each into its own
+            output.
     """
+    from informin.texts import as_shard, read_shard, read_texts
+
+    chosen = None if shard is None else as_shard(shard)
     from informin.hub import raise_if_not_found
 
     raise_if_not_found(model_name, model.revision)
     from informin.errors import counted
     from informin.model.embedding import embed
-    from informin.texts import read_texts
 
     with processes():
-        found = list(read_texts(texts.train_file, texts.text_column))
+        files = (texts.train_file, texts.text_column)
+        found = read_shard(*files, chosen) if chosen else list(read_texts(*files))
         if not found:
             raise UsageError("contains no text that is not blank", option="train_file")
         vectors = embed(model_name, found, output, side=side, overwrite=overwrite, **vars(model))

@@ -1,14 +1,27 @@
 """`informin embed`."""
 
 import gzip
+import os
+import re
+import signal
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from sentence_transformers import SentenceTransformer
 
 from informin.cli import run_command
-from tests.conftest import make_sentences
+from informin.model.embedding import embed
+from tests.conftest import ROOT, make_sentences
 from tests.support import forked
+
+EMBED = "import sys; from informin.cli import start; start('embed', sys.argv[1:])"
+IN_SMALL_CHUNKS = "from informin.model import embedding; embedding.RECORDED_AT_ONCE = 8"
+KILLED_AFTER_ONE = f"""{IN_SMALL_CHUNKS}
+import os, signal
+write = embedding._write_chunk
+embedding._write_chunk = lambda *args: (write(*args), os.kill(os.getpid(), signal.SIGKILL))
+"""
 
 
 def words(model, file, output, *others: object) -> list[str]:
@@ -71,10 +84,47 @@ def test_other_embeddings_are_not_overwritten(model, texts, tmp_path, capsys):
 
 def test_two_processes_write_one_file_and_print_once(model, texts, tmp_path):
     output = tmp_path / "v.npy"
-    code = "import sys; from informin.cli import start; start('embed', sys.argv[1:])"
-    started = forked.group(code, [words(model, texts, output)] * 2)
+    started = forked.group(EMBED, [words(model, texts, output)] * 2)
     finished = [forked.run(process) for process in started]
     assert [process.returncode for process in finished] == [0, 0]
     assert sum(process.stdout.count("60 texts") for process in finished) == 1
     expected = SentenceTransformer(str(model), device="cpu").encode(make_sentences(60))
     np.testing.assert_allclose(np.load(output), expected, atol=1e-5)
+
+
+def test_shards_of_two_processes_are_one_run_also_after_a_kill(model, texts, tmp_path):
+    outputs = [tmp_path / "1.npy", tmp_path / "2.npy"]
+    arguments = [words(model, texts, path, "--shard", f"{path.stem}/2") for path in outputs]
+    for before, ends in ((KILLED_AFTER_ONE, -signal.SIGKILL), (IN_SMALL_CHUNKS, 0)):
+        processes = [forked.python(f"{before}\n{EMBED}", own) for own in arguments]
+        assert [forked.run(process).returncode for process in processes] == [ends] * 2
+        assert [path.exists() for path in outputs] == [ends == 0] * 2
+    assert run_command("embed", *words(model, texts, tmp_path / "whole.npy")) == 0
+    shards = [np.load(path) for path in outputs]
+    np.testing.assert_allclose(np.concatenate(shards), np.load(tmp_path / "whole.npy"), atol=1e-6)
+    assert not list(tmp_path.glob(".*.embedding"))
+
+
+@pytest.mark.parametrize("shard", ["5/4", "0/4", "a", "1/0", "1/2/3", "61/61"])
+def test_a_shard_that_does_not_exist_is_an_error(model, texts, tmp_path, capsys, shard):
+    assert run_command("embed", *words(model, texts, tmp_path / "v.npy", "--shard", shard)) == 2
+    assert capsys.readouterr().err.startswith("error: --shard") and not (tmp_path / "v.npy").exists()
+
+
+def test_a_wrong_shard_is_refused_before_the_model_is_looked_for(texts, tmp_path, capsys):
+    assert run_command("embed", *words(tmp_path / "gone", texts, tmp_path / "v.npy", "--shard", "5/4")) == 2
+    assert capsys.readouterr().err.startswith("error: --shard")
+
+
+def test_datasets_with_the_code_of_the_page(model, texts, tmp_path):
+    """The processes are forked, because new ones would import everything again."""
+    page = (ROOT / "docs/databases.md").read_text(encoding="utf-8")
+    block = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "num_proc" in block)
+    (tmp_path / "texts.csv").write_text("id,text\n" + "".join(f"{i},{t}\n" for i, t in enumerate(make_sentences(60))))
+    code = block.replace("MODEL", str(model)).replace("spawn", "fork").replace("8192", "16")
+    environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path / "cache")}
+    finished = forked.run(forked.python(code, [], cwd=tmp_path, env=environment))
+    assert finished.returncode == 0, finished.stderr
+    table = pq.read_table(tmp_path / "vectors.parquet").to_pydict()
+    assert table["id"] == list(range(60))
+    np.testing.assert_allclose(table["vector"], embed(model, make_sentences(60), device="cpu"), atol=1e-6)

@@ -13,6 +13,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from experiments.postgres_cost import HNSW, OPTIONS, create_tables, page_functions
 from informin.evaluation.retrieval import load_collection
 from informin.frozen.index import Index
+from informin.texts import read_texts
 from tests.conftest import ROOT, make_sentences, tokenizer_of
 from tests.frozen.test_index import QUERIES, rows_of
 
@@ -99,15 +100,17 @@ def test_hits_of_the_database_are_reranked(page, db, st_mean, texts):
     assert found(page, db, index, QUERIES) != rows_of(index, QUERIES)
 
 
-def test_parts_are_loaded_with_unit_vectors_and_without_texts_that_have_none(page, db, built, tmp_path):
-    (tmp_path / "0.txt").write_text("the dog\n\n?!\na small house\n", encoding="utf-8")
+def test_shards_are_loaded_with_unit_vectors_and_without_texts_that_have_none(page, db, built, tmp_path):
+    (tmp_path / "texts.txt").write_text("the dog\n\n?!\na small house\n", encoding="utf-8")
     vectors = np.zeros((3, built.documents.shape[1]), np.float32)  # the blank line is not a text
     vectors[0, :2] = (3, 4)
     vectors[2, 0] = 2
-    np.save(tmp_path / "0.npy", vectors)
-    page.insert_part(db, tmp_path / "0.txt", tmp_path / "0.npy", first_id=1_000)
+    texts, next_id = read_texts(tmp_path / "texts.txt"), 1_000
+    for number, shard in enumerate((vectors[:1], vectors[1:])):
+        np.save(tmp_path / f"{number}.npy", shard)
+        next_id = page.insert_shard(db, texts, tmp_path / f"{number}.npy", next_id)
     rows = db.execute("SELECT id, text, dense::vector::real[] FROM texts ORDER BY id").fetchall()
-    assert [row[:2] for row in rows] == [(1_000, "the dog"), (1_002, "a small house")]
+    assert [row[:2] for row in rows] == [(1_000, "the dog"), (1_002, "a small house")] and next_id == 1_003
     np.testing.assert_allclose([row[2][:2] for row in rows], [[0.6, 0.8], [1, 0]], atol=1e-3)
 
 
