@@ -30,6 +30,7 @@ from transformers import (
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, SCHEDULER_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, SchedulerType, TrainOutput, has_length
 from transformers.training_args import OptimizerNames
+from transformers.utils import is_in_notebook
 
 from informin.distributed import (
     first_of_machine_first,
@@ -76,6 +77,7 @@ from informin.training.callbacks import (
     FirstStepRatios,
     LogShortRuns,
     LossWatch,
+    NotebookProgress,
     Progress,
     SeedProcesses,
     Throughput,
@@ -278,7 +280,8 @@ class InforMinTrainer(Trainer):
         self.throughput = Throughput()
         for kind in (PrinterCallback, ProgressCallback, DEFAULT_PROGRESS_CALLBACK):
             self.remove_callback(kind)
-        progress = Progress(self.eval_dataset, self._headline, self.gradient_ratios.line)
+        show = NotebookProgress if is_in_notebook() and not self.args.disable_tqdm else Progress
+        progress = show(self.eval_dataset, self._headline, self.gradient_ratios.line)
         own = [progress, AfterStep(), LogShortRuns(), SeedProcesses(), checkpoints.EpochStart(), self.throughput]
         for callback in own:
             self.add_callback(callback)

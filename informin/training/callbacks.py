@@ -5,7 +5,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -373,6 +373,63 @@ class Progress(TrainerCallback):
         if sys.stdout is not None:  # None in pythonw, or if the caller has closed it
             tqdm.write(line, file=sys.stdout)
             sys.stdout.flush()
+
+
+class NotebookProgress(Progress):
+    """Shows a bar above a table of losses and scores, as transformers' `NotebookProgressCallback` does."""
+
+    _table: Any = None  # transformers' NotebookTrainingTracker, during training
+
+    def on_train_begin(self, args, state: TrainerState, control: TrainerControl, **kwargs):
+        if state.is_world_process_zero:
+            from transformers.utils.notebook import NotebookTrainingTracker  # imports IPython
+
+            self._write(self.headline())
+            self._is_first = True
+            self._rows: dict[int, dict[str, str]] = {}  # what was logged, by step and column
+            self._table = NotebookTrainingTracker(state.max_steps)
+            self._table.update(state.global_step)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self._table is not None:
+            self._table.update(state.global_step)
+            line = self.first_step() if self._is_first else ""
+            if line:
+                self._write(f"step {state.global_step}  {line}")
+            self._is_first = False
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if self._table is None:
+            super().on_log(args, state, control, logs, **kwargs)
+        elif row := self._row(logs or {}):
+            self._rows.setdefault(state.global_step, {}).update(row)
+            columns = list(dict.fromkeys(name for row in self._rows.values() for name in row))
+            lines = [[step, *(row.get(name, "") for name in columns)] for step, row in self._rows.items()]
+            self._table.inner_table = [["step", *columns], *lines]
+            self._table.display()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if self._table is not None:
+            self._table.update(state.global_step, force_update=True)
+            self._table = None
+
+    def _row(self, logs: dict) -> dict[str, str]:
+        """Return the loss, its terms if there are several, and the scores of a log entry by column."""
+        row = {"loss": loss_text(logs["loss"])} if "loss" in logs else {}
+        terms = logged_terms(logs)
+        row |= {name: loss_text(value) for name, value in terms.items() if len(terms) > 1}
+        scores = logged_scores(logs)
+        return row | shown_scores(scores, self.development) if scores and self.development else row
+
+
+def shown_scores(scores: Mapping[str, float], development: Development) -> dict[str, str]:
+    """Return the formatted scores by the names of set and measure, such as "STS-B dev Spearman x 100"."""
+    shown = {
+        f"{one.name} {measure.title}": measure.shown(scores[name])
+        for one in development.sets
+        for name, measure in one.measures.items()
+    }
+    return shown | {name: f"{value:.4g}" for name, value in scores.items() if name not in development.measures}
 
 
 def scores_line(scores: Mapping[str, float], development: Development) -> str:

@@ -1,12 +1,13 @@
-"""The bar of a run in a terminal, and its lines elsewhere."""
+"""The bar of a run in a terminal, its table in a notebook, and its lines elsewhere."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
 
 from informin.evaluation.development import as_development
 from informin.training import callbacks
-from informin.training.callbacks import FirstStepRatios, GradientRatio, Progress
+from informin.training.callbacks import FirstStepRatios, GradientRatio, NotebookProgress, Progress
 
 ARGS = SimpleNamespace(disable_tqdm=False, per_device_train_batch_size=8, gradient_accumulation_steps=2, world_size=4)
 
@@ -65,6 +66,31 @@ def test_without_a_terminal_each_logged_loss_is_a_line(monkeypatch, capsys, deve
     assert lines[:3] == ["headline", "step 1  first step", "step 1  loss 0.5000  6 sentences/s  00:30 left"]
     assert len(lines) == 4 and lines[3].startswith("step 2  loss 0.2500")
     assert ("80.00" in lines[3]) == is_scored
+
+
+def test_a_notebook_has_a_table_of_losses_terms_and_scores(monkeypatch, capsys, development):
+    shown = []
+    output = SimpleNamespace(update=shown.append)
+    monkeypatch.setattr("IPython.display.display", lambda first, **_: shown.append(first) or output)
+    progress = NotebookProgress(development, lambda: "headline", lambda: "first step")
+    state = SimpleNamespace(is_world_process_zero=True, global_step=0, max_steps=2)
+    progress.on_train_begin(ARGS, state, None)
+    for state.global_step in (1, 2):
+        progress.on_step_end(ARGS, state, None)
+        terms = {"terms/contrast": 0.25, "terms/replay": 2.0, "terms/replay/rows": 7}
+        progress.on_log(ARGS, state, None, {"loss": 0.5 / state.global_step, "learning_rate": 1e-5} | terms)
+    progress.on_log(ARGS, state, None, {"eval_spearman": 80.0, "eval_alignment": 0.1, "eval_uniformity": -2.0})
+    progress.on_log(ARGS, state, None, {"train_runtime": 3.0})
+    progress.on_train_end(ARGS, state, None)
+    rows = [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in shown[-1].data.split("</tr>")]
+    name = development.sets[0].name
+    scores = [f"{name} Spearman x 100", f"{name} alignment", f"{name} uniformity"]
+    assert rows[:-1] == [
+        ["step", "loss", "contrast", "replay", *scores],
+        ["1", "0.5000", "0.2500", "2.0000", "", "", ""],
+        ["2", "0.2500", "0.2500", "2.0000", "80.00", "0.100", "-2.000"],
+    ]
+    assert "[2/2 " in shown[-1].data and capsys.readouterr().out.splitlines() == ["headline", "step 1  first step"]
 
 
 @pytest.mark.parametrize(
