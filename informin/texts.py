@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from informin.errors import UsageError, counted, error_line
-from informin.options import check_value
 
 logger = logging.getLogger(__name__)
 
@@ -138,8 +137,9 @@ def as_shard(shard: str) -> tuple[int, int]:
     """
     found = SHARD.fullmatch(shard)
     number, count = map(int, found.groups()) if found else (0, 0)
-    needed = "NUMBER/COUNT, such as 1/8 for the first of eight shards and 8/8 for the last"
-    check_value(1 <= number <= count, "shard", shard, needed)
+    if not 1 <= number <= count:
+        needed = "NUMBER/COUNT, such as 1/8 for the first of eight shards and 8/8 for the last"
+        raise UsageError(f"is {shard}", option="shard", needed=needed)
     return number, count
 
 

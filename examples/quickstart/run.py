@@ -61,7 +61,7 @@ def main() -> None:
     print("accelerate launch run_unsup.py --model_name bert-base-uncased\n")
     shutil.rmtree(FOLDER, ignore_errors=True)  # of an earlier quickstart
     command = ["run_unsup.py", "--recipe", "quickstart", "--model_name", str(encoder)]
-    print("python", *command, "\n", flush=True)
+    print(f"python {' '.join(command[:3])} \\\n    {' '.join(command[3:])}\n", flush=True)
     code = subprocess.run([sys.executable, *command]).returncode
     if code:
         sys.exit(code)
@@ -69,11 +69,13 @@ def main() -> None:
     after = load_model(FOLDER)
     show_scores(before, after)
     show_neighbors(before, after, sentences)
-    informin = Path(sys.executable).with_name("informin")
+    informin = Path(os.path.relpath(Path(sys.executable).with_name("informin")))
     print(f"\nOpen the report of the run in a browser: {FOLDER / 'report.html'}")
     print("Try next, with the trained model, an index of the sentences and a search:")
-    print(f"  {informin} index --model_name {FOLDER} --train_file {SENTENCES} --output_dir {INDEX}")
-    print(f'  {informin} search --index {INDEX} "{QUERIES[1]}"')
+    print(f"  {informin} index --model_name {FOLDER} \\")
+    print(f"    --train_file {SENTENCES} --output_dir {INDEX}")
+    print(f"  {informin} search --index {INDEX} \\")
+    print(f'    "{QUERIES[1]}"')
 
 
 def show_scores(before: SentenceTransformer, after: SentenceTransformer) -> None:

@@ -119,8 +119,8 @@ def check_values(given: dict[str, list[str]]) -> None:
         if kind in ("int", "float") and given.get(name) == []:
             raise UsageError("has no value", option=name)
         for value in given.get(name, ()):
-            choices = shown.strip("{}").split(",") if shown.startswith("{") else []
-            if choices and value not in choices:
+            choices = shown.strip("{}").split(",")
+            if kind == "choice" and value not in choices:
                 raise UsageError(f"is {value}", option=name, needed=f"one of: {', '.join(choices)}")
             try:
                 needed, parse = TYPES.get(kind, ("", str))

@@ -19,7 +19,7 @@ from informin.errors import UsageError, error_line, one_line
 from informin.objectives import PRESETS, TERMS, Term
 from informin.objectives.presets import BERT_BASE, Encoder, Preset, active_terms
 from informin.training.arguments import CardArguments, InforMinTrainingArguments
-from informin.training.inputs import DataArguments, ModelArguments, recipe_options
+from informin.training.inputs import DataArguments, ModelArguments, SourceArguments, recipe_options
 from informin.training.objective import view_of
 from informin.views import VIEWS, View
 
@@ -71,9 +71,13 @@ class TrainParser(HfArgumentParser):
         self.set_defaults(disable_tqdm=False)  # transformers turns bars off with its messages, which commands hide
 
     def help_lines(self) -> list[str]:
-        """Return what `informin train --help` shows: `--option VALUES`, its help text and its type, between tabs."""
-        hidden = {declared.name for declared in fields(TrainingArguments)} - set(OFTEN_USED)
-        hidden -= set(InforMinTrainingArguments.__annotations__)
+        """Return what `informin train --help` shows: `--option VALUES`, its help text and its type, between tabs.
+
+        The type is int, float, bool, or choice for choices that do not depend on the version of transformers.
+        """
+        inherited = {declared.name for declared in fields(TrainingArguments)}
+        inherited -= InforMinTrainingArguments.__annotations__.keys() | SourceArguments.__annotations__.keys()
+        hidden = inherited - set(OFTEN_USED)
         lines = []
         for action in self._actions:
             if action.option_strings[0].startswith("--no_") or action.dest in hidden:
@@ -85,7 +89,9 @@ class TrainParser(HfArgumentParser):
                 text += f" Default: {default.lower() if isinstance(action.default, bool) else default}."
             flag = f"{action.option_strings[0]}{f' {values}' if action.nargs != 0 else ''}"
             kind = "bool" if action.type is string_to_bool else getattr(action.type, "__name__", "")
-            lines.append(f"{flag}\t{text}\t{kind if kind in ('int', 'float', 'bool') else ''}")
+            if action.choices and action.dest not in inherited:
+                kind = "choice"
+            lines.append(f"{flag}\t{text}\t{kind if kind in ('int', 'float', 'bool', 'choice') else ''}")
         return lines
 
     def error(self, message: str) -> NoReturn:

@@ -53,7 +53,7 @@ class DistillResult:
         model: The model that was distilled.
         task: `clustering` or `search`.
         texts: Number of texts.
-        seconds: Time that the fit took, without embedding texts and tokens.
+        seconds: Time that `distill` took, with embedding the texts and measuring drift and speed.
         drift: How a table that was fitted on nine tenths of the texts differs from the model on the others, as in
             `informin.evaluation.drift`; None for fewer than 30 different ones.
         speeds: Texts per second of the model and of the table.
@@ -148,6 +148,7 @@ def distill(
     """
     if task not in TASKS:
         raise UsageError(f"is {task}", option="task", needed=f"one of: {', '.join(TASKS)}")
+    start = time.monotonic()
     texts = as_texts(texts)
     if not texts:
         raise UsageError("is missing or empty", option="train_file", fix="A table needs the texts.")
@@ -172,16 +173,14 @@ def distill(
         modules = [StaticEmbedding(tokenizer, embedding_weights=table), Normalize()]
         return SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="cosine")
 
-    start = time.monotonic()
     whole = static(np.arange(len(texts)))
-    seconds = time.monotonic() - start
     order = np.random.default_rng(0).permutation(len(texts))
     held, others = np.split(order, [min(SAMPLED_TEXTS, len(texts) // 10)])
     vector_of = {texts[row]: vectors[row] for row in held}
     drift = held_out_drift(vector_of, lambda: static(np.sort(others[:SMOOTHED_AT_ONCE])))
     sample = [texts[row] for row in held] or texts
     speeds = speed(st, sample[:TIMED], side, batch_size), speed(whole, sample, None, batch_size)
-    return DistillResult(whole, st, task, len(texts), seconds, drift, speeds)
+    return DistillResult(whole, st, task, len(texts), time.monotonic() - start, drift, speeds)
 
 
 def held_out_drift(vector_of: dict[str, np.ndarray], fit: Callable[[], SentenceTransformer]) -> dict | None:

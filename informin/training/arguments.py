@@ -195,8 +195,9 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     eval_on_start: bool = option(True, "Evaluate before the first step.")
     save_strategy: Optional[str] = option(  # type: ignore[assignment]
         None,
-        "When to save checkpoints: steps, epoch, best or no. To load the best model at the end, best or as "
-        "eval_strategy. Default: steps; epoch if eval_strategy is epoch and save_steps is not given.",
+        "When to save checkpoints. To load the best model at the end, best or as eval_strategy. Default: steps; epoch "
+        "if eval_strategy is epoch and save_steps is not given.",
+        choices=("steps", "epoch", "best", "no"),
     )
     save_steps: Optional[float] = option(  # type: ignore[assignment]
         None, "Steps between checkpoints, a multiple of eval_steps. Default: eval_steps."

@@ -100,7 +100,9 @@ class SourceArguments:
         None, "Frozen encoder that guides the training. Default: the encoder before training."
     )
     eval_strategy: str = option(
-        "steps", "When to evaluate: steps, epoch or no. With no, nothing is scored and the last checkpoint is kept."
+        "steps",
+        "When to evaluate. With no, nothing is scored and the last checkpoint is kept.",
+        choices=("steps", "epoch", "no"),
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from functools import partial
 
 import numpy as np
@@ -79,6 +80,14 @@ def test_embeddings_of_the_model_save_time_and_others_are_refused(st_mean, tmp_p
     with raises_usage(option="embeddings"):
         wrong = np.random.default_rng(0).normal(size=(len(TEXTS), 32)).astype(np.float32)
         distill(st_mean, TEXTS, task="clustering", embeddings=wrong, device="cpu")
+
+
+def test_seconds_are_those_of_all_work(static):
+    def slowly():
+        time.sleep(0.2)
+        yield from TEXTS
+
+    assert distill(static, slowly(), task="clustering", device="cpu").seconds >= 0.2
 
 
 def test_mistakes_have_options(st_mean, tmp_path):

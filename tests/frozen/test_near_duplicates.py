@@ -142,6 +142,29 @@ def test_words_agree(text, expected):
     assert words.agree(0, 1) == words.agree(1, 0) == expected
 
 
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("the table", True),
+        ("row table a the", True),
+        ("the table of", False),
+        ("table a the of row", False),
+        ("the", False),
+    ],
+)
+def test_common_words_are_at_most_half_of_a_text(text, expected):
+    """One of them is always allowed, but not as the whole text."""
+    rest = " ".join(word for word in text.split() if word in ("table", "row"))
+    words = Words([rest, text, *["the of a"] * 10])
+    assert words.agree(0, 1) == words.agree(1, 0) == expected
+
+
+@pytest.mark.parametrize("number", [4, 5])
+def test_a_word_is_common_in_five_texts(number):
+    words = Words(["row", "the row", *["the"] * (number - 1)])
+    assert words.agree(0, 1) == (number == 5)
+
+
 def test_characters_are_words_where_no_spaces_are():
     words = Words(["東京の天気", "天気の東京", "京都の天気"])
     assert words.agree(0, 1) and not words.agree(0, 2)

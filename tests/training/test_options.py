@@ -206,6 +206,8 @@ WRONG_VALUES = {  # by what the error has to say
     "--bf16=maybe": "true or false",
     "--objective=simse": "simcse",
     "--view=crops": "crop",
+    "--eval_strategy=never": "epoch",
+    "--save_strategy=never": "best",
     "--crop_spans=two": "independent",
     "--reconstruction_weight=much": "a number",
     "--seed": "no value",
@@ -235,6 +237,12 @@ for word in {[*WRONG_VALUES]!r}:
 def test_values_that_the_parser_takes_pass(word):
     check_values(given_options([word, "--masked_views"]))
     parse(["--model_name=x", "--eval_strategy=steps", word])
+
+
+def test_choices_of_transformers_are_those_of_the_installed_version():
+    check_values(given_options(["--lr_scheduler_type=of_a_later_version"]))
+    with pytest.raises(SystemExit):
+        parse(["--model_name=x", "--lr_scheduler_type=of_a_later_version"])
 
 
 def test_help_shows_our_options_and_the_often_used_ones():
