@@ -77,7 +77,7 @@ def test_clients_that_pool_the_first_output_do_not_lose_the_adapter(adapted, poo
 
 def test_what_other_clients_need(tmp_path):
     """The ONNX backend of sentence-transformers takes no arguments for torch, and looks for last_hidden_state."""
-    folder = export_of(save_bert(tmp_path / "bert", num_hidden_layers=1), tmp_path / "my models")
+    folder = export_of(save_bert(tmp_path / "bert", num_hidden_layers=0), tmp_path / "my models")
     settings = folder / "sentence_bert_config.json"
     assert "model_args" in read_json(settings)
     onnx.export_onnx(folder)
