@@ -86,9 +86,9 @@ def print_help() -> None:
 
 
 def check_inputs(words: list[str]) -> None:
-    """Raise UsageError for wrong options, and for what the run needs from the Hub if that is not reachable.
+    """Raise UsageError for wrong options and missing files, and for what the Hub must provide and is not reachable.
 
-    What depends on other options or on files is not checked yet, because transformers needs seconds for it.
+    What depends on other options or on the content of files is not checked yet: transformers needs seconds for it.
     """
     given = given_options(words)
     check_names(given)
@@ -105,6 +105,11 @@ def check_inputs(words: list[str]) -> None:
     data = DataArguments(**values_of_fields(DataArguments, values))
     sources = SourceArguments(**values_of_fields(SourceArguments, values))
     check_fields(sources)
+    for name in ("train_file", "eval_pairs", "eval_labels", "eval_retrieval"):
+        paths = getattr(data, name) or []
+        for path in [paths] if isinstance(paths, str) else paths:
+            if not Path(path).exists():
+                raise UsageError(f"{path} does not exist", option=name)
     if not model.model_name:
         raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
     models = {"model_name": model.model_name, "guide_model": sources.guide_model}

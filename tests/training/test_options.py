@@ -216,19 +216,28 @@ WRONG_VALUES = {  # by what the error has to say
 
 def test_wrong_values_are_found_before_anything_else(bert, tmp_path):
     """In a process without torch, whose import takes seconds."""
-    command = ["train", f"--model_name={bert}", f"--train_file={tmp_path / 'no file'}"]
+    command, file = ["train", f"--model_name={bert}", f"--train_file={tmp_path / 'no file'}"], tmp_path / "texts.txt"
+    file.write_text("a text\n")
+    given = [
+        *WRONG_VALUES,
+        "--seed=1",
+        f"--train_file={file} --eval_pairs=no.tsv",
+        f"--train_file={file} --eval_labels=no.tsv",
+    ]
     code = f"""
 import sys
 sys.modules["torch"] = None
 from informin.cli import run_command
-for word in {[*WRONG_VALUES]!r}:
-    assert run_command(*{command!r}, word) == 2
+for words in {given!r}:
+    assert run_command(*{command!r}, *words.split()) == 2
     print("---", file=sys.stderr)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    for word, error in zip(WRONG_VALUES, ran.stderr.split("---\n")):
+    *errors, no_texts, no_pairs, no_labels, _ = ran.stderr.split("---\n")
+    for word, error in zip(WRONG_VALUES, errors, strict=True):
         assert word.split("=")[0] in error and WRONG_VALUES[word] in error
+    assert "no file" in no_texts and "--eval_pairs" in no_pairs and "--eval_labels" in no_labels
 
 
 @pytest.mark.parametrize(
