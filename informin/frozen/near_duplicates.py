@@ -2,7 +2,6 @@
 
 import csv
 import os
-import re
 import sys
 import unicodedata
 from collections import Counter
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import regex
 from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
 from typing_extensions import Unpack
@@ -32,9 +32,11 @@ MOST_CANDIDATES = 100  # of a text whose words are compared
 COMMON_SHARE = 0.05  # of the texts: a word in as many is common. Selected in experiments/duplicates.py.
 FEWEST_COMMON = 5  # texts
 SHORTEST_MISTYPED = 4  # letters
+ROUNDING = 1e-5  # of a cosine in float32
 NEGATIONS = ("no", "not", "never", "without", "cannot")  # and words ending in n't: never common
-# Words with C# and C++; characters of Thai, Lao, Japanese and Chinese, which are written without spaces.
-WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|\w+(?:'\w+)*[#+]*")
+# Words with C# and C++; characters of Thai, Lao, Japanese and Chinese, which are written without spaces. In the package
+# regex, \w has the vowel signs of Hindi and other scripts, too, but a mark without a letter is not a word.
+WORD = regex.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|(?!\p{M})\w+(?:'\w+)*[#+]*")
 COLUMNS = ("row", "id", "duplicate_of", "cosine", "text")
 
 
@@ -198,7 +200,7 @@ def repeated_rows(vectors: np.ndarray, lowest: float | None, words: "Words | Non
         words: Words of the n texts, which must agree, too.
     """
     x = unit_rows(np.asarray(vectors, dtype=np.float32))
-    least = -np.inf if lowest is None else lowest
+    least = -np.inf if lowest is None else lowest - ROUNDING  # a cosine of 1 may be 0.9999999
     kept = np.empty_like(x)
     rows = np.empty(len(x), dtype=np.int64)  # of those kept
     count = 0

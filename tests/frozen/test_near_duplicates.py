@@ -45,6 +45,27 @@ def test_with_a_threshold_only_the_cosine_counts():
     assert found.threshold == 0.99
 
 
+def test_a_threshold_of_1_finds_equal_embeddings_up_to_rounding():
+    """As of two texts that differ in case alone, for a model without case."""
+    for seed in range(10):
+        x = np.random.default_rng(seed).normal(size=(2, 384)).astype(np.float32)
+        found = informin.duplicates(None, ["Hello", "hello", "x"], 1.0, embeddings=x[[0, 0, 1]])
+        assert found.pairs == [(1, 0, pytest.approx(1, abs=1e-6))]
+
+
+def test_vowel_signs_are_part_of_a_word():
+    """Hindi: day and donation, and a typing error in another word."""
+    texts = ["\u0926\u093f\u0928 good", "\u0926\u093e\u0928 good", "\u0926\u093f\u0928 godo"]
+    found = informin.duplicates(None, texts, embeddings=np.eye(3) + 1)
+    assert [pair[:2] for pair in found.pairs] == [(2, 0)]
+
+
+def test_an_emoji_is_not_a_word():
+    """Not even its variation selector, which is a mark."""
+    found = informin.duplicates(None, ["good \u2764\ufe0f day", "good day"], embeddings=np.eye(2) + 1)
+    assert found.groups == [[0, 1]]
+
+
 def test_a_chain_does_not_join_texts_that_differ():
     """b is near a, and c near b but not near a: c is kept. d is nearer to c than to a."""
     found = informin.duplicates(None, list("abcd"), np.cos(np.deg2rad(12)), embeddings=circle(0, 10, 20, 11))
