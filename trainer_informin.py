@@ -818,10 +818,14 @@ class InforMinTrainer(Trainer):
         Raises:
             PushError: The upload failed. The exported model is in the output folder.
         """
-        if self.hub_model_id is None or token or private or revision or create_pr:
+        usual, is_other = self._hub, token or private or revision or create_pr
+        if usual is None or is_other:
             self.init_hf_repo(token, private, revision, create_pr)
+        to = self._hub
+        if is_other:
+            self._hub = usual  # the options are those of this push alone
         self._export()
-        if not self.is_world_process_zero() or self._hub is None:
+        if not self.is_world_process_zero() or to is None:
             return None
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
-        return push_folder(str(self.args.output_dir), self._hub, commit_message or "End of training")
+        return push_folder(str(self.args.output_dir), to, commit_message or "End of training")

@@ -71,6 +71,14 @@ def test_a_run_is_pushed_at_its_end(logged_in, bert, tmp_path):
     assert "model.safetensors" in logged_in.files("alice/m")
 
 
+def test_a_pull_request_is_for_one_push(logged_in, bert, tmp_path):
+    trainer = trained(bert, tmp_path / "run", push_to_hub=True, hub_model_id="alice/m", hub_strategy="end")
+    assert trainer.push_to_hub(create_pr=True) == f"{logged_in.url}/alice/m/discussions/1"
+    assert "model.safetensors" not in logged_in.files("alice/m")
+    assert trainer.push_to_hub() == f"{logged_in.url}/alice/m"
+    assert "model.safetensors" in logged_in.files("alice/m")
+
+
 def test_every_save_is_pushed(logged_in, bert, tmp_path):
     trained(bert, tmp_path / "run", push_to_hub=True, hub_model_id="alice/m", hub_strategy="every_save")
     files = logged_in.files("alice/m")
