@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from informin.cli.program import after_signal, exit_code
 from informin.cli.train_names import check_names, given_options, option_names
 from informin.errors import UsageError, error_line
-from informin.options import check_fields
+from informin.options import check_fields, with_home
 from informin.training.inputs import DataArguments, ModelArguments, SourceArguments, check_downloads, recipe_options
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def check_inputs(words: list[str]) -> None:
                 raise UsageError(f"{path} does not exist", option=name)
     if not model.model_name:
         raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
-    models = {"model_name": model.model_name, "guide_model": sources.guide_model}
+    models = {"model_name": model.model_name, "guide_model": with_home(sources.guide_model)}
     check_downloads(data, models, sources.revision, sources.eval_strategy != "no")
 
 

@@ -12,7 +12,7 @@ from transformers import TrainingArguments
 
 from informin.cli import train
 from informin.cli.program import quiet_transformers
-from informin.cli.train import HELP, check_values
+from informin.cli.train import HELP, check_inputs, check_values
 from informin.cli.train_names import given_options
 from informin.cli.train_options import EVALUATION_DATA, OFTEN_USED, TrainParser, parse, recipe
 from informin.errors import is_installed
@@ -246,6 +246,18 @@ for words in {given!r}:
 def test_values_that_the_parser_takes_pass(word):
     check_values(given_options([word, "--masked_views"]))
     parse(["--model_name=x", "--eval_strategy=steps", word])
+
+
+def test_paths_in_the_home_folder_are_found_before_anything_else(bert, tmp_path, monkeypatch):
+    """Also those that no shell has expanded: after an equals sign, and in recipes."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "model").symlink_to(bert)
+    (tmp_path / "recipe.yaml").write_text("guide_model: ~/model\n")
+    for name in ("texts.txt", "pairs.tsv"):
+        (tmp_path / name).write_text("a text\n")
+    files = ["--model_name=~/model", "--train_file=~/texts.txt", "--eval_pairs=~/pairs.tsv"]
+    for guide in ("--guide_model=~/model", "--recipe=~/recipe.yaml"):
+        check_inputs([*files, "--objective=guided", guide])
 
 
 def test_choices_of_transformers_are_those_of_the_installed_version():
