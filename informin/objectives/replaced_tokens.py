@@ -96,6 +96,14 @@ class Discriminator(Head):
         is_first = (mask.cumsum(1) == 1) & (mask > 0)  # (N, L)
 
         def condition(module: nn.Module, args: object, states: Tensor) -> Tensor:
+            found, width = inputs.projection.shape[-1], states.shape[-1]
+            if found != width:
+                raise UsageError(
+                    f"puts a projection of {found} dimensions in place of a token embedding of {width}",
+                    option="replaced_tokens_weight",
+                    needed="an encoder whose token embeddings are as wide as its sentence embeddings",
+                    fix="ELECTRA-small and ALBERT have narrower ones: use another encoder, or leave this term out.",
+                )
             return torch.where(is_first[..., None], inputs.projection[:, None].to(states.dtype), states)
 
         handle = self.encoder.embeddings.register_forward_hook(condition)

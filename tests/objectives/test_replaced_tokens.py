@@ -72,6 +72,13 @@ def test_the_first_state_of_the_discriminator_is_the_projection(called):
     assert differs.nonzero().flatten().tolist() == [3]
 
 
+def test_narrower_token_embeddings_are_refused(called):
+    """As those of ELECTRA-small and ALBERT."""
+    _, call, _, projection = called
+    with raises_usage(option="replaced_tokens_weight"):
+        call(projection[:, :16])
+
+
 def test_the_log_has_the_pull_and_the_found_tokens(build):
     trainer = build(objective="diffcse", max_steps=1)
     trainer.train()
