@@ -128,6 +128,23 @@ def option(default, help: str, choices: Collection[str] | None = None) -> Any:
     return field(default=default, metadata=metadata)
 
 
+def default_text(by_objective: Mapping[str, str], general: str | None) -> str:
+    """Return the sentence of a help text about a default, such as "Default: 384 for micse, else 0 (off).".
+
+    Args:
+        by_objective: Values of some objectives, by the name of the objective.
+        general: The value of the other ones; None without one.
+    """
+    names_of: dict[str, list[str]] = {}
+    for name, value in by_objective.items():
+        if value != general:
+            names_of.setdefault(value, []).append(name)
+    values = [f"{value} for {', '.join(names)}" for value, names in names_of.items()]
+    if general is not None:
+        values.append(f"else {general}" if values else general)
+    return f"Default: {', '.join(values)}." if values else ""
+
+
 def check_fields(declaring: Any, option_name: Callable[[str], str] = str, names: Container[str] | None = None) -> None:
     """Raise UsageError if a field of a dataclass does not have the declared type, or is not among its choices.
 

@@ -75,7 +75,10 @@ def print_help() -> None:
     """Print the options, wrapped to the terminal."""
     width, place = max(shutil.get_terminal_size().columns, 60), 34
     print("Usage: informin train --model_name MODEL [--recipe NAME | FILE.yaml] [options]\n")
-    about = "Train sentence embeddings on unlabeled text. All options of transformers' TrainingArguments are accepted."
+    about = (
+        "Train sentence embeddings on unlabeled text. All options of transformers' TrainingArguments are accepted. "
+        "Defaults from papers are those for BERT-base; some differ for RoBERTa and for large models."
+    )
     print(fill(about, width), end="\n\n")
     for line in HELP.read_text(encoding="utf-8").splitlines():
         flag, text, _ = line.split("\t")

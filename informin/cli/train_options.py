@@ -18,6 +18,7 @@ from informin.cli.train_names import check_names, given_options
 from informin.errors import UsageError, error_line, one_line
 from informin.objectives import PRESETS, TERMS, Term
 from informin.objectives.presets import BERT_BASE, Encoder, Preset, active_terms
+from informin.options import default_text
 from informin.training.arguments import CardArguments, InforMinTrainingArguments
 from informin.training.inputs import DataArguments, ModelArguments, SourceArguments, recipe_options
 from informin.training.objective import view_of
@@ -110,7 +111,7 @@ def add_flag(parser: argparse.ArgumentParser, kind: type[Term] | type[View], dec
         how = {"type": string_to_bool, "nargs": "?", "const": True}  # `--masked_views` alone means true
     if "choices" in declared.metadata:
         how["choices"] = declared.metadata["choices"]
-    text = declared.metadata["help"] + default_text(kind, declared)
+    text = f"{declared.metadata['help']} {default_of(kind, declared)}".rstrip()
     name = kind.option_name(declared.name)
     spellings = dict.fromkeys([name, name.replace("_", "-")])  # both, as for the options of transformers
     parser.add_argument(*(f"--{spelling}" for spelling in spellings), default=None, help=text, **how)
@@ -121,24 +122,19 @@ def terms_of_presets() -> dict[str, list[Term]]:
     return {name: preset.terms(BERT_BASE) for name, preset in PRESETS.items()}
 
 
-def default_text(kind: type[Term] | type[View], declared: Field) -> str:
-    """Return the sentence about a default for a help text: the papers' values, then the general one."""
+def default_of(kind: type[Term] | type[View], declared: Field) -> str:
+    """Return the sentence of a help text about the default of a field: the papers' values, then the general one."""
     is_weight = issubclass(kind, Term) and declared.name == "weight"
     general = 0 if is_weight else declared.default
-    by_value: dict[str, list[str]] = {}
+    published = {}
     for name, terms in terms_of_presets().items():
         for term in terms:
             value = getattr(term, declared.name) if isinstance(term, kind) else general
             if value != general:
-                by_value.setdefault(f"{value:g}", []).append(name)
-    values = [f"{value} for {', '.join(names)}" for value, names in by_value.items()]
+                published[name] = f"{value:g}"
     if general == 0 and declared.type is not bool:
-        values.append("0 (off)")
-    elif general is not None:
-        values.append(str(general).lower())
-    if len(values) > 1:
-        values[-1] = f"else {values[-1]}"
-    return f" Default: {', '.join(values)}." if values else ""
+        return default_text(published, "0 (off)")
+    return default_text(published, None if general is None else str(general).lower())
 
 
 def parse(argv: Sequence[str], options: dict[str, Any] | None = None) -> RunOptions:

@@ -3,7 +3,7 @@
 import copy
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Optional
 
@@ -18,9 +18,9 @@ from informin.evaluation.measures import ALL, Measure
 from informin.fast.precision import processor_has_bf16
 from informin.files import last_name
 from informin.objectives import PRESETS, TERMS
-from informin.objectives.presets import Encoder, Preset
+from informin.objectives.presets import BERT_BASE, Encoder, Preset
 from informin.objectives.term import Term
-from informin.options import check_fields, check_value, option, with_home
+from informin.options import check_fields, check_value, default_text, option, with_home
 from informin.training.inputs import OLD_NAMES, SourceArguments, explains_keywords, name_here
 from informin.training.launcher import check_launcher
 from informin.views import VIEWS, View
@@ -30,6 +30,23 @@ FIRST = "eval_first_score"  # `metric_for_best_model` until the first score is k
 PATHS = (  # options that name a file or a folder
     "output_dir guide_model guide_cache replay_file resume_from_checkpoint accelerator_config fsdp_config deepspeed"
 ).split()
+
+
+def by_objective(value: Callable[[Preset], Any], general: str) -> str:
+    """Return the sentence of a help text about a default that depends on the objective, with the values for BERT-base.
+
+    Args:
+        value: Returns the value of an objective; None for the general one.
+        general: The value of all others.
+    """
+    found = {name: value(preset) for name, preset in PRESETS.items()}
+    return default_text({name: str(one) for name, one in found.items() if one is not None}, general)
+
+
+def published_rates(preset: Preset) -> str | None:
+    """Return the dropout rates of the views in a paper, as on the command line."""
+    rates = preset.paper(BERT_BASE).view_dropout
+    return None if rates is None else " ".join(f"{rate:g}" for rate in rates)
 
 
 @dataclass
@@ -106,7 +123,8 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     projection_head: str = option(
         "auto",
         "Head on top of the embedding in training. mlp: as in InforMin-CL's paper. none: as in the authors' code. "
-        "auto: mlp; none for scd and guided, and for models that cannot have one.",
+        "auto: the default of the objective, and none for models that cannot have one. "
+        + by_objective(lambda preset: preset.projection_head, "mlp"),
         choices=("auto", "mlp", "none"),
     )
     view: Optional[str] = option(
@@ -114,13 +132,13 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         "How to make the two views of a sentence. dropout: the same tokens; repetition: repeat some tokens; crop: keep "
         "a span of the tokens, in one view or both; deletion: delete some tokens; span_mask: mask some tokens; "
         "augment: shuffle, cutoff, deletion or reordering in either view; pair: two columns, see text_column. "
-        "Default: deletion for tsdae, else dropout.",
+        + by_objective(lambda preset: preset.view, "dropout"),
         choices=VIEWS,
     )
     view_dropout: Optional[list[float]] = option(
         None,
         "Dropout rate of hidden states and attention: one for both views, or one for each, such as 0.05 0.15. "
-        "Default: 0.05 0.15 for scd, else the encoder's own rates.",
+        + by_objective(published_rates, "the encoder's own rates"),
     )
     guide_cache: Optional[str] = option(
         None, "Folder for the guide's embeddings. Runs may share it. Default: the folder guide in output_dir."
@@ -134,8 +152,8 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     )
     max_seq_length: Optional[int] = option(
         None,
-        "Truncate training sentences to this many tokens. Default: 32; for guided, a length that fits 95 percent of "
-        "the sentences.",
+        "Truncate training sentences to this many tokens. "
+        + by_objective(lambda preset: preset.max_seq_length or "a length that fits 95 percent of the sentences", "32"),
     )
     fast: bool = option(
         True,
@@ -146,7 +164,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     padding_free: Optional[bool] = option(
         None,
         "Concatenate the sentences of a batch instead of padding them. Results differ by rounding and dropout masks. "
-        "Default: true for encoders that support it, on a CPU, and on a GPU in bf16 and fp16.",
+        "Default: true for encoders that support it, on a CPU, and in bf16 and fp16 on a GPU with FlashAttention.",
     )
     cuda_graphs: Optional[bool] = option(
         None,
@@ -187,8 +205,8 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     )
     warmup_steps: Optional[float] = option(  # type: ignore[assignment]
         None,
-        "Steps of linear warmup to the peak learning rate; a value below 1 is a fraction of all steps. Default: 250 "
-        "for micse, else 0.",
+        "Steps of linear warmup to the peak learning rate; a value below 1 is a fraction of all steps. "
+        + by_objective(lambda preset: preset.paper(BERT_BASE).warmup_steps, "0"),
     )
     num_train_epochs: float = option(1.0, "Number of passes over the training sentences.")
     eval_steps: Optional[float] = option(125, "Steps between evaluations.")
