@@ -6,7 +6,7 @@ a projection head is applied to the embedding (Gao et al., EMNLP 2021, section 3
 its own heads to `heads`.
 
 BERT and RoBERTa have custom classes, which AutoModel loads from published folders with trust_remote_code=True.
-Other encoders are trained by the same forward pass, see `informin.fast.forward`.
+Other encoders are trained as `informin.training.model.SentenceTransformerForInforMinCL`, with the same heads.
 
 This file is copied into every saved checkpoint and imported from there. It may import only the standard library, torch
 and transformers.

@@ -2,7 +2,8 @@
 
 transformers passes one dropout rate for all rows to its attention function, and its faster functions return no maps. A
 registered attention function and replaced dropout modules solve both, for every model that takes such functions. No
-class is patched, and checkpoints do not change.
+class is patched, and checkpoints do not change. Here rows are padded; `informin.fast.packing` does the same for packed
+rows of one view.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""LinearAdapter: an affine map of frozen embeddings, fitted in closed form without labels or training."""
+"""LinearAdapter: a linear map of frozen embeddings, fitted in closed form without labels or training."""
 
 import json
 import math

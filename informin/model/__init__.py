@@ -1,1 +1,1 @@
-"""Finished models: opening, packing, embedding; and the forward pass that all models in training share."""
+"""Finished models: opening them safely, poolings, embedding, checksums, records, and LoRA."""

@@ -156,7 +156,7 @@ class View(ABC):
         Args:
             tokens: (N,) int64 on the CPU, N >= 1, without special tokens and prompt. With `keeps_tokens`, their places
                 0 to N - 1.
-            generator: Source of all randomness, seeded by the run's seed, the step and the process.
+            generator: Source of all randomness, seeded by the seed of the run, the step, its batch and the process.
         """
 
     def change_words(
@@ -175,7 +175,7 @@ class View(ABC):
         Args:
             batch: `input_ids` and `attention_mask`, (B, L), and those of further `columns`.
             tokens: Finds the tokens that may change.
-            seed: Depends on the run's seed, the step and the process.
+            seed: Depends on the run's seed, the step, the batch of the step and the process.
         """
         generator = torch.Generator().manual_seed(seed)
         pairs = []
