@@ -22,7 +22,7 @@ from informin.evaluation.rows import unit_rows
 from informin.files import new_file, only_writer
 from informin.frozen.unrelated import unrelated_scores
 from informin.frozen.vectors import given_vectors, load_vectors, open_with_prompt, vectors_of
-from informin.model.open import Loading
+from informin.model.open import Loading, loading_to_embed
 from informin.options import check_value, with_home
 from informin.texts import as_texts, is_blank
 
@@ -117,8 +117,8 @@ def duplicates(
 
     * They have the same words, in any order and case, apart from typing errors and from common words that one of them
       lacks. A typing error is a letter that is missing, added, wrong or swapped with the next one, after the first
-      letter of a word (Damerau, 1964: 80% of all misspellings are one such error). A word is common if 5% of the texts
-      have it, except for English negations.
+      letter of a word of four letters or more (Damerau, 1964: 80% of all misspellings are one such error). A word is
+      common if 5% of the texts, and at least five, have it, except for English negations.
     * Their cosine is above the one that about one unrelated text per query exceeds: see
       `informin.frozen.unrelated.unrelated_scores`. Collections of fewer than 100 texts have no such cosine.
 
@@ -137,7 +137,7 @@ def duplicates(
             .safetensors). With a model, they must be this model's, and save the time to embed.
         prompt: Prompt prepended to each text, instead of the stored prompt.
         batch_size: Texts per forward pass.
-        pooler, loading: Options of `informin.load_model`.
+        pooler, loading: Options of `informin.load_model`. `precision` is auto by default for a name or folder.
 
     Returns:
         Pairs, groups and the rows to keep.
@@ -163,7 +163,7 @@ def duplicates(
         firsts.setdefault(text, place)
     given = None if embeddings is None else _given(embeddings, texts, full)[list(firsts.values())]
     if model is not None:
-        opened = open_with_prompt(model, prompt, pooler, loading)
+        opened = open_with_prompt(model, prompt, pooler, loading_to_embed(model, loading))
         vectors = vectors_of(opened, list(firsts), given, None, batch_size)
     elif given is None:
         raise UsageError("is missing", option="model_name", fix="Give a model or `embeddings`.")

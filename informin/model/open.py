@@ -89,7 +89,7 @@ def load_model(
     """Open an embedding model in evaluation mode, and speed it up.
 
     The default is float32, because the model may be saved or trained. What only embeds should set `precision` to auto,
-    which is the default of `embed`, `fit`, `distill` and `Index`.
+    which is the default of `embed`, `fit`, `distill`, `duplicates` and `Index`.
 
     Args:
         model: Hub id or folder. A model that this function opened is returned as it is, unless `precision` is another

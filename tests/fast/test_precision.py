@@ -247,6 +247,12 @@ def test_what_only_embeds_takes_the_precision_of_the_machine(st_mean, tmp_path, 
     assert precision_of(load_model(st_mean, device="cpu")) == "fp32"
 
 
+def test_duplicates_are_compared_in_the_precision_of_the_machine(st_mean, auto_is_bf16):
+    given = {"default": {}, "bf16": {"precision": "bf16"}, "fp32": {"precision": "fp32"}}
+    found = {name: informin.duplicates(st_mean, TEXTS, -1, device="cpu", **how).pairs for name, how in given.items()}
+    assert found["default"] == found["bf16"] != found["fp32"]
+
+
 def test_scores_are_in_fp32_unless_asked(st_mean, tmp_path, auto_is_bf16):
     labels = save_labels(tmp_path / "labels.tsv")
     asked = {"fp32": {}, "bf16": {"precision": "auto"}, "fp16": {"precision": "fp16"}}
