@@ -11,22 +11,16 @@ PIP := .venv/bin/python -m pip install --disable-pip-version-check --quiet
 FAST := tests/objectives tests/views tests/evaluation tests/experiments \
 	--ignore-glob "*/test_family*.py" -k "not two_processes"
 
-.PHONY: quickstart test check-types run-tests test-fast docs clean
+.PHONY: quickstart test test-fast docs clean
 
 quickstart: .venv/quickstart
 	@.venv/bin/python examples/quickstart/run.py
 
-# mypy uses one core, the tests two: together they leave none idle.
+# Each further worker imports everything again, which takes ten seconds of a core. The next run reads the compiled tests.
 test: .venv/test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	@$(MAKE) --no-print-directory -j 2 check-types run-tests
-
-check-types: .venv/test
-	.venv/bin/mypy
-
-# Each further worker imports everything again, which takes ten seconds of a core. The next run reads the compiled tests.
-run-tests: .venv/test
+	.venv/bin/pyrefly check
 	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -n 2 --dist worksteal
 
 test-fast: .venv/test

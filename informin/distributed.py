@@ -177,7 +177,7 @@ def skeleton(model: Any) -> nn.Module:
     return copy.deepcopy(model, dict(weights))
 
 
-def with_weights(bones: nn.Module, state: dict[str, Tensor]) -> nn.Module:
+def with_weights(bones: nn.Module, state: dict[str, Tensor]) -> Any:
     """Return a `skeleton` with the weights of a full state dict. It shares them, and `bones` stays as it is."""
     whole = copy.deepcopy(bones)
     whole.load_state_dict(state, strict=False, assign=True)

@@ -291,7 +291,7 @@ def neighbor_examples(sentences: Sequence[str], old: Encode, new: Encode) -> lis
     others = np.random.default_rng(SEED).permutation(order[half:])
     rows = np.append(order[:half], others[:half])
 
-    def listed(row: int, neighbors: np.ndarray) -> list[dict]:
+    def listed(row: int, neighbors: list[int]) -> list[dict]:
         return [
             {
                 "sentence": shortened(sentences[i]),
@@ -305,10 +305,10 @@ def neighbor_examples(sentences: Sequence[str], old: Encode, new: Encode) -> lis
         {
             "sentence": shortened(sentences[row]),
             "kept": int(kept[row]),
-            "lost": listed(row, before[row][~np.isin(before[row], after[row])]),
-            "gained": listed(row, after[row][~np.isin(after[row], before[row])]),
+            "lost": listed(row, before[row][~np.isin(before[row], after[row])].tolist()),
+            "gained": listed(row, after[row][~np.isin(after[row], before[row])].tolist()),
         }
-        for row in rows
+        for row in rows.tolist()
     ]
 
 

@@ -113,8 +113,8 @@ def kept_maps(encoder: nn.Module) -> tuple[Tensor, ...]:
         UsageError: A layer kept none.
     """
     maps = []
-    module: Any
-    for module in encoder.modules():
+    modules: Any = encoder.modules()
+    for module in modules:
         if getattr(module, "keeps_map", False):
             if getattr(module, "kept_map", None) is None:
                 raise UsageError("The model gave no attention maps, which the objective needs", option="model_name")

@@ -86,8 +86,8 @@ class MaskedCheckpoint:
 
 def mask_recomputed_layers(encoder: nn.Module) -> None:
     """Let layers under gradient checkpointing of transformers, if it is on, draw their masks by NumPy both times."""
-    module: Any
-    for module in encoder.modules():
+    modules: Any = encoder.modules()
+    for module in modules:
         checkpoint = vars(module).get("_gradient_checkpointing_func")
         if checkpoint is not None and not isinstance(checkpoint, MaskedCheckpoint):
             module._gradient_checkpointing_func = MaskedCheckpoint(checkpoint)

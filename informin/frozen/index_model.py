@@ -191,12 +191,12 @@ def derive(
             static = replace(static, means=tokens.means())
     elif record.smooth:
         documents = smooth_rows(vectors.astype(np.float32)).astype(np.float16)
-    scores = record.scores
-    has_grown = scores is None or len(entries) > 2 * scores["texts"]  # they are measured in seconds
+    unrelated = UnrelatedScores(**record.scores) if record.scores else None
+    has_grown = unrelated is None or len(entries) > 2 * unrelated.texts  # they are measured in seconds
     if has_grown and (static or model().similarity_fn_name != "dot"):
-        measured = unrelated_scores(vectors, static.encode(entries.texts) if static else None, documents)
-        scores = asdict(measured) if measured else None
-    threshold = UnrelatedScores(**scores).threshold(texts=len(entries)) if scores else None
+        unrelated = unrelated_scores(vectors, static.encode(entries.texts) if static else None, documents)
+    scores = asdict(unrelated) if unrelated else None
+    threshold = unrelated.threshold(texts=len(entries)) if unrelated else None
     record = replace(record, scores=scores, threshold=threshold, words=versions())
     return State(record, entries, vectors, documents, bm25, static, tokens)
 

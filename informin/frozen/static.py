@@ -210,7 +210,7 @@ def fit_table(
         right += a[rows].T @ (vectors * scale).astype(np.float32, copy=False)
 
     def gram(x: np.ndarray) -> np.ndarray:
-        return sum(
+        return sum(  # pyrefly: ignore[bad-return]  # 0 only without texts
             a[start : start + TOKENIZED_ROWS].T @ (a[start : start + TOKENIZED_ROWS] @ x)
             for start in range(0, a.shape[0], TOKENIZED_ROWS)
         )

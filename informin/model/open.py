@@ -157,7 +157,7 @@ def load_model(
 
 def in_precision(model: SentenceTransformer, precision: str | None) -> SentenceTransformer:
     """Return a copy of a model that has this precision; the model itself if it has it, and for None."""
-    if precision in (None, precision_of(model)):
+    if precision is None or precision == precision_of(model):
         return model
     own = copy_for_call(_with_own_tokenizers(model))
     set_precision(own, precision, model.device)

@@ -44,7 +44,7 @@ def mean_over_anchors(loss_of: Callable[..., Tensor], anchors: Tensor, *rows: Te
     if number <= ANCHORS:
         return loss_of(anchors, *rows)
     parts = (repeat(None) if x is None else x.split(ANCHORS) for x in (anchors, *rows))
-    return sum(
+    return sum(  # pyrefly: ignore[bad-return]  # 0 only without anchors
         checkpoint(loss_of, *block, use_reentrant=False, preserve_rng_state=False) * (len(block[0]) / number)
         for block in zip(*parts)
     )

@@ -69,7 +69,7 @@ class Discriminator(Head):
         super().__init__()
         self.fraction = fraction
         try:
-            tokenizer = AutoTokenizer.from_pretrained(generator)
+            tokenizer: Any = AutoTokenizer.from_pretrained(generator)
             masked_lm = AutoModelForMaskedLM.from_pretrained(generator, use_safetensors=True, dtype=torch.float32)
         except (OSError, ValueError) as error:
             raise UsageError(

@@ -214,7 +214,7 @@ OF_DROPOUT = 1  # last part of a seed that no step has: zeros at the end of the 
 class AfterStep(TrainerCallback):
     """Calls `Head.after_step` after each optimizer step."""
 
-    def on_optimizer_step(self, args, state, control, model=None, **kwargs):
+    def on_optimizer_step(self, args, state, control, model: Any = None, **kwargs):
         for head in model.heads.values():
             head.after_step(model)
 

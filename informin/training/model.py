@@ -256,7 +256,7 @@ class TrainedModel:
 
     def _native_module(
         self, args: InforMinTrainingArguments, objective: ActiveObjective, settings: dict[str, Any]
-    ) -> InforMinMixin:
+    ) -> Any:
         """Return a module of a class of `modeling_informin`, which becomes the encoder of the finished model.
 
         Args:
@@ -291,7 +291,7 @@ class TrainedModel:
 
     def _wrapper_module(
         self, args: InforMinTrainingArguments, objective: ActiveObjective, settings: dict[str, Any]
-    ) -> "SentenceTransformerForInforMinCL":
+    ) -> Any:
         """Return a module around all modules of the finished model, with LoRA if asked for; see `_native_module`."""
         st = self.finished
         if objective.dropout is not None:
@@ -757,7 +757,7 @@ def with_settings(module: Any, config: Any, rate: float | None, option: str) -> 
     return module
 
 
-def around_encoder(encoder: Any, config: Any, rate: float | None) -> InforMinMixin:
+def around_encoder(encoder: Any, config: Any, rate: float | None) -> Any:
     """Return an object of our classes with newly initialized heads and this encoder, instead of reading it again."""
     with torch.device("meta"):
         module: Any = CLASSES[config.model_type](config)

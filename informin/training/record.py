@@ -214,7 +214,7 @@ def of_given_scheduler(scheduler: LRScheduler | AcceleratedScheduler | None) -> 
     if scheduler is None:
         return {}
     scheduler = scheduler.scheduler if isinstance(scheduler, AcceleratedScheduler) else scheduler
-    return dict.fromkeys(OF_SCHEDULER) | {"lr_scheduler_type": type(scheduler).__name__}
+    return {**dict.fromkeys(OF_SCHEDULER), "lr_scheduler_type": type(scheduler).__name__}
 
 
 def headline(
