@@ -27,6 +27,8 @@ SETTINGS = {
     "isbert": ["objective=isbert", "projection_head=none"],
     "diffcse": ["objective=diffcse", "generator=MODEL"],
     "vascl": ["objective=vascl"],
+    "mirrorbert": ["objective=mirrorbert", "projection_head=none"],
+    "consert": ["objective=consert", "projection_head=none"],
 }
 
 
