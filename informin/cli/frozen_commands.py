@@ -171,6 +171,7 @@ def duplicates_command(
 
     if model_name:
         raise_if_not_found(model_name, model.revision)
+    from informin.frozen.index_entries import as_json
     from informin.frozen.near_duplicates import check_output, duplicates
 
     if output:
@@ -178,7 +179,7 @@ def duplicates_command(
     entries = read_entries(texts, id_column, None)
     options = vars(model) if model_name else {}
     result = duplicates(model_name, entries["texts"], threshold, embeddings=embeddings, **options)
-    ids = entries.get("ids")
+    ids = as_json(entries.get("ids"), "id_column")
     if output:
         result.save(output, ids=ids, overwrite=overwrite)
     if format == "json":

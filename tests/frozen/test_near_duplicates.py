@@ -2,8 +2,11 @@
 
 import csv
 import json
+from datetime import date
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sentence_transformers import SentenceTransformer
 
@@ -235,6 +238,15 @@ def test_command_prints_groups(given, capsys):
     (group,) = json.loads(capsys.readouterr().out)
     assert group[0] == {"row": 0, "id": "t0", "text": TITLES[0]}
     assert group[1] == {"row": 1, "id": "t1", "cosine": 0.9848, "text": TITLES[1]}
+
+
+def test_ids_of_a_table_may_be_dates(given, tmp_path, capsys):
+    days = [date(2026, 11, day) for day in range(1, 7)]
+    pq.write_table(pa.table({"text": TITLES, "number": days}), tmp_path / "titles.parquet")
+    options = [word.replace("titles.csv", "titles.parquet") for word in given]
+    assert run_command("duplicates", *options, "--format", "json") == 0
+    (group,) = json.loads(capsys.readouterr().out)
+    assert [member["id"] for member in group][:2] == ["2026-11-01", "2026-11-02"]
 
 
 def test_command_writes_a_table(given, tmp_path, capsys):
