@@ -84,17 +84,23 @@ def check(
         bf16: Whether to compare and measure bfloat16, too.
         objectives: Names of the presets to compare.
         skip_speed: Measure nothing.
-        model_name, texts: To measure with; see `informin.check.speed.compare_speed`.
+        model_name: Model to measure; see `informin.check.speed.compare_speed`.
+        texts: Texts to measure with; None for random words.
+
+    Raises:
+        UsageError: There are too few texts.
     """
     start = time.monotonic()
+    if not skip_speed:
+        from informin.check.speed import as_record, compare_speed, texts_to_measure
+
+        texts = texts_to_measure(texts, device)  # before minutes of comparisons
     precisions = ["fp32", "bf16"] if bf16 else ["fp32"]
     logger.info(f"Comparing the fast paths with the plain one in {' and '.join(precisions)}")
     comparisons = list(compare_paths(torch.device(device), precisions, objectives))
     result, failed = run_gpu_tests(device)
     speed: list[dict[str, Any]] = []
-    if not skip_speed:
-        from informin.check.speed import as_record, compare_speed
-
+    if texts is not None:
         logger.info("Measuring speed and memory beside sentence-transformers")
         speed = as_record(compare_speed(model_name, texts, device, bf16, start + BUDGET))
     return Check(machine(torch.device(device)), comparisons, result, failed, speed)

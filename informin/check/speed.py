@@ -113,26 +113,32 @@ class Measured:
     peak_gib: float = 0.0
 
 
-def compare_speed(
-    model_name: str | None, texts: list[str] | None, device: str, bf16: bool, until: float
-) -> list[Measured]:
-    """Return the measurements of all sides.
-
-    Args:
-        model_name: Hub id or folder; None for an encoder of the size of all-MiniLM-L6-v2 with random weights.
-        texts: Texts to embed and to train on; None for random words.
-        device: cpu or cuda.
-        bf16: Whether bfloat16 is measured, too.
-        until: Time of `time.monotonic` after which no round starts, except the first.
+def texts_to_measure(texts: list[str] | None, device: str) -> list[str]:
+    """Return the first texts, as many as are embedded and trained on; random words for None.
 
     Raises:
         UsageError: There are too few texts.
     """
     most = SIZES[device]
     number = max(most.texts, most.batch * most.steps)
-    texts = made_texts(number) if texts is None else texts[:number]
+    if texts is None:
+        return made_texts(number)
     if len(texts) < number:
         raise UsageError(f"has {counted(len(texts), 'text')}", option="train_file", needed=f"{number:,} or more")
+    return texts[:number]
+
+
+def compare_speed(model_name: str | None, texts: list[str], device: str, bf16: bool, until: float) -> list[Measured]:
+    """Return the measurements of all sides.
+
+    Args:
+        model_name: Hub id or folder; None for an encoder of the size of all-MiniLM-L6-v2 with random weights.
+        texts: `texts_to_measure`.
+        device: cpu or cuda.
+        bf16: Whether bfloat16 is measured, too.
+        until: Time of `time.monotonic` after which no round starts, except the first.
+    """
+    most = SIZES[device]
     with TemporaryDirectory() as work, ExitStack() as stack:
         name = model_name or save_minilm(Path(work, "minilm"))
         size = most if device == "cuda" or model_name is None else smaller(most, name)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import informin.check.equality as equality
+import informin.check.report as report
 import informin.fast.masks as masks
 import informin.fast.packing as packing
 import informin.fast.speed as speed
@@ -106,3 +107,10 @@ def test_what_has_no_effect_is_refused(capsys):
     assert "--model_name" in capsys.readouterr().err
     assert run_command(*SHORT, "--objectives", "simsce") == 2
     assert "--objectives" in capsys.readouterr().err
+
+
+def test_too_few_texts_are_found_before_anything_is_compared(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(report, "compare_paths", lambda *given: pytest.fail("the paths were compared"))
+    (tmp_path / "few.txt").write_text("A dog sleeps.\n" * 10)
+    assert run_command("check", "--device", "cpu", "--train_file", str(tmp_path / "few.txt")) == 2
+    assert "--train_file" in capsys.readouterr().err
