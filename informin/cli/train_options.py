@@ -65,10 +65,14 @@ class TrainParser(HfArgumentParser):
 
     def __init__(self):
         dataclasses: Any = [ModelArguments, DataArguments, CardArguments, InforMinTrainingArguments]
-        super().__init__(dataclasses, prog="informin train", add_help=False, allow_abbrev=False)
+        # Without a width, argparse asks for the size of the terminal at each of 220 options.
+        formatter = functools.partial(argparse.HelpFormatter, width=80)
+        how: Any = {"prog": "informin train", "add_help": False, "allow_abbrev": False, "formatter_class": formatter}
+        super().__init__(dataclasses, **how)
         for kind in OPTION_KINDS:
+            annotations = get_type_hints(kind)
             for declared in fields(kind):
-                add_flag(self, kind, declared)
+                add_flag(self, kind, declared, annotations[declared.name])
         self.set_defaults(disable_tqdm=False)  # transformers turns bars off with its messages, which commands hide
 
     def help_lines(self) -> list[str]:
@@ -99,9 +103,8 @@ class TrainParser(HfArgumentParser):
         self.exit(2, f"error: {one_line(message)}. See --help.\n")
 
 
-def add_flag(parser: argparse.ArgumentParser, kind: type[Term] | type[View], declared: Field) -> None:
+def add_flag(parser: argparse.ArgumentParser, kind: type[Term] | type[View], declared: Field, annotation: Any) -> None:
     """Add the option of a field of a term or a view. It is None unless it is given."""
-    annotation = get_type_hints(kind)[declared.name]
     if get_origin(annotation) in (Union, UnionType):  # X | None
         annotation = get_args(annotation)[0]
     how: dict[str, Any] = {"type": annotation}
