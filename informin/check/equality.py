@@ -364,7 +364,7 @@ def compare_states(encoder: str, folder: Path, device: torch.device) -> Comparis
 
 def compare_encode(encoder: str, folder: Path, device: torch.device, precisions: Sequence[str]) -> Iterator[Comparison]:
     """Yield the comparison of `encode` with that of sentence-transformers, of short and of long texts."""
-    kinds = {"short": make_texts(100, 1, 20), f"above {LONGEST} tokens": make_texts(20, 40, 100)}
+    kinds = {"short": make_texts(48, 1, 20), f"above {LONGEST} tokens": make_texts(12, 40, 100)}
     how: dict[str, Any] = {"convert_to_tensor": True, "batch_size": 8}
     plain = mean_of(folder, device)
     exact = {kind: plain.encode(texts, **how) for kind, texts in kinds.items()}
