@@ -33,14 +33,12 @@ OBJECTIVES = {
     "informin": dict(objective="informin", reconstruction_weight=0.4),
     "MLM": dict(mlm_weight=0.1),
     "masked views": dict(mlm_weight=0.1, masked_views=True),
-    "queue": dict(queue_size=16),
     "false negatives of crops": dict(false_negative_fraction=0.2, view="crop", crop_spans="independent"),
     "ct": dict(objective="ct"),
     "isbert": dict(objective="isbert", mlm_weight=0.1),
     "diffcse": dict(objective="diffcse", replaced_tokens_weight=1, replaced_fraction=1),
     "vascl": dict(objective="vascl", perturbation_radius=0.01, virtual_augmentation_neighbors=4),
     "tsdae": dict(objective="tsdae"),
-    "decorrelation": dict(objective="scd", projector_size=32, view_dropout=[0.1]),
     "guided": dict(objective="guided", guided_weight=1, replay_weight=1, replay_size=4),
     "scd": dict(objective="scd", projector_size=32, view_dropout=[0.1, 0.3]),
     "micse": dict(objective="micse", queue_size=16, warmup_steps=0),
@@ -59,9 +57,9 @@ PADDED = ("micse, code form",)
 # RoBERTa differs from BERT in its positions and in its head for MLM, and DistilBERT is read as a SentenceTransformer.
 CASES = [
     *(("bert", name) for name in OBJECTIVES),
-    *(("roberta", name) for name in ("simcse", "MLM", "masked views", "tsdae", "guided", "micse of crops")),
+    *(("roberta", name) for name in ("MLM", "tsdae", "micse of crops")),
     ("decoder", "cutoffs"),
-    *(("distilbert", name) for name in ("simcse", "MLM", "false negatives of crops", "ct", "guided", "scd", "micse")),
+    *(("distilbert", name) for name in ("MLM", "ct", "guided", "scd", "micse")),
 ]
 
 
@@ -129,15 +127,15 @@ def take_path(run: InforMinTrainer, **options) -> None:
 @pytest.mark.parametrize("model, objective", CASES)
 def test_every_fast_path_equals_the_plain_path(request, tmp_path, model, objective):
     folder, options = request.getfixturevalue(model), OBJECTIVES[objective]
-    plain = trainer_of(folder, tmp_path / "plain", fast=False, **options)
-    expected = second_step(plain)
-    assert plain.model.forward_pass is None
     is_padded = objective in PADDED
     paths = [(1, {})] if is_padded else [(1, {}), (1, dict(padding_free=False)), (2, {})]
     if "micse" not in objective:
         paths.append((1, dict(chunk_size=10)))
-    run = trainer_of(folder, tmp_path / "run", **options)
+    run = trainer_of(folder, tmp_path, **options)
     before = {name: x.clone() for name, x in run.model.state_dict().items()}
+    run.model.forward_pass = None
+    torch.manual_seed(run.args.seed)
+    expected = second_step(run)
     for number, how in paths:
         with cores(number):
             run.model.load_state_dict(before)  # also the queue
