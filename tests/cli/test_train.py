@@ -21,7 +21,7 @@ from tests.support.forked import Forked
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
 
 
-# A run that waits for its end before step 14, however long the test takes to send it.
+# A run that waits for its end before step 9, however long the test takes to send it.
 PAUSE = """
 import signal
 from transformers import TrainerCallback
@@ -29,7 +29,7 @@ from transformers.trainer import DEFAULT_CALLBACKS
 
 class Pause(TrainerCallback):
     def on_step_begin(self, args, state, control, **kwargs):
-        if state.global_step == 14:
+        if state.global_step == 9:
             signal.pause()
 
 DEFAULT_CALLBACKS.append(Pause)
@@ -88,23 +88,24 @@ def test_weights_depend_only_on_the_seed(command, tmp_path):
 
 def test_killed_and_resumed_run_has_the_same_weights(command, tmp_path):
     """SIGKILL at any point after a checkpoint, in a run of several epochs."""
-    options = dict(max_steps=None, num_train_epochs=3, eval_steps=9, mlm_weight=0.3, save_total_limit=None)
+    epochs = dict(max_steps=None, num_train_epochs=3, per_device_train_batch_size=24)  # of 4 steps
+    options = epochs | dict(eval_steps=6, mlm_weight=0.3, save_total_limit=None)
     killed, through, log = tmp_path / "killed", tmp_path / "through", tmp_path / "log.txt"
     arguments = command(output_dir=killed, **options)
     process = start(arguments, log, before=PAUSE)
-    wait_for_file(killed / "checkpoint-9" / "manifest.json", process, log)
+    wait_for_file(killed / "checkpoint-6" / "manifest.json", process, log)
     process.kill()
     process.wait()
-    assert not (killed / "checkpoint-18").exists(), "the run had ended before the kill"
+    assert not (killed / "checkpoint-12").exists(), "the run had ended before the kill"
     assert not (killed / "model.safetensors").exists()
     assert train.main([*arguments, "--resume_from_checkpoint"]) == 0
     assert train.main(command(output_dir=through, **options)) == 0
-    assert_same_weights(killed / "checkpoint-18", through / "checkpoint-18")
+    assert_same_weights(killed / "checkpoint-12", through / "checkpoint-12")
     assert_same_weights(killed, through)
     scores = [
         [
             (entry["step"], entry["eval_spearman"])
-            for entry in history(folder / "checkpoint-18")
+            for entry in history(folder / "checkpoint-12")
             if "eval_spearman" in entry
         ]
         for folder in (killed, through)
