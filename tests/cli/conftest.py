@@ -6,6 +6,9 @@ import pytest
 
 from informin.model.open import load_model
 from tests.conftest import make_sentences
+from tests.support import one_layer
+
+bert, roberta, st_mean = one_layer.bert, one_layer.roberta, one_layer.st_mean
 
 
 @pytest.fixture(scope="session")

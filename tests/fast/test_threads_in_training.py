@@ -231,7 +231,8 @@ def test_resumed_run_is_bit_equal_on_the_same_number_of_cores(bert, tmp_path, op
     """Workers of the data loader start in a process that has threads already."""
     if options:
         options = options | dict(dataloader_multiprocessing_context="fork")
-    saves = options | dict(save_strategy="steps", save_steps=3, save_total_limit=3, max_steps=7)  # the first epoch has 6 steps
+    # The first epoch has 6 steps.
+    saves = options | dict(save_strategy="steps", save_steps=3, save_total_limit=3, max_steps=7)
     with cores(2):
         whole = trainer_of(bert, tmp_path / "whole", **saves)
         whole.train()

@@ -9,6 +9,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from informin.frozen.index import Index
 from tests.conftest import WORDS, make_sentences, save_sentence_transformer
+from tests.support import one_layer
+
+bert, roberta, st_mean = one_layer.bert, one_layer.roberta, one_layer.st_mean
 
 TEXTS = make_sentences(320)
 PROMPTS = {"query": "the ", "document": "a young "}

@@ -199,7 +199,7 @@ def test_all_finite_halves_become_float32():
 
 def test_another_model(built, tmp_path):
     built.save(tmp_path / "index")
-    save_bert(tmp_path / "other", initializer_range=0.1)
+    save_bert(tmp_path / "other", num_hidden_layers=1, initializer_range=0.1)
     other = informin.load_model(tmp_path / "other", pooler="mean")
     with pytest.raises(UsageError) as info:
         Index.load(tmp_path / "index", other)

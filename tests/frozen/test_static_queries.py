@@ -112,7 +112,7 @@ def test_words_of_added_texts_become_tokens(tmp_path):
 
 
 def test_another_model_is_found_when_it_is_needed(static_index, tmp_path):
-    save_bert(tmp_path / "other", initializer_range=0.1)
+    save_bert(tmp_path / "other", num_hidden_layers=1, initializer_range=0.1)
     static_index.save(tmp_path / "index")
     with pytest.raises(UsageError):
         Index.load(tmp_path / "index", tmp_path / "other")

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.publishing.helpers import export_of
+from tests.support import one_layer
+
+bert, roberta, st_mean = one_layer.bert, one_layer.roberta, one_layer.st_mean
 
 
 @pytest.fixture(scope="session")

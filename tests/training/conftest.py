@@ -13,7 +13,10 @@ from informin.objectives.presets import Encoder
 from informin.training.arguments import InforMinTrainingArguments, with_paper_values
 from informin.training.objective import activate
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences
+from tests.support import one_layer
 from trainer_informin import InforMinTrainer
+
+bert, roberta, st_mean = one_layer.bert, one_layer.roberta, one_layer.st_mean
 
 
 @pytest.fixture

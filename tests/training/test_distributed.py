@@ -30,7 +30,7 @@ from informin.training.guide import GeneralSentences
 from informin.training.inputs import DataArguments
 from informin.views import VIEWS
 from informin.views.view import SentenceTokens
-from tests.conftest import how_to_train, make_sentences, save_pairs
+from tests.conftest import how_to_train, make_sentences, save_bert, save_pairs, save_roberta
 from tests.support import forked
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
@@ -241,15 +241,22 @@ def worker(rank, folders, out, init):
 
 
 @pytest.fixture(scope="module")
-def two_processes(bert, roberta, tmp_path_factory):
+def folders(tmp_path_factory) -> dict[str, str]:
+    """Encoders of two layers, for terms of their attention maps."""
+    models = tmp_path_factory.mktemp("models")
+    return {"bert": str(save_bert(models / "tiny-bert")), "roberta": str(save_roberta(models / "tiny-roberta"))}
+
+
+@pytest.fixture(scope="module")
+def two_processes(folders, tmp_path_factory):
     out = tmp_path_factory.mktemp("two")
-    forked.ranks(worker, ({"bert": str(bert), "roberta": str(roberta)}, str(out), f"file://{out}/init"), WORLD)
+    forked.ranks(worker, (folders, str(out), f"file://{out}/init"), WORLD)
     return torch.load(out / "two.pt")
 
 
 @pytest.mark.parametrize("kind, name", CASES)
-def test_two_processes_equal_one_on_the_joined_batch(kind, name, two_processes, request, tmp_path):
-    trainer, model, tokenizer = make_trainer(str(request.getfixturevalue(kind)), TERMS[name], str(tmp_path))
+def test_two_processes_equal_one_on_the_joined_batch(kind, name, two_processes, folders, tmp_path):
+    trainer, model, tokenizer = make_trainer(folders[kind], TERMS[name], str(tmp_path))
     rows = join([make_rows(tokenizer, TERMS[name], rank) for rank in range(WORLD)], tokenizer)
     loss = trainer.compute_loss(model, rows)
     loss.backward()

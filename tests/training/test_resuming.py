@@ -60,7 +60,7 @@ CHANGED = dict(  # and what the error shows
 
 def test_changed_options_are_refused(command, interrupted_run, tmp_path, capsys):
     before = files(interrupted_run)
-    other = save_bert(tmp_path / "other-bert", initializer_range=0.1)
+    other = save_bert(tmp_path / "other-bert", num_hidden_layers=1, initializer_range=0.1)
     everything = {name: value for name, (value, _) in CHANGED.items()} | {"model_name": other}
     for changes in (dict(objective="simcse"), everything):
         assert train.main([*command(**changes), RESUME]) == 2
