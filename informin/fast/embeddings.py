@@ -68,3 +68,22 @@ def dense_factors(factors: Sequence[Tensor | None], mask: Tensor) -> Tensor | No
         if own is not None:
             row[there] = own.expand(int(there.sum()), width).to(dense.device)
     return dense
+
+
+def joined_factors(factors: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
+    """Return factors (1, T, d) of packed rows of `sizes` tokens one after the other; None if no row has any.
+
+    Args:
+        factors: Those of each row, (1, t, 1) or (1, t, d), also with both widths; None for 1.
+        sizes: Number of tokens of each row.
+
+    Example:
+        >>> joined_factors([None, torch.full((1, 1, 1), 0.0)], [2, 1]).flatten()
+        tensor([1., 1., 0.])
+    """
+    given = [one for one in factors if one is not None]
+    if not given:
+        return None
+    width = max(one.shape[2] for one in given)
+    ones = [given[0].new_ones(1, size, width) if one is None else one for one, size in zip(factors, sizes)]
+    return torch.cat([one.expand(-1, -1, width) for one in ones], dim=1)

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from informin.distributed import to_device
 from informin.fast.attention import keep_maps, kept_maps
-from informin.fast.embeddings import dense_factors, scaled_embeddings
+from informin.fast.embeddings import dense_factors, joined_factors, scaled_embeddings
 from informin.fast.graphs import TOKENS, GraphedEncoder
 from informin.fast.masks import OwnDropout, mask_recomputed_layers
 from informin.fast.packing import BF16_ROWS, Packed, pack, packed_copy, padding_index_of
@@ -304,8 +304,7 @@ class FastForward:
         # Outside of the parts: its gradient is as large as the vocabulary.
         table = transformer.auto_model.get_input_embeddings()
         sizes = [part.features["input_ids"].shape[1] for part in parts]
-        factors = [part.factors for part in parts if part.factors is not None]
-        with scaled_embeddings(torch.cat(factors, dim=1) if len(factors) == len(parts) else None):
+        with scaled_embeddings(joined_factors([part.factors for part in parts], sizes)):
             vectors = table(torch.cat([part.features["input_ids"] for part in parts], dim=1)).split(sizes, dim=1)
 
         def call(number: int, x: Tensor) -> tuple[Tensor, ...]:

@@ -927,8 +927,8 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
 class GivenStates(nn.Module):
     """Stands for an encoder, and returns the states that it is given."""
 
-    def forward(self, inputs_embeds: Tensor, **_: Any) -> BaseModelOutput:
-        """Return (1, M, d) as the last hidden state."""
+    def forward(self, *_: Any, inputs_embeds: Tensor, **others: Any) -> BaseModelOutput:
+        """Return (1, M, d) as the last hidden state. ELECTRA passes token ids by position."""
         return BaseModelOutput(last_hidden_state=inputs_embeds)
 
 

@@ -7,7 +7,14 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, StaticEmbedding, Transformer
-from transformers import AutoModel, DistilBertConfig, DistilBertForMaskedLM, Qwen3Config
+from transformers import (
+    AutoModel,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    Qwen3Config,
+)
 
 from informin.fast.attention import set_dropout
 from informin.fast.forward import FastForward
@@ -17,6 +24,7 @@ from informin.training.plain import forward, plain_step
 from informin.views import View
 from tests.conftest import (
     FOUR_STEPS,
+    SIZES,
     WORDS,
     how_to_train,
     make_sentences,
@@ -50,6 +58,14 @@ OBJECTIVES = {
     "cutoffs with replay": dict(
         view="augment", augment_first="token_cutoff", mlm_weight=0.1, objective="guided", replay_weight=1, replay_size=4
     ),
+    "scd of two cutoffs": dict(
+        objective="scd",
+        projector_size=32,
+        view_dropout=[0.1, 0.3],
+        view="augment",
+        augment_first="token_cutoff",
+        augment_second="feature_cutoff",
+    ),
     "micse of masked spans": dict(objective="micse", queue_size=16, warmup_steps=0, view="span_mask"),
     "micse of crops": dict(objective="micse", queue_size=16, warmup_steps=0, view="crop", crop_spans="nearby"),
 }
@@ -59,6 +75,7 @@ CASES = [
     *(("bert", name) for name in OBJECTIVES),
     *(("roberta", name) for name in ("MLM", "tsdae", "micse of crops")),
     ("decoder", "cutoffs"),
+    ("electra", "MLM"),
     *(("distilbert", name) for name in ("MLM", "ct", "guided", "scd", "micse")),
 ]
 
@@ -69,6 +86,14 @@ def distilbert(tmp_path_factory):
     folder = save_bert(tmp_path_factory.mktemp("distilbert"))  # with its tokenizer
     sizes = dict(vocab_size=5 + len(WORDS), dim=32, n_layers=2, n_heads=4, hidden_dim=64, initializer_range=0.2)
     DistilBertForMaskedLM(DistilBertConfig(**sizes)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def electra(tmp_path_factory):
+    """An encoder with narrower token embeddings, whose language-model head calls it in another way."""
+    folder = save_bert(tmp_path_factory.mktemp("electra"))  # with its tokenizer
+    ElectraForMaskedLM(ElectraConfig(vocab_size=5 + len(WORDS), embedding_size=16, **SIZES)).save_pretrained(folder)
     return folder
 
 
