@@ -96,13 +96,16 @@ def set_up_torch():
     """Make torch use one thread, and wait 0.2 seconds instead of 5 before it terminates idle workers or ends a stream.
 
     At the end of a training, Trainer does not look for garbage in all objects of all tests. The template of model
-    cards is compiled once.
+    cards is compiled once. Thresholds of false negatives are estimated from fewer pairs of the few sentences.
     """
     import accelerate.utils.memory
     import datasets
     import jinja2
     import torch
 
+    from informin.training import guide
+
+    guide.RANDOM_PAIRS = 20_000
     torch.set_num_threads(1)
     torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2
     datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN = 0.2

@@ -113,7 +113,7 @@ def test_killed_and_resumed_run_has_the_same_weights(command, tmp_path):
     assert scores[0] == scores[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_saves_a_checkpoint_and_prints_how_to_resume(command, tmp_path, number):
     log = tmp_path / "log.txt"
     process = start(command(max_steps=4000, eval_steps=10), log)
