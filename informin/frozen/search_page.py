@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NOTE = "{texts}, embedded with {model}.{relevant}"
 RELEVANT = " “Relevant” marks a cosine that at most about one unrelated text per query reaches."
+UNRELATED = "No text is above the threshold of relevant texts. The first hits:"
 # What each color of the bars means.
 LEGEND = {"vectors": "vectors: cosine of the embeddings", "words": "words: those of the query, marked in the text"}
 RERANKED_LEGEND = {"tokens": "vectors, words and, in the best 50 texts, matching tokens"}
@@ -79,7 +80,7 @@ def index_page(index: Index) -> "gr.Blocks":
 def cards_of(index: Index, query: str, k: int) -> list[Card]:
     """Return the hits of a query as cards of the page, with the words of the query marked in each.
 
-    If the index reranks, the tokens that match those of the query are marked, too.
+    If the index reranks, tokens that match those of the query are marked, too. A heading says if no hit is relevant.
     """
     hits = index.search(query, k)
     marked = matching_spans([hit.text for hit in hits], query, index.bm25.numbers)
@@ -87,6 +88,7 @@ def cards_of(index: Index, query: str, k: int) -> list[Card]:
         matched = index.matched_spans(query, [hit.row for hit in hits])
         marked = [joined(words + tokens) for words, tokens in zip(marked, matched)]
     shares = shares_of(index, query, hits)
+    group = UNRELATED if all(hit.relevant is False for hit in hits) else ""
     cards = []
     for hit, spans, share in zip(hits, marked, shares):
         fields = hit.shown_fields
@@ -101,6 +103,7 @@ def cards_of(index: Index, query: str, k: int) -> list[Card]:
             fields=fields,
             badge="relevant" if hit.relevant else "",
             number=f"row {hit.row:,}" if hit.id is None else str(hit.id),
+            group=group,
         )
         cards.append(card)
     return cards

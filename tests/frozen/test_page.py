@@ -62,6 +62,18 @@ def test_cards_are_the_hits(index):
     assert [card.badge == "relevant" for card in cards] == [bool(hit.relevant) for hit in hits]
 
 
+def test_a_heading_says_that_no_hit_is_relevant(index):
+    said = set()
+    for query in ("two dogs", "the old man sleeps", "quarterly earnings", "x"):
+        relevant = any(hit.relevant for hit in index.search(query, 5))
+        groups = {card.group for card in cards_of(index, query, 5)}
+        assert groups == ({""} if relevant else {local.UNRELATED})
+        said |= groups
+    assert len(said) == 2
+    few = Index.build(index.model, TEXTS[:3])  # too few texts to measure a threshold
+    assert {card.group for card in cards_of(few, "x", 3)} == {""}
+
+
 def test_id_title_url_and_other_fields_are_shown(st_mean):
     fields = [{"title": "On dogs", "url": "https://x.org/1", "year": 1990}, {}]
     index = Index.build(st_mean, ["the dog runs", "a bird sings"], ids=["d-7", None], fields=fields)
