@@ -2,8 +2,8 @@
 
     python -m tools.notebooks FOLDER [NOTEBOOK ...]
 
-FOLDER is the working folder. It contains what the notebook reads: titles.txt, for its outputs the first 5,000 titles of
-StackOverflow. The model comes from the cache of the Hub, or from a folder sentence-transformers/all-MiniLM-L6-v2.
+FOLDER is the working folder, in which the notebook makes its sample of texts, unless it contains texts.txt. The model
+comes from the cache of the Hub, or from a folder sentence-transformers/all-MiniLM-L6-v2.
 """
 
 import argparse
