@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NOTE = "{texts}, embedded with {model}.{relevant}"
 RELEVANT = " “Relevant” marks a cosine that at most about one unrelated text per query reaches."
-UNRELATED = "No text is above the threshold of relevant texts. The first hits:"
+UNRELATED = "No relevant text was found. The closest ones:"
 # What each color of the bars means.
 LEGEND = {"vectors": "vectors: cosine of the embeddings", "words": "words: those of the query, marked in the text"}
 RERANKED_LEGEND = {"tokens": "vectors, words and, in the best 50 texts, matching tokens"}
