@@ -114,7 +114,7 @@ class InforMinTrainer(Trainer):
 
     Each sentence is encoded twice in one forward pass, or once if the objective needs one view only. The two views
     differ by dropout, or as `view` defines. The loss is the weighted sum of the terms of the objective (see
-    `informin.objectives`); for InforMin-CL, eq. 9 of Chen et al. (2022). The log has the total, and each
+    `informin.objectives`); for InforMin-CL, eq. 9 of Chen et al. (2022). The total is logged as loss, and each
     unweighted term as terms/NAME. Evaluation scores sentence pairs, labeled sentences and retrieval pairs, logged as
     eval_MEASURE (see `informin.evaluation.measures`).
 
@@ -135,8 +135,8 @@ class InforMinTrainer(Trainer):
             dictionary of these; see `informin.evaluation.development.as_development`. With None, nothing is evaluated.
         processing_class: Tokenizer. None uses the encoder's own.
         callbacks, optimizers, optimizer_cls_and_kwargs: As in Trainer.
-        objective: The name of an objective, such as "simcse" (all are in `informin.objectives.PRESETS`), one term, or a
-            list of terms, such as `[Contrast(temperature=0.05)]`; see `informin.objectives.Term`. None uses
+        objective: The name of a preset such as "simcse" (`informin.objectives.PRESETS` lists all of them), a term, or a
+            list of terms such as `[Contrast(temperature=0.05)]` (see `informin.objectives.Term`). None uses
             `args.objective`.
         view: How the two views of a sentence are made, such as `Crop(min_fraction=0.3)`. None uses `args.view`.
         text_column: Column of the sentences in `train_dataset`. Default: `text`, `sentence`, or the only column. With

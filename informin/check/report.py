@@ -91,18 +91,19 @@ def check(
         UsageError: There are too few texts.
     """
     start = time.monotonic()
+    measured = None
     if not skip_speed:
         from informin.check.speed import as_record, compare_speed, texts_to_measure
 
-        texts = texts_to_measure(texts, device)  # before minutes of comparisons
+        measured = texts_to_measure(texts, device)  # an error comes before minutes of comparisons
     precisions = ["fp32", "bf16"] if bf16 else ["fp32"]
     logger.info(f"Comparing the fast paths with the plain one in {' and '.join(precisions)}")
     comparisons = list(compare_paths(torch.device(device), precisions, objectives))
     result, failed = run_gpu_tests(device)
     speed: list[dict[str, Any]] = []
-    if texts is not None:
+    if measured is not None:
         logger.info("Measuring speed and memory beside sentence-transformers")
-        speed = as_record(compare_speed(model_name, texts, device, bf16, start + BUDGET))
+        speed = as_record(compare_speed(model_name, measured, device, bf16, start + BUDGET))
     return Check(machine(torch.device(device)), comparisons, result, failed, speed)
 
 

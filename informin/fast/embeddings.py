@@ -71,7 +71,7 @@ def dense_factors(factors: Sequence[Tensor | None], mask: Tensor) -> Tensor | No
 
 
 def joined_factors(factors: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
-    """Return factors (1, T, d) of packed rows of `sizes` tokens one after the other; None if no row has any.
+    """Concatenate the factors of packed rows to (1, T, d). Return None if no row has any.
 
     Args:
         factors: Those of each row, (1, t, 1) or (1, t, d), also with both widths; None for 1.

@@ -226,7 +226,7 @@ def raise_if_no_device(device: str | torch.device | None) -> None:
     """Raise UsageError for a device that torch does not know or cannot use here. None is the default device."""
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError) as error:
         found = f"is {device}, which torch cannot use here ({error_line(error).split('. ')[0]})"
         raise UsageError(found, option="device", needed="cpu, cuda, cuda:1 or mps") from error
 
