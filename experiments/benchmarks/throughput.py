@@ -9,10 +9,9 @@ that other load on the machine affects all equally. The table shows the median o
 beginning of the first step to the end of the last. Tokenization happens within the step there and before training here,
 which takes less than a hundredth of the time. `sorted` is sentence-transformers with length-sorted batches: less
 padding, but harder negatives. `two processes` is sentence-transformers in two processes of one thread, each with half
-of the batch, so that there are half as many negatives; its memory is that of both. `padded` is our trainer without
-`--padding_free`. On a GPU, memory is the peak allocated by PyTorch, and `--skip` leaves out the first steps, in which
-kernels are loaded and CUDA graphs captured. Rows name the file and the fraction of padding in
-unsorted batches.
+of the batch, so that there are half as many negatives; its memory is that of both. `padded` is our trainer with
+`--padding_free false`. On a GPU, memory is the peak allocated by PyTorch, and `--skip` leaves out the first steps, in
+which kernels are loaded and CUDA graphs captured. Rows name the file and the fraction of padding in unsorted batches.
 """
 
 import argparse
@@ -79,7 +78,7 @@ def read_lines(args: argparse.Namespace) -> list[str]:
     return lines[: args.batch_size * args.steps * int(os.environ.get("WORLD_SIZE", "1"))]
 
 
-def ours(args: argparse.Namespace, folder: str, padding_free: bool) -> float:
+def ours(args: argparse.Namespace, folder: str, padding_free: bool | None) -> float:
     """Return the sentences per second of InforMinTrainer."""
     from informin.training.arguments import InforMinTrainingArguments
     from trainer_informin import InforMinTrainer
@@ -164,7 +163,7 @@ def run_side(args: argparse.Namespace) -> None:
         if args.side in THEIRS:
             speed = theirs(args, folder)
         else:
-            speed = ours(args, f"{folder}/run", padding_free=args.side == "here")
+            speed = ours(args, f"{folder}/run", padding_free=None if args.side == "here" else False)
     if os.environ.get("RANK", "0") == "0":
         print("RESULT", json.dumps({"sentences_per_second": speed, "peak_gib": peak_memory() * processes}))
 

@@ -25,6 +25,7 @@ from informin.fast.graphs import TOKENS, GraphedEncoder
 from informin.fast.masks import OwnDropout, mask_recomputed_layers
 from informin.fast.packing import BF16_ROWS, Packed, pack, packed_copy, padding_index_of
 from informin.fast.plan import Plan
+from informin.fast.speed import nearly_equal
 from informin.fast.threads import run_in_threads
 
 
@@ -158,7 +159,9 @@ class FastForward:
         return batch
 
     def _rows_of_parts(self, mask: Tensor, size: int) -> Sequence[Tensor]:
-        """Return the rows of each part: all views of some sentences, or about the same number of tokens for threads.
+        """Return the rows of each part.
+
+        All views of some sentences, nearly equal lengths, or about the same number of tokens for threads.
 
         A plan that splits views divides the parts further.
         """
@@ -168,6 +171,9 @@ class FastForward:
         if chunk is not None and number > chunk:
             blocks = views.split(max(1, chunk // len(views)), dim=1)
             return [rows for block in blocks for rows in (block if self.plan.splits_views else block.flatten()[None])]
+        if self.plan.sorts:
+            parts = [torch.tensor(rows) for rows in nearly_equal(mask.sum(1))]
+            return parts if len(parts) > 1 else [order]
         groups = list(views) if self.plan.splits_views else [order]
         threads = -(-self.plan.threads // len(groups))
         return [rows for group in groups for rows in _split_evenly(group, mask, threads)]
@@ -193,6 +199,9 @@ class FastForward:
         return MicroBatch(packed.features(), on_cpu.rows, targets, fixed)
 
     def _padded_part(self, ids: Tensor, mask: Tensor, wanted: Tensor | None) -> MicroBatch:
+        if self.plan.sorts:
+            width = int(mask.sum(1).max())
+            ids, mask, wanted = ids[:, :width], mask[:, :width], None if wanted is None else wanted[:, :width]
         longest = self._longest(mask)
         fixed = None
         if longest is not None:
@@ -208,6 +217,8 @@ class FastForward:
     def _factors(self, part: MicroBatch, factors: Sequence[Tensor | None], mask: Tensor) -> Tensor | None:
         """Return the factors of the rows of a part with this mask, in its order."""
         dense = dense_factors(factors, mask)
+        if dense is not None and self.plan.sorts:
+            dense = dense[:, : part.features["input_ids"].shape[1]]
         if dense is not None and "packed" in part.features:
             packed: Packed = part.features["packed"]
             places = packed.places.cpu()

@@ -34,6 +34,7 @@ class Plan:
 
     Attributes:
         packs: Pack them without padding.
+        sorts: Split padded rows into parts of nearly equal length, on a CPU.
         device: Device of the training.
         threads: Number of parts that threads compute on a CPU. The dropout masks depend on it.
         chunk_size: Rows whose activations are kept at once (gradient caching); None for all.
@@ -50,6 +51,7 @@ class Plan:
 
     packs: bool
     device: torch.device
+    sorts: bool = False
     threads: int = 1
     chunk_size: int | None = None
     second_encoder: bool = False
@@ -113,6 +115,7 @@ def plan_of(
         against_packing = ["a model whose modules need padded batches"]
     raise_if_excluded("padding_free", padding_free, against_packing)
     packs = padding_free is not False and not against_packing and bool(on_cpu or at_once or padding_free)
+    by_row = {"maps", "rates"}.isdisjoint(needs) and not excluded_by and not chunk_size and computes_rows_alone(st)
 
     against_graphs = [] if cuda_graphs is False else _against_graphs(st, device, processes, chunk_size, excluded_by)
     if packs and not at_once and device.type == "cuda":  # a graph would repeat the lengths of the first batch
@@ -125,6 +128,7 @@ def plan_of(
     return Plan(
         packs=packs,
         device=device,
+        sorts=on_cpu and not packs and padding_free is None and by_row,
         threads=number_of_parts(torch.get_num_threads()) if is_split else 1,
         chunk_size=chunk_size,
         second_encoder="second encoder" in needs,
@@ -166,6 +170,12 @@ def _against_graphs(
 
 def reads_packed_rows(st: SentenceTransformer) -> bool:
     """Return whether the modules of a model can compute embeddings of packed texts."""
+    modules: Any = list(st)
+    return computes_rows_alone(st) and can_pack(modules[0].auto_model)
+
+
+def computes_rows_alone(st: SentenceTransformer) -> bool:
+    """Return whether each module of a model computes a text without the others of its batch."""
     modules = list(st)
     return (
         len(modules) > 1
@@ -174,7 +184,6 @@ def reads_packed_rows(st: SentenceTransformer) -> bool:
         and not any(getattr(modules[0].config, name, False) for name in ("output_hidden_states", "output_attentions"))
         and type(modules[1]) is Pooling
         and {type(module).__name__ for module in modules[2:]} <= set(AFTER_POOLING)
-        and can_pack(modules[0].auto_model)
     )
 
 

@@ -300,7 +300,7 @@ class SortedInference(PackedInference):
         )
 
     def _batches(self, lengths: Tensor, batch_size: int) -> Iterator[Sequence[int]]:
-        return batches(lengths, len(lengths), SORTED_TOKENS, LEAST_FILLED, FEWEST_TOKENS)
+        return nearly_equal(lengths)
 
     def _forward(self, ids: list[list[int]], kept: dict[str, Any], wanted: "EncodeOptions") -> Tensor:
         """Return the embeddings of a batch of texts, from one padded forward pass."""
@@ -396,6 +396,11 @@ def batches(
         size = min(size, max(similar, fewest_tokens // max(1, sizes[start])))
         yield order[start : start + size].tolist()
         start += size
+
+
+def nearly_equal(lengths: Tensor) -> Iterator[Sequence[int]]:
+    """Return the batches of texts of nearly equal length; see `batches`."""
+    return batches(lengths, len(lengths), SORTED_TOKENS, LEAST_FILLED, FEWEST_TOKENS)
 
 
 def copy_of_tokenizer(tokenizer: Any) -> Any:

@@ -164,7 +164,8 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     padding_free: Optional[bool] = option(
         None,
         "Concatenate the sentences of a batch instead of padding them. Results differ by rounding and dropout masks. "
-        "Default: true for encoders that support it, on a CPU, and in bf16 and fp16 on a GPU with FlashAttention.",
+        "Default: true for encoders that support it, on a CPU, and in bf16 and fp16 on a GPU with FlashAttention. On a "
+        "CPU, other encoders compute a batch in parts of nearly equal length, unless this is false.",
     )
     cuda_graphs: Optional[bool] = option(
         None,

@@ -13,9 +13,12 @@ from transformers import (
     DistilBertForMaskedLM,
     ElectraConfig,
     ElectraForMaskedLM,
+    MPNetConfig,
+    MPNetForMaskedLM,
     Qwen3Config,
 )
 
+import informin.fast.speed as speed
 from informin.fast.attention import set_dropout
 from informin.fast.forward import FastForward
 from informin.fast.plan import plan_of
@@ -98,6 +101,14 @@ def electra(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def mpnet(tmp_path_factory):
+    """An encoder that cannot read packed rows."""
+    folder = save_bert(tmp_path_factory.mktemp("mpnet"))  # with its tokenizer
+    MPNetForMaskedLM(MPNetConfig(vocab_size=5 + len(WORDS), pad_token_id=0, **SIZES)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def decoder(tmp_path_factory, bert):
     """An encoder whose embedding layer is the table of word embeddings."""
     folder = tmp_path_factory.mktemp("decoder")
@@ -171,6 +182,24 @@ def test_every_fast_path_equals_the_plain_path(request, tmp_path, model, objecti
             assert (plan.packs, plan.threads) == (packs, parts), "another path would be compared"
             torch.manual_seed(run.args.seed)  # as after building a trainer: the order of the sentences
             assert_equal(second_step(run), expected)
+
+
+@pytest.mark.parametrize("objective", ["MLM", "ct", "isbert", "cutoffs with a queue", "cutoffs with replay"])
+def test_rows_sorted_by_length_equal_the_plain_path(mpnet, tmp_path, monkeypatch, objective):
+    monkeypatch.setattr(speed, "SORTED_TOKENS", 40)
+    monkeypatch.setattr(speed, "FEWEST_TOKENS", 0)
+    run = trainer_of(mpnet, tmp_path, **OBJECTIVES[objective])
+    before = {name: x.clone() for name, x in run.model.state_dict().items()}
+    torch.manual_seed(run.args.seed)
+    rows = run.get_batch_samples(iter(run.get_train_dataloader()), 1, run.args.device)[0][0]
+    assert len({part.features["input_ids"].shape[1] for part in rows["split_batch"].parts}) > 3
+    torch.manual_seed(run.args.seed)
+    found = second_step(run)
+    run.model.load_state_dict(before)  # also the queue
+    run.model.zero_grad()
+    run.model.forward_pass = None
+    torch.manual_seed(run.args.seed)
+    assert_equal(found, second_step(run))
 
 
 @pytest.mark.parametrize(
