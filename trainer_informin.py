@@ -237,11 +237,10 @@ class InforMinTrainer(Trainer):
         self.objective = activate(preset, encoder, args.view if view is None else view, args.view_dropout)
         self.terms = self.objective.terms
         self._stack_views = StackedViews(
-            trained.tokenizer,
+            SentenceTokens(trained.tokenizer, trained.prompt, trained.length, trained.embedding_width),
             masking=self.objective.masking,
             view=self.objective.view,
             single=self.objective.encodes_once,
-            tokens=SentenceTokens(trained.tokenizer, trained.prompt, trained.length, trained.embedding_width),
         )
         args = with_paper_values(args, preset, encoder, trained.name)
         return self.objective.with_unused_parameters(args)

@@ -24,8 +24,6 @@ from informin.views.view import MASK, SentenceTokens, View, ViewRows
 
 IGNORED = -100  # transformers' label for positions that are not predicted
 VIEW = 1  # the random numbers of views differ from those of masks, which are seeded with the same step
-
-
 TOKENS = ("input_ids", "attention_mask")
 ROWS = ("row", "second_row")  # of the first and of the second text, as a guide counts them
 
@@ -141,11 +139,10 @@ class StackedViews:
     """Turns a batch into the rows of one forward pass, stacked on the batch axis.
 
     Args:
-        tokenizer: The tokenizer of the rows. Masks and views with other tokens need it.
+        tokens: The tokenizer of the rows, and which tokens a view may change.
         masking: Which tokens to mask (`informin.objectives.Term.masking`); None masks nothing.
         view: Makes the two views of each sentence; None repeats its tokens.
         single: Encode the second view alone, for objectives that do not read both.
-        tokens: Finds the tokens that a view may change.
 
     Attributes:
         views: 2, or 1 if views are single.
@@ -153,24 +150,16 @@ class StackedViews:
     """
 
     def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase | None = None,
-        masking: Masking | None = None,
-        view: View | None = None,
-        single: bool = False,
-        tokens: SentenceTokens | None = None,
+        self, tokens: SentenceTokens, masking: Masking | None = None, view: View | None = None, single: bool = False
     ):
-        self._view = None if view is None or view.same_tokens else view
-        self._tokens = tokens
-        if tokens is None and tokenizer is not None:
-            self._tokens = SentenceTokens(tokenizer)
-        if view is not None and view.masks_tokens and getattr(tokenizer, "mask_token", None) is None:
+        tokenizer = tokens.tokenizer
+        if view is not None and view.masks_tokens and tokenizer.mask_token is None:
             raise UsageError(f"is {view.name}, and the tokenizer has no mask token", option="view")
+        self._tokens, self._tokenizer = tokens, tokenizer
+        self._view = None if view is None or view.same_tokens else view
+        self._masker = None if masking is None else TokenMasker(tokenizer, masking.probability)
+        self._fill = {"input_ids": tokenizer.pad_token_id, "attention_mask": 0}  # values of padding
         self.views = 1 if single else 2
-        self._masker: TokenMasker | None = None
-        if masking is not None:
-            assert tokenizer is not None, "masks need a tokenizer"
-            self._masker = TokenMasker(tokenizer, masking.probability)
         self._first = 0 if masking and masking.of_views else self.views  # first of the copies to mask
         self.copies = self.views + (1 if masking and not masking.of_views else 0)
 
@@ -199,7 +188,6 @@ class StackedViews:
         copies = [batch] * self.copies
         made: tuple[ViewRows | None, ViewRows] | None = None
         if self._view:
-            assert self._tokens is not None, "other tokens need a tokenizer"
             made = self._view.both_views(batch, self._tokens, step_seed(seed, VIEW))
             padded = [batch if view is None else self._padded(view) for view in made]
             copies[: self.views] = padded[-self.views :]
@@ -210,7 +198,7 @@ class StackedViews:
             if self._view.columns:
                 rows["second_ids"] = sentence_ids(padded[1]["input_ids"], padded[1]["attention_mask"])
         for name, value in self._fill.items():
-            rows[name] = join_rows([copy[name] for copy in copies], value, self._side)
+            rows[name] = join_rows([copy[name] for copy in copies], value, self._tokenizer.padding_side)
         if made is not None and made[1].places is not None and self.views == 2:
             first = None if made[0] is None else made[0].places
             rows["shared"] = _shared(first, made[1].places, rows["attention_mask"][: 2 * size])
@@ -223,19 +211,10 @@ class StackedViews:
         rows["lm_labels"][start:] = labels
         return rows
 
-    @property
-    def _side(self) -> str:
-        return "right" if self._tokens is None else self._tokens.tokenizer.padding_side
-
-    @property
-    def _fill(self) -> dict[str, int]:
-        """Values of padding. Rows of one length need none, as those without a view, for which no tokenizer is given."""
-        return {"input_ids": 0 if self._tokens is None else self._tokens.tokenizer.pad_token_id, "attention_mask": 0}
-
     def _padded(self, view: ViewRows) -> dict[str, Tensor]:
         ones = [[1] * len(row) for row in view.tokens]
         lists = {"input_ids": view.tokens, "attention_mask": ones}
-        return {name: pad_rows(lists[name], value, self._side) for name, value in self._fill.items()}
+        return {name: pad_rows(lists[name], value, self._tokenizer.padding_side) for name, value in self._fill.items()}
 
 
 def factors_of(view: ViewRows | None, number: int) -> Sequence[Tensor | None]:

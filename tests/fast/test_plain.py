@@ -25,6 +25,7 @@ from informin.fast.plan import plan_of
 from informin.training.batch import PadRows, StackedViews
 from informin.training.plain import forward, plain_step
 from informin.views import View
+from informin.views.view import SentenceTokens
 from tests.conftest import (
     FOUR_STEPS,
     SIZES,
@@ -290,7 +291,7 @@ def test_a_step_of_the_trainer_is_the_step_of_the_file(bert, tmp_path, objective
     run = trainer_of(bert, tmp_path, fast=False, **options)
     weights = {name: x.clone() for name, x in run.model.state_dict().items()}
     batch = PadRows(run.processing_class)([run.train_dataset[place] for place in range(16)])
-    stack = StackedViews(run.processing_class, run.objective.masking, run.objective.view)
+    stack = StackedViews(SentenceTokens(run.processing_class), run.objective.masking, run.objective.view)
     run.model.train()
     torch.manual_seed(0)
     loss = plain_step(run.model, run.terms, batch, stack, seed=1)

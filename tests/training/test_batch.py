@@ -21,7 +21,7 @@ from informin.training.batch import (
 )
 from informin.training.plain import two_views
 from informin.views import MASK, Crop, Repetition
-from informin.views.view import View
+from informin.views.view import SentenceTokens, View
 from modeling_informin import InforMinOutput
 from tests.conftest import WORDS, make_sentences, tokenizer_of
 
@@ -36,8 +36,8 @@ def batch(tokenizer):
     return dict(tokenizer(make_sentences(40), padding=True, return_tensors="pt"))
 
 
-def test_two_views_are_the_batch_twice(batch):
-    stacked = StackedViews()
+def test_two_views_are_the_batch_twice(batch, tokenizer):
+    stacked = StackedViews(SentenceTokens(tokenizer))
     rows = stacked(batch)
     assert stacked.copies == 2 and set(rows) == {"input_ids", "attention_mask", "sentence_ids"}
     for name in ("input_ids", "attention_mask"):
@@ -48,7 +48,7 @@ def test_two_views_are_the_batch_twice(batch):
 def test_contrast_views_are_untouched_by_mlm(batch, tokenizer):
     """torch_mask_tokens changes its argument. The authors' code masks its contrastive views this way."""
     before = batch["input_ids"].clone()
-    stacked = StackedViews(tokenizer, Masking(0.5, of_views=False))
+    stacked = StackedViews(SentenceTokens(tokenizer), Masking(0.5, of_views=False))
     rows = stacked(batch, seed=1)
     assert stacked.copies == 3
     first, second, masked = rows["input_ids"].chunk(3)
@@ -62,7 +62,7 @@ def test_contrast_views_are_untouched_by_mlm(batch, tokenizer):
 
 
 def test_masked_views_are_two_draws_and_no_third_copy(batch, tokenizer):
-    stacked = StackedViews(tokenizer, Masking(0.5, of_views=True))
+    stacked = StackedViews(SentenceTokens(tokenizer), Masking(0.5, of_views=True))
     rows = stacked(batch, seed=1)
     assert stacked.copies == 2
     first, second = rows["input_ids"].chunk(2)
@@ -121,7 +121,7 @@ def test_sentence_ids_are_equal_for_equal_sentences_only(tokenizer):
 
 @pytest.mark.parametrize("of_views", [False, True])
 def test_sentence_ids_are_computed_before_masking(batch, tokenizer, of_views):
-    rows = StackedViews(tokenizer, Masking(0.5, of_views))(batch, seed=1)
+    rows = StackedViews(SentenceTokens(tokenizer), Masking(0.5, of_views))(batch, seed=1)
     assert torch.equal(rows["sentence_ids"], sentence_ids(batch["input_ids"], batch["attention_mask"]))
 
 
@@ -129,7 +129,7 @@ def test_sentence_ids_are_computed_before_masking(batch, tokenizer, of_views):
 @pytest.mark.parametrize("maps", [0, 2])
 def test_terms_use_the_first_two_copies(batch, tokenizer, masking, maps):
     """Only the losses of masked tokens come from all rows."""
-    stacked = StackedViews(tokenizer, masking)
+    stacked = StackedViews(SentenceTokens(tokenizer), masking)
     rows, count, length = stacked(batch, seed=1), *batch["input_ids"].shape
     copies, heads = torch.arange(stacked.copies).repeat_interleave(count), {"queue": object()}
     outputs = InforMinOutput(
@@ -159,7 +159,7 @@ def places(batch):
 
 
 def test_rows_keep_the_indices_of_their_sentences(batch, tokenizer):
-    rows = StackedViews(tokenizer, Masking(0.5, False))(places(batch), seed=1)
+    rows = StackedViews(SentenceTokens(tokenizer), Masking(0.5, False))(places(batch), seed=1)
     count = len(batch["input_ids"])
     assert rows["row"].tolist() == [*range(100, 100 + count)] and len(rows["input_ids"]) == 3 * count
 
@@ -167,7 +167,7 @@ def test_rows_keep_the_indices_of_their_sentences(batch, tokenizer):
 @pytest.mark.parametrize("view", [None, Crop()], ids=["dropout", "crop"])
 def test_copies_of_a_sentence_are_not_its_negatives(tokenizer, view):
     batch = dict(tokenizer(["the dog runs", "a cat", "the dog runs"], padding=True, return_tensors="pt"))
-    rows = StackedViews(tokenizer, view=view)(batch, seed=1)
+    rows = StackedViews(SentenceTokens(tokenizer), view=view)(batch, seed=1)
     outputs = InforMinOutput(pooler_output=torch.arange(6), projection=torch.arange(6))
     negatives = two_views(outputs, rows).negatives
     expected = [[0, 1, 0], [1, 0, 1], [0, 1, 0]]  # the contrast ignores a sentence's own second view
@@ -184,7 +184,7 @@ def test_longer_second_views_widen_the_first(tokenizer, side):
 
     tokenizer.padding_side = side
     batch = dict(tokenizer(["the dog runs", "a cat"], padding=True, return_tensors="pt"))
-    rows = StackedViews(tokenizer, view=Doubled())(batch)
+    rows = StackedViews(SentenceTokens(tokenizer), view=Doubled())(batch)
     expected = ["the dog runs", "a cat", "the dog runs the dog runs", "a cat a cat"]
     together = tokenizer(expected, padding=True, return_tensors="pt")
     assert torch.equal(rows["input_ids"], together["input_ids"])
@@ -200,14 +200,17 @@ def test_masked_tokens_of_both_views_are_not_shared(tokenizer):
             return torch.cat([mask, tokens[1:]]), torch.cat([tokens[:-1], mask])
 
     batch = dict(tokenizer(["the dog runs today", "a cat sleeps"], padding=True, return_tensors="pt"))
-    rows = StackedViews(tokenizer, view=FirstAndLast())(batch)
+    rows = StackedViews(SentenceTokens(tokenizer), view=FirstAndLast())(batch)
     assert rows["shared"].tolist() == [[0, -1, 2, 3, -1, 5], [0, -1, 2, -1, 4, -1]]
     assert (rows["input_ids"] == tokenizer.mask_token_id).sum(1).tolist() == [1, 1, 1, 1]
 
 
 def test_the_masked_copy_is_the_sentence_if_both_views_change(batch, tokenizer):
     masking = Masking(0.5, of_views=False)
-    views = [StackedViews(tokenizer, masking, view)(batch, seed=1) for view in (None, Crop(spans="independent"))]
+    views = [
+        StackedViews(SentenceTokens(tokenizer), masking, view)(batch, seed=1)
+        for view in (None, Crop(spans="independent"))
+    ]
     plain, cropped = (rows["input_ids"].chunk(3) for rows in views)
     assert plain[2].equal(cropped[2]) and not any(plain[copy].equal(cropped[copy]) for copy in (0, 1))
     assert cropped[2].shape == batch["input_ids"].shape
@@ -217,7 +220,7 @@ def test_the_masked_copy_is_the_sentence_if_both_views_change(batch, tokenizer):
 
 @pytest.mark.parametrize("masking", [None, Masking(0.5, False), Masking(0.5, True)], ids=["none", "copy", "views"])
 def test_a_single_view_stands_for_both(batch, tokenizer, masking):
-    stacked = StackedViews(tokenizer, masking, single=True)
+    stacked = StackedViews(SentenceTokens(tokenizer), masking, single=True)
     rows, count = stacked(places(batch), seed=1), len(batch["input_ids"])
     copies = 2 if masking and not masking.of_views else 1
     assert len(rows["input_ids"]) == copies * count and len(rows["row"]) == count
@@ -237,7 +240,7 @@ def test_attention_maps_are_compared_at_the_tokens_that_both_views_have(tokenize
     tokenizer.padding_side = side
     words = " ".join(WORDS)  # each token once
     batch = dict(tokenizer([words, "the dog sleeps", "a cat"], padding=True, return_tensors="pt"))
-    rows = StackedViews(tokenizer, view=view)(batch, seed=4)
+    rows = StackedViews(SentenceTokens(tokenizer), view=view)(batch, seed=4)
     ids = rows["input_ids"]
     maps = (1000 * ids[:, None, :, None] + ids[:, None, None, :]).expand(-1, 4, -1, -1)
     maps = maps * rows["attention_mask"][:, None, :, None] * rows["attention_mask"][:, None, None, :]

@@ -158,11 +158,11 @@ def make_rows(tokenizer, options, rank, step=0):
         second = tokenizer(sentences_of(1 - rank, step)[::-1], padding=True, return_tensors="pt")
         batch |= {f"positive_{name}": second[name] for name in ("input_ids", "attention_mask")}
         batch["second_row"] = batch["row"] + 7
-        return StackedViews(tokenizer, masking, view)(batch, seed=rank)
+        return StackedViews(SentenceTokens(tokenizer), masking, view)(batch, seed=rank)
     if view.scales_embeddings:
         view = replace(view, **{name: options[f"augment_{name}"] for name in ("second", "token_cutoff")})
-        return StackedViews(tokenizer, masking, view, tokens=SentenceTokens(tokenizer, width=32))(batch, seed=rank)
-    rows = StackedViews(tokenizer, masking)(batch, seed=rank)
+        return StackedViews(SentenceTokens(tokenizer, width=32), masking, view)(batch, seed=rank)
+    rows = StackedViews(SentenceTokens(tokenizer), masking)(batch, seed=rank)
     if "replay_weight" in options:
         general = Dataset.from_dict(dict(tokenizer(make_sentences(20, seed=7))))
         rows = GeneralSentences(general, 6, tokenizer)(rows, seed=rank)

@@ -8,6 +8,7 @@ from informin.objectives.term import Masking
 from informin.training.batch import StackedViews
 from informin.training.guide import GeneralSentences
 from informin.training.plain import two_views
+from informin.views.view import SentenceTokens
 from modeling_informin import InforMinOutput
 from tests.conftest import make_sentences, tokenizer_of
 
@@ -31,7 +32,7 @@ def general(tokenizer):
 def test_general_sentences_follow_the_rows_without_labels(general, tokenizer, masking, words):
     sentences = [" ".join(["dog"] * words), "the cat sleeps", "a bird"]
     batch = tokenizer.pad(tokens(tokenizer, sentences), return_tensors="pt")
-    stacked = StackedViews(tokenizer, masking)(batch, seed=1)
+    stacked = StackedViews(SentenceTokens(tokenizer), masking)(batch, seed=1)
     before = {name: x.clone() for name, x in stacked.items()}
     rows = general(stacked, seed=5)
     count, length = before["input_ids"].shape
@@ -51,12 +52,12 @@ def test_general_sentences_follow_the_rows_without_labels(general, tokenizer, ma
 
 
 def test_seed_determines_the_sample(general, tokenizer):
-    stacked = StackedViews(tokenizer)(tokenizer.pad(tokens(tokenizer, ["a dog"]), return_tensors="pt"))
+    stacked = StackedViews(SentenceTokens(tokenizer))(tokenizer.pad(tokens(tokenizer, ["a dog"]), return_tensors="pt"))
     drawn = [general(stacked, seed)["general_row"].tolist() for seed in (1, 1, 2, 3)]
     assert drawn[0] == drawn[1] and len(set(map(tuple, drawn))) == 3
 
 
 def test_small_file_is_used_whole(tokenizer):
     few = GeneralSentences(Dataset.from_dict(tokens(tokenizer, make_sentences(2))), 4, tokenizer)
-    stacked = StackedViews(tokenizer)(tokenizer.pad(tokens(tokenizer, ["a dog"]), return_tensors="pt"))
+    stacked = StackedViews(SentenceTokens(tokenizer))(tokenizer.pad(tokens(tokenizer, ["a dog"]), return_tensors="pt"))
     assert sorted(few(stacked, 0)["general_row"].tolist()) == [0, 1]

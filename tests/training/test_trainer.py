@@ -16,6 +16,7 @@ from informin.objectives.reconstruction import reconstruction
 from informin.objectives.term import Masking
 from informin.training.batch import StackedViews, step_seed
 from informin.training.callbacks import logged_terms
+from informin.views.view import SentenceTokens
 from tests.conftest import make_sentences, raises_usage, save_bert
 from tests.training.helpers import logged
 from trainer_informin import InforMinTrainer
@@ -92,7 +93,9 @@ def test_first_loss_is_the_objective_on_the_first_batch(build):
     trainer.model.load_state_dict(weights)
     inputs = seen["inputs"]
     rows = {name: inputs[name][:16] for name in ("input_ids", "attention_mask")}
-    rows = StackedViews(trainer.processing_class, Masking(0.15, of_views=False))(rows, step_seed(42, 0, 0, 0))
+    rows = StackedViews(SentenceTokens(trainer.processing_class), Masking(0.15, of_views=False))(
+        rows, step_seed(42, 0, 0, 0)
+    )
     assert torch.equal(rows["input_ids"], inputs["input_ids"])
     torch.set_rng_state(seen["rng"])
     outputs = trainer.model.train()(**inputs)
@@ -164,7 +167,7 @@ def test_initial_mlm_loss_equals_that_of_the_pretrained_model(build, encoder):
         for model in (plain, trainer.model):
             model.base_model.embeddings.word_embeddings.weight.mul_(20)
     batch = trainer.processing_class(make_sentences(16), padding=True, return_tensors="pt")
-    rows = StackedViews(trainer.processing_class, Masking(0.15, of_views=False))(batch, seed=3)
+    rows = StackedViews(SentenceTokens(trainer.processing_class), Masking(0.15, of_views=False))(batch, seed=3)
     inputs, labels = {name: rows[name] for name in ("input_ids", "attention_mask")}, rows["lm_labels"]
     ours = masked_lm(trainer.model.eval()(**inputs, lm_labels=labels).lm_losses)
     theirs = plain(**inputs, labels=labels).loss

@@ -163,7 +163,7 @@ def test_masked_spans_are_mask_tokens_without_a_place(batch, tokenizer):
     assert number > 5
     tokenizer.mask_token = None
     with raises_usage("view"):
-        StackedViews(tokenizer, view=SpanMask())
+        StackedViews(SentenceTokens(tokenizer), view=SpanMask())
 
 
 def test_spans_are_deleted_and_swapped():

@@ -19,6 +19,7 @@ from informin.training.guide import CachedGuide
 from informin.training.inputs import DataArguments
 from informin.training.plain import two_views
 from informin.views import Pair
+from informin.views.view import SentenceTokens
 from modeling_informin import InforMinOutput
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, tokenizer_of
 from tests.training.helpers import trained, weights_of
@@ -183,7 +184,7 @@ def batch_of(tokenizer, pairs):
 
 
 def test_the_second_text_is_the_second_view(tokenizer):
-    rows = StackedViews(tokenizer, view=Pair())(batch_of(tokenizer, PAIRS))
+    rows = StackedViews(SentenceTokens(tokenizer), view=Pair())(batch_of(tokenizer, PAIRS))
     expected = tokenizer(TITLES + BODIES, padding=True, return_tensors="pt")
     assert all(rows[name].equal(expected[name]) for name in ("input_ids", "attention_mask"))
     assert "shared" not in rows
@@ -192,7 +193,7 @@ def test_the_second_text_is_the_second_view(tokenizer):
 def test_texts_of_a_pair_are_not_its_negatives(tokenizer):
     """Pairs 0 and 1 have the same first text, 1 and 2 the same second one; the second text of 3 is the first of 0."""
     pairs = [("a dog", "a cat"), ("a dog", "a bird"), ("a man", "a bird"), ("a street", "a dog"), ("red", "blue")]
-    rows = StackedViews(tokenizer, view=Pair())(batch_of(tokenizer, pairs))
+    rows = StackedViews(SentenceTokens(tokenizer), view=Pair())(batch_of(tokenizer, pairs))
     negatives = two_views(InforMinOutput(pooler_output=torch.arange(10), projection=torch.arange(10)), rows).negatives
     assert negatives.int().tolist() == [
         [0, 0, 1, 0, 1],
