@@ -64,6 +64,24 @@ def sum_over_processes(x: Tensor) -> Tensor:
     return x
 
 
+def own_places(x: Tensor) -> Tensor:
+    """Return the places (N,) of this process's rows (N, d) among those that `gather_with_gradient` returns."""
+    return rank() * len(x) + torch.arange(len(x), device=x.device)
+
+
+def part_of_mean(total: Tensor, number: Tensor) -> Tensor:
+    """Return this process's part of the mean over the values of all processes.
+
+    Processes have different numbers of values. The mean of the parts, which DDP computes of their gradients, is that of
+    the joined batch.
+
+    Args:
+        total: Sum of the values of this process.
+        number: Their number. If no process has any, the mean is 0.
+    """
+    return total * world_size() / sum_over_processes(number).clamp(min=1)
+
+
 def any_process(condition: bool) -> bool:
     """Return whether the condition holds in at least one process, without waiting for work on the GPUs.
 

@@ -13,8 +13,17 @@ from typing import Any
 import numpy as np
 
 from informin.errors import UndefinedScoreError, UsageError, counted
-from informin.evaluation import encode as geometry
-from informin.evaluation.encode import Encode, embed_once, occurrences, unit
+from informin.evaluation.encode import (
+    Encode,
+    alignment,
+    effective_rank,
+    embed_once,
+    hubness,
+    occurrences,
+    rotated_cosine,
+    uniformity,
+    unit,
+)
 from informin.evaluation.measures import Measure
 from informin.evaluation.neighbors import nearest
 from informin.evaluation.pairs import GradedPairs, score_pairs
@@ -119,7 +128,7 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
     y = other(texts)
     before, after = (nearest(unit(z), COMPARED_NEIGHBORS)[0] for z in (x, y))  # (N, 10)
     kept = shared_neighbors(before, after)
-    cosine = geometry.rotated_cosine(x, y)
+    cosine = rotated_cosine(x, y)
     positives = mutual_pairs(before)
     changes = {"neighbors_kept": 100 * float(kept.mean()) / COMPARED_NEIGHBORS, "rotated_cosine": float(cosine.mean())}
     in_old = {"neighbors_kept": 100.0, "rotated_cosine": 1.0} | layout(x, before, positives)
@@ -141,14 +150,14 @@ def layout(x: np.ndarray, neighbors: np.ndarray, positives: np.ndarray) -> dict[
         neighbors: Indices (N, 10), from `nearest`.
         positives: (M, 2), rows that count as positive pairs; without any, `alignment` is None.
     """
-    distance = geometry.alignment(*x[positives].swapaxes(0, 1)) if len(positives) else None
+    distance = alignment(*x[positives].swapaxes(0, 1)) if len(positives) else None
     mean = mean_squared_distance(x)
     return {
         "alignment": distance,
         "neighbor_distance": 100 * distance / mean if distance is not None and mean > 0 else None,
-        "uniformity": geometry.uniformity(x),
-        "effective_rank": geometry.effective_rank(x),
-        "hubness": geometry.hubness(neighbors),
+        "uniformity": uniformity(x),
+        "effective_rank": effective_rank(x),
+        "hubness": hubness(neighbors),
     }
 
 

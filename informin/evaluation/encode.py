@@ -56,58 +56,40 @@ def embed_once(encode: Encode, texts: Sequence[str]) -> Encode:
     return cache
 
 
-class Whitening:
-    """Linear map to mean 0 and unit covariance that keeps the directions with the largest variance.
-
-    Args:
-        x: Embeddings (N, d) to fit on.
-        dimensions: Number of directions to keep; None for all d.
-
-    Source:
-        Su et al. (2021), "Whitening sentence representations for better semantics and faster retrieval", algorithm 1.
-    """
-
-    def __init__(self, x: np.ndarray, dimensions: int | None = None):
-        x = np.asarray(x, dtype=np.float64)
-        self.mean = x.mean(0)
-        if not np.isfinite(x).all():  # maps every embedding to NaN, which scores reject
-            self.kernel = np.full((x.shape[1], dimensions or x.shape[1]), np.nan)
-            return
-        centered = x - self.mean
-        directions, variances, _ = np.linalg.svd(centered.T @ centered / len(x))
-        kept = variances > 1e-10 * variances[0]  # directions without variance would amplify noise
-        self.kernel = (directions[:, kept] / np.sqrt(variances[kept]))[:, :dimensions]
-
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Map embeddings (N, d) to (N, dimensions) float32."""
-        return ((x - self.mean) @ self.kernel).astype(np.float32)
-
-
 def whitened(encode: Encode, dimensions: int | None) -> Encode:
-    """Return an encode function whose embeddings are whitened, fitted on the sentences of each call.
+    """Return an encode function whose embeddings are whitened, fitted on the sentences of each call; see `whiten`.
 
     For a task these are its own sentences ("target" in Su et al., 2021), without labels.
-
-    Raises:
-        UndefinedScoreError: By the function that is returned; see `whiten`.
     """
     return lambda sentences: whiten(encode(sentences), dimensions)
 
 
 def whiten(x: np.ndarray, dimensions: int | None) -> np.ndarray:
-    """Return embeddings (N, d) whitened with a map fitted on themselves.
+    """Map embeddings (N, d) to mean 0 and unit covariance (N, dimensions), float32. The map is fitted on themselves.
+
+    Embeddings that are not finite become NaN, which scores reject.
 
     Args:
-        dimensions: Number of directions to keep; None for all d.
+        x: Embeddings (N, d).
+        dimensions: Number of directions to keep, those with the largest variance; None for all d.
 
     Raises:
         UndefinedScoreError: There are not more rows than directions, which makes all cosines equal.
+
+    Source:
+        Su et al. (2021), "Whitening sentence representations for better semantics and faster retrieval", algorithm 1.
     """
     kept = min(dimensions or x.shape[1], x.shape[1])
-    if len(x) <= kept and np.isfinite(x).all():
+    if not np.isfinite(x).all():
+        return np.full((len(x), kept), np.nan, np.float32)
+    if len(x) <= kept:
         found = f"{counted(len(x), 'sentence')} cannot be whitened to {counted(kept, 'dimension')}"
         raise UndefinedScoreError(f"{found}, because all cosines would be equal. Set a smaller `whitening`")
-    return Whitening(x, dimensions)(x)
+    centered = x - x.mean(0, dtype=np.float64)
+    directions, variances, _ = np.linalg.svd(centered.T @ centered / len(x))
+    varies = variances > 1e-10 * variances[0]  # directions without variance would amplify noise
+    kernel = (directions[:, varies] / np.sqrt(variances[varies]))[:, :kept]
+    return (centered @ kernel).astype(np.float32)
 
 
 def unit(x: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from informin.distributed import gather_with_gradient, rank
+from informin.distributed import gather_with_gradient, own_places
 from informin.errors import UsageError
 from informin.fast.attention import copy_with_dropout
 from informin.objectives.numerics import in_float32, mean_over_anchors
@@ -201,7 +201,7 @@ def contrast(
             "The batch has 1 sentence, so the contrastive loss has no negatives",
             fix="Use a `per_device_train_batch_size` of 2 or more.",
         )
-    targets = rank() * len(anchors) + torch.arange(len(anchors), device=anchors.device)
+    targets = own_places(anchors)
     if queue is not None:
         queue = normalize(queue.detach().float(), dim=-1)
         empty = ~queue.any(-1)  # (Q,)
@@ -288,7 +288,7 @@ class Contrast(Term):
         return GuideNeeds() if is_asked else None
 
     def prepare(self, guide: Guide) -> None:
-        self._guide = guide
+        super().prepare(guide)
         self._threshold = guide.quantile(self.false_negative_fraction)
 
     def head(self, model) -> MomentumQueue | None:
@@ -314,17 +314,13 @@ class Contrast(Term):
         """Return the weight of each candidate as a negative, (B, W*B); 0 for copies of the sentence."""
         if not self.false_negative_fraction:
             return views.negatives
-        are_false = self._false_by_guide(views) if self.guide_needs else self._false_by_model(views)
+        if self.guide_needs:
+            anchors, candidates = embeddings_of_guide(self._guide, views)
+            threshold = self._threshold
+        else:
+            anchors, candidates = (normalize(z.detach().float(), dim=-1) for z in (views.z1, views.z2))
+            left_out = None if views.negatives is None else ~views.negatives
+            threshold = batch_threshold(anchors, candidates, self.false_negative_fraction, left_out)
+        are_false = false_negative_mask(anchors, candidates, threshold)
         weights = torch.where(are_false, self.false_negative_weight, 1.0)
         return weights if views.negatives is None else weights * views.negatives
-
-    def _false_by_guide(self, views: Views) -> Tensor:
-        anchors, candidates = embeddings_of_guide(self._guide, views)
-        return false_negative_mask(anchors, candidates, self._threshold)
-
-    def _false_by_model(self, views: Views) -> Tensor:
-        z1 = normalize(views.z1.detach().float(), dim=-1)
-        z2 = normalize(views.z2.detach().float(), dim=-1)
-        left_out = None if views.negatives is None else ~views.negatives
-        threshold = batch_threshold(z1, z2, self.false_negative_fraction, left_out)
-        return false_negative_mask(z1, z2, threshold)

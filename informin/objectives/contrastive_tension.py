@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from informin.distributed import gather_with_gradient, rank, sum_over_processes, world_size
+from informin.distributed import gather_with_gradient, own_places, part_of_mean
 from informin.fast.attention import copy_with_dropout
 from informin.objectives.contrast import contrast
 from informin.objectives.numerics import in_float32
@@ -54,14 +54,13 @@ def contrastive_tension(h1: Tensor, h2: Tensor, number: int = 7, negatives: Tens
         tensor(0.2685)
     """
     h1, candidates = h1.float(), gather_with_gradient(h2.float())  # (N, d), (W*N, d)
-    place = rank() * len(h1) + torch.arange(len(h1), device=h1.device)
     offsets = torch.arange(min(number + 1, len(candidates)), device=h1.device)
-    partners = (place[:, None] + offsets) % len(candidates)  # (N, K + 1), the first is the sentence itself
+    partners = (own_places(h1)[:, None] + offsets) % len(candidates)  # (N, K + 1), the first is the sentence itself
     dots = (h1 @ candidates.T).gather(1, partners)
     labels = (offsets == 0).float().expand_as(dots)
     weights = torch.ones_like(dots) if negatives is None else labels + (1 - labels) * negatives.gather(1, partners)
     total = binary_cross_entropy_with_logits(dots, labels, weights, reduction="sum")
-    return total * world_size() / sum_over_processes(weights.sum())
+    return part_of_mean(total, weights.sum())
 
 
 class SecondEncoder(Head):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
-from informin.distributed import sum_over_processes, world_size
+from informin.distributed import part_of_mean
 from informin.errors import UsageError
 from informin.objectives.term import Head, Term, Views
 from informin.options import option
@@ -46,8 +46,7 @@ def denoising(logits: Tensor, labels: Tensor) -> Tensor:
         tensor(0.1269)
     """
     total = cross_entropy(logits.float().flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
-    count = sum_over_processes((labels != IGNORED).float().sum())
-    return total * world_size() / count.clamp(min=1)
+    return part_of_mean(total, (labels != IGNORED).float().sum())
 
 
 class TiedDecoder(Head):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from informin.objectives.term import Guide, GuideNeeds, Term, Views, embeddings_of_guide, needed
+from informin.objectives.term import GuideNeeds, Term, Views, embeddings_of_guide, needed
 from informin.options import check_value, option
 
 
@@ -58,9 +58,6 @@ class Distillation(Term):
     def guide_needs(self) -> GuideNeeds:
         return GuideNeeds(same_dimension=True)
 
-    def prepare(self, guide: Guide) -> None:
-        self._guide = guide
-
     def loss(self, views: Views) -> Tensor:
         one, other = embeddings_of_guide(self._guide, views)
         first = cosine_distance(needed(views.embedding1), one)
@@ -92,9 +89,6 @@ class Replay(Term):
     @property
     def guide_needs(self) -> GuideNeeds:
         return GuideNeeds("general", same_dimension=True)
-
-    def prepare(self, guide: Guide) -> None:
-        self._guide = guide
 
     def loss(self, views: Views) -> Tensor:
         target = self._guide.lookup(needed(views.general_row), views.z1.device)

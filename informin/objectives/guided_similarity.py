@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from informin.distributed import gather_with_gradient, rank
+from informin.distributed import gather_with_gradient, own_places
 from informin.errors import UsageError, counted
 from informin.objectives.numerics import in_float32, mean_over_anchors
 from informin.objectives.term import Guide, GuideNeeds, Term, Views, embeddings_of_guide
@@ -69,7 +69,6 @@ def guided_similarity(
             fix="Increase `per_device_train_batch_size`.",
         )
     guide_candidates = gather_with_gradient(normalize(guide2.float(), dim=-1))  # (W*N, d')
-    targets = rank() * len(z1) + torch.arange(len(z1), device=z1.device)
 
     def loss_of(anchors: Tensor, guide_anchors: Tensor, targets: Tensor) -> Tensor:
         guide_logits = guide_anchors @ guide_candidates.T / guide_temperature  # (n, W*N)
@@ -79,7 +78,7 @@ def guided_similarity(
         log_probability = logits.masked_fill(itself, -torch.inf).log_softmax(-1).masked_fill(itself, 0)
         return -(expected * log_probability).sum(-1).mean()
 
-    return mean_over_anchors(loss_of, normalize(z1.float(), dim=-1), normalize(guide1.float(), dim=-1), targets)
+    return mean_over_anchors(loss_of, normalize(z1.float(), dim=-1), normalize(guide1.float(), dim=-1), own_places(z1))
 
 
 @dataclass
@@ -112,7 +111,7 @@ class GuidedSimilarity(Term):
         return GuideNeeds(neighbors=self.neighbors, neighbors_option="guided_neighbors")
 
     def prepare(self, guide: Guide) -> None:
-        self._guide = guide.neighborhood_means(self.neighbors) if self.neighbors else guide
+        super().prepare(guide.neighborhood_means(self.neighbors) if self.neighbors else guide)
 
     def loss(self, views: Views) -> Tensor:
         guide1, guide2 = embeddings_of_guide(self._guide, views)

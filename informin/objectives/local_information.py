@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from informin.distributed import gather_with_gradient, rank, sum_over_processes, world_size
+from informin.distributed import gather_with_gradient, own_places, part_of_mean
 from informin.objectives.numerics import in_float32
 from informin.objectives.term import Head, Term, Views
 from informin.options import check_value, option
@@ -52,17 +52,12 @@ def local_information(features: Tensor, h: Tensor, mask: Tensor, negatives: Tens
     """
     candidates = gather_with_gradient(h.float())  # (W*B, d)
     scores = features.float() @ candidates.T  # (B, L, W*B)
-    places = rank() * len(h) + torch.arange(len(h), device=h.device)
-    own = torch.arange(len(candidates), device=h.device) == places[:, None]  # (B, W*B)
+    own = torch.arange(len(candidates), device=h.device) == own_places(h)[:, None]  # (B, W*B)
     others = ~own if negatives is None else negatives & ~own
     positive = mask.float()[..., None] * own[:, None]  # (B, L, W*B)
     negative = mask.float()[..., None] * others[:, None]
-    return _mean(softplus(scores) - math.log(2), negative) - _mean(math.log(2) - softplus(-scores), positive)
-
-
-def _mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Return the weighted mean over all processes, times their number for the local part."""
-    return (values * weights).sum() * world_size() / sum_over_processes(weights.sum()).clamp(min=1)
+    of_negatives = part_of_mean(((softplus(scores) - math.log(2)) * negative).sum(), negative.sum())
+    return of_negatives - part_of_mean(((math.log(2) - softplus(-scores)) * positive).sum(), positive.sum())
 
 
 class Convolutions(Head):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from informin.distributed import sum_over_processes, world_size
+from informin.distributed import part_of_mean
 from informin.objectives.term import Masking, Term, Views, needed
 from informin.options import option
 
@@ -22,9 +22,6 @@ def masked_lm(losses: Tensor) -> Tensor:
 
         loss = sum(losses of all processes) / number of masked tokens in all processes
 
-    Processes mask different numbers of tokens. The sum is therefore divided by the global count and multiplied by the
-    number of processes, so that the mean over processes is the mean of the joined batch.
-
     Args:
         losses: Cross-entropy at each of the M masked positions of this process, (M,).
 
@@ -39,8 +36,7 @@ def masked_lm(losses: Tensor) -> Tensor:
         >>> masked_lm(torch.tensor([1.0, 2.0, 6.0]))
         tensor(3.)
     """
-    count = sum_over_processes(torch.full((), float(len(losses)), device=losses.device))
-    return losses.sum() * world_size() / count.clamp(min=1)
+    return part_of_mean(losses.sum(), torch.full((), float(len(losses)), device=losses.device))
 
 
 @dataclass

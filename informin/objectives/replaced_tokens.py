@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from informin.distributed import sum_over_processes, world_size
+from informin.distributed import part_of_mean, sum_over_processes
 from informin.errors import UsageError, error_line
 from informin.fast.attention import copy_with_dropout
 from informin.objectives.term import Head, Term, Views
@@ -47,11 +47,10 @@ def replaced_tokens(logits: Tensor, replaced: Tensor, mask: Tensor) -> dict[str,
         {'replaced_tokens': tensor(0.1269), 'found': tensor(1.)}
     """
     losses = cross_entropy(logits.float().transpose(1, 2), replaced.long(), reduction="none")  # (N, L)
-    count = sum_over_processes(mask.float().sum())
     changed = (replaced & (mask > 0)).float()
     found = sum_over_processes((logits.detach().argmax(-1) * changed).sum())
     found = found / sum_over_processes(changed.sum()).clamp(min=1)
-    return {"replaced_tokens": (losses * mask).sum() * world_size() / count, "found": found}
+    return {"replaced_tokens": part_of_mean((losses * mask).sum(), mask.float().sum()), "found": found}
 
 
 class Discriminator(Head):

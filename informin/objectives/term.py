@@ -229,8 +229,9 @@ class Term(ABC):
         """Return a newly initialized head, or None."""
         return None
 
-    def prepare(self, guide: Guide) -> None:  # noqa: B027, most terms need none
+    def prepare(self, guide: Guide) -> None:
         """Store the guide requested by `guide_needs`. Called once before the first step."""
+        self._guide = guide
 
     def check_sentences(self, number: float) -> None:  # noqa: B027, most terms need none
         """Raise UsageError if a run on this number of sentences is too short for the term."""

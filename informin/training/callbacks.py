@@ -331,10 +331,7 @@ class Progress(TrainerCallback):
         if self._bar is not None:
             self._bar.set_description_str(f"step {state.global_step:,}/{state.max_steps:,}", refresh=False)
             self._bar.update(state.global_step - self._bar.n)
-            line = self.first_step() if self._is_first else ""
-            if line:
-                self._write(f"step {state.global_step}  {line}")
-            self._is_first = False
+            self._write_first_step(state)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or logs is None:
@@ -355,6 +352,13 @@ class Progress(TrainerCallback):
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+    def _write_first_step(self, state: TrainerState) -> None:
+        """Write the line of the first step of this call of `train`, once."""
+        line = self.first_step() if self._is_first else ""
+        if line:
+            self._write(f"step {state.global_step}  {line}")
+        self._is_first = False
 
     def _is_line_wanted(self, control: TrainerControl) -> bool:
         """Whether a logged loss gets a line: not beside a bar, and not just before the line of an evaluation."""
@@ -393,10 +397,7 @@ class NotebookProgress(Progress):
     def on_step_end(self, args, state, control, **kwargs):
         if self._table is not None:
             self._table.update(state.global_step)
-            line = self.first_step() if self._is_first else ""
-            if line:
-                self._write(f"step {state.global_step}  {line}")
-            self._is_first = False
+            self._write_first_step(state)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if self._table is None:
