@@ -41,7 +41,7 @@ from informin.errors import UsageError, counted, error_line
 from informin.evaluation.development import as_development
 from informin.fast.threads import one_thread
 from informin.files import damage, set_usual_modes
-from informin.model.embedding import count_truncated, encode, encode_in_shares, note_truncated
+from informin.model.embedding import encode, encode_in_shares, note_truncated
 from informin.model.lora import merged
 from informin.model.open import embeddings_of_tokens
 from informin.model.records import RunRecord
@@ -169,7 +169,7 @@ class InforMinTrainer(Trainer):
     facts: dict[str, Any]
     objective: ActiveObjective
     terms: list[Term]
-    created_optimizer = False  # whether the optimizer is that of `optim`, and not one of the user
+    _created_optimizer = False  # whether the optimizer is that of `optim`, and not one of the user
     _hub: Destination | None = None  # where to push
     _operations: int | None = None  # floating-point operations per token
     _gathered: TrainedModel | None = None  # with the weights after training, if FSDP shards them
@@ -199,9 +199,7 @@ class InforMinTrainer(Trainer):
         development = as_development(eval_dataset)
         self.trained = TrainedModel.open(model, args, processing_class)
         args = self._set_objective(args, objective, view)
-        measures = None if development is None else development.measures
-        has_unknown = development is not None and any(not own.measures for own in development.own)
-        args = with_metric(args, measures, has_unknown)
+        args = with_metric(args, development)
         check_terms(self.terms, self.objective.view, args)
         self.trained.build(args, self.objective)
         rows = self._read_sentences(train_dataset, args, text_column)
@@ -217,13 +215,13 @@ class InforMinTrainer(Trainer):
             train_dataset=rows,
             eval_dataset=development,
             processing_class=tokenizer,
-            data_collator=data_collator or PadRows(tokenizer, self._read),
+            data_collator=data_collator or PadRows(tokenizer, self._columns_read),
             callbacks=callbacks,
             optimizers=optimizers,
             optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
         )
         self.background = checkpoints.Background()  # finishes the last checkpoint
-        self.label_names = self._read  # a step reads these columns, so Trainer must not remove them
+        self.label_names = self._columns_read  # a step reads these columns, so Trainer must not remove them
         self._noted_truncation = False
         self._watch_training()
 
@@ -265,10 +263,8 @@ class InforMinTrainer(Trainer):
             )
         trained.model.config.informin["max_seq_length"] = self.max_seq_length  # may depend on the sentences
         check_sentences(rows, args, self.terms)
-        rows, self._add_general = add_guide(
-            trained, args, self.terms, rows, self.sentences, self.max_seq_length, trained.prompt
-        )
-        self._read = names_to_read(self.objective.view.columns, getattr(rows, "column_names", None) or [])
+        rows, self._add_general = add_guide(trained, args, self.terms, rows, self.sentences, self.max_seq_length)
+        self._columns_read = names_to_read(self.objective.view.columns, getattr(rows, "column_names", None) or [])
         return rows
 
     def _watch_training(self) -> None:
@@ -299,7 +295,7 @@ class InforMinTrainer(Trainer):
         Raises:
             UsageError: It does not train the model, its package is not installed, or `optim_args` do not fit.
         """
-        self.created_optimizer |= self.optimizer is None
+        self._created_optimizer |= self.optimizer is None
         try:
             optimizer = super().create_optimizer(*args, **kwargs)
         except (ImportError, ValueError, TypeError, NotImplementedError) as error:
@@ -352,7 +348,7 @@ class InforMinTrainer(Trainer):
         rows: Any = self.train_dataset
         is_padded = isinstance(rows, datasets.Dataset) and isinstance(self.data_collator, PadRows)
         if is_padded and rows.format["type"] != "custom":  # that of a transform
-            self.train_dataset = TokenTables(rows, self._read)
+            self.train_dataset = TokenTables(rows, self._columns_read)
         try:
             is_stream = isinstance(rows, datasets.IterableDataset)
             loader: Any = stream_loader(self) if is_stream else super().get_train_dataloader()
@@ -380,7 +376,7 @@ class InforMinTrainer(Trainer):
                 return [], None
             stacked = []
             for number, batch in enumerate(batches):
-                check_batch(batch, self._read)
+                check_batch(batch, self._columns_read)
                 seed = step_seed(self.args.seed, step, number, self.args.process_index)
                 rows = self._stack_views(batch, seed)
                 if self._add_general:
@@ -441,9 +437,8 @@ class InforMinTrainer(Trainer):
         if isinstance(sentences, str):
             return self.encode([sentences])[0]
         sentences = as_texts(sentences)
-        if not self._noted_truncation and count_truncated(self.trained.finished, sentences, self.trained.prompt):
-            note_truncated(self.trained.finished, sentences, self.trained.prompt)
-            self._noted_truncation = True
+        if not self._noted_truncation:
+            self._noted_truncation = note_truncated(self.trained.finished, sentences, self.trained.prompt)
         self._use_averages()
         is_whole = not self.is_fsdp_enabled
         size = self.args.per_device_eval_batch_size
@@ -621,7 +616,7 @@ class InforMinTrainer(Trainer):
     def record(self) -> RunRecord:
         """Return the record of the run so far, for training.json."""
         args, state = self.args, self.state
-        given = of_given_optimizer(None if self.created_optimizer else self.optimizer, self.optimizer_cls_and_kwargs)
+        given = of_given_optimizer(None if self._created_optimizer else self.optimizer, self.optimizer_cls_and_kwargs)
         given |= of_given_scheduler(None if self._created_lr_scheduler else self.lr_scheduler)
         is_stream = isinstance(self.train_dataset, datasets.IterableDataset)
         # Trainer loads the best checkpoint at the end of training; until then the weights are those of the last step.

@@ -19,7 +19,6 @@ from informin.evaluation.encode import (
     effective_rank,
     embed_once,
     hubness,
-    occurrences,
     rotated_cosine,
     uniformity,
     unit,
@@ -81,8 +80,6 @@ class Drift:
         sentences: The N sentences.
         kept: (N,) number of the 10 nearest neighbors that a sentence kept.
         cosine: (N,) cosine to the old embedding; see `rotated_cosine`.
-        old_occurrences: (N,) number of sentences that have it as a neighbor, by the old encoder.
-        new_occurrences: (N,) the same by the new encoder.
         old: All of `MEASURES` for the old encoder; None if undefined or not measured.
         new: The same for the new encoder.
     """
@@ -90,8 +87,6 @@ class Drift:
     sentences: list[str]
     kept: np.ndarray
     cosine: np.ndarray
-    old_occurrences: np.ndarray
-    new_occurrences: np.ndarray
     old: dict[str, float | None]
     new: dict[str, float | None]
 
@@ -134,7 +129,7 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
     in_old = {"neighbors_kept": 100.0, "rotated_cosine": 1.0} | layout(x, before, positives)
     in_new = changes | layout(y, after, positives)
     in_old["stsb_dev"], in_new["stsb_dev"] = (spearman(embed, pairs) if pairs else None for embed in (one, other))
-    return Drift(texts, kept, cosine, occurrences(before), occurrences(after), in_old, in_new)
+    return Drift(texts, kept, cosine, in_old, in_new)
 
 
 def shared_neighbors(before: np.ndarray, after: np.ndarray) -> np.ndarray:

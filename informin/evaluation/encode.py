@@ -135,15 +135,6 @@ def _nearness(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.exp(-2 * (squares - 2 * (x @ y.T)))
 
 
-def occurrences(neighbors: np.ndarray) -> np.ndarray:
-    """Return how often each row (N,) is among the k nearest neighbors of another; k on average.
-
-    Args:
-        neighbors: Indices (N, k), from `informin.evaluation.neighbors.nearest`.
-    """
-    return np.bincount(neighbors.ravel(), minlength=len(neighbors))
-
-
 def hubness(neighbors: np.ndarray) -> float:
     """Return the skewness of neighbor counts: 0 without hubs, high if a few rows are neighbors of very many.
 
@@ -153,7 +144,7 @@ def hubness(neighbors: np.ndarray) -> float:
     Source:
         Radovanovic, Nanopoulos & Ivanovic (JMLR 2010), eq. 1.
     """
-    counts = occurrences(neighbors)
+    counts = np.bincount(neighbors.ravel(), minlength=len(neighbors))  # k on average
     return float(skew(counts)) if np.ptp(counts) else 0.0  # the formula is undefined for equal counts
 
 

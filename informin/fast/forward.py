@@ -134,12 +134,8 @@ class FastForward:
         parts, order, places = [], [], []
         wanted = None if labels is None else labels >= 0
         wanted = mask.bool() if self.plan.reads_states else wanted
-        splits = self._rows_of_parts(mask, size)
-        for rows in splits:
-            if len(splits) == 1:
-                part = self._part(ids, mask, wanted)
-            else:
-                part = self._part(ids[rows], mask[rows], None if wanted is None else wanted[rows])
+        for rows in self._rows_of_parts(mask, size):
+            part = self._part(ids[rows], mask[rows], None if wanted is None else wanted[rows])
             if self.plan.splits_views:
                 part.view = int(rows[0]) // size
             if factors is not None:
@@ -181,7 +177,9 @@ class FastForward:
     def _part(self, ids: Tensor, mask: Tensor, wanted: Tensor | None) -> MicroBatch:
         """Return rows (N, L) as a part on the device, whose hidden states are `wanted`, (N, L) bool."""
         if self.is_static:
-            part = self._static_part(ids, mask)
+            lengths = mask.sum(1)
+            flat = {"input_ids": ids[mask.bool()], "offsets": lengths.cumsum(0) - lengths}
+            part = MicroBatch(self._on_device(flat), torch.arange(len(ids)))
         else:
             part = self._packed_part(ids, mask, wanted) if self.plan.packs else self._padded_part(ids, mask, wanted)
         if self.plan.prompt_tokens:
@@ -190,7 +188,8 @@ class FastForward:
 
     def _packed_part(self, ids: Tensor, mask: Tensor, wanted: Tensor | None) -> MicroBatch:
         longest = self._longest(mask)
-        on_cpu = pack(ids, mask, self._padding_index, self._multiple(mask), longest)
+        multiple = TOKENS if longest is not None else BF16_ROWS if self.plan.bf16 else 1
+        on_cpu = pack(ids, mask, self._padding_index, multiple, longest)
         packed = on_cpu.to(self.plan.device)
         fixed = None
         if longest is not None:
@@ -227,11 +226,6 @@ class FastForward:
             dense = row
         return None if dense is None else to_device(dense, self.plan.device)
 
-    def _static_part(self, ids: Tensor, mask: Tensor) -> MicroBatch:
-        lengths = mask.sum(1)
-        flat = {"input_ids": ids[mask.bool()], "offsets": lengths.cumsum(0) - lengths}
-        return MicroBatch(self._on_device(flat), torch.arange(len(ids)))
-
     def _on_device(self, tensors: dict[str, Tensor]) -> dict[str, Any]:
         return {name: to_device(x, self.plan.device) for name, x in tensors.items()}
 
@@ -239,12 +233,6 @@ class FastForward:
         """Return the fixed length of rows in a CUDA graph; None if a row is longer, such as with repeated tokens."""
         length = self.plan.graph_length
         return length if length is not None and mask.shape[1] <= length else None
-
-    def _multiple(self, mask: Tensor) -> int:
-        """Return the number of which the length of a packed row is made a multiple."""
-        if self._longest(mask) is not None:
-            return TOKENS
-        return BF16_ROWS if self.plan.bf16 else 1
 
     # In a step
 

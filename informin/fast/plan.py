@@ -201,12 +201,8 @@ def can_pack(encoder: nn.Module) -> bool:
     if any("forward" in vars(module) for module in encoder.modules()):  # such as by accelerate; a copy would share it
         return False
     if encoder not in _packs:
-        _packs[encoder] = _gives_equal_states(encoder)
+        _packs[encoder] = packed_difference(encoder) <= (HALF_TOLERANCE if encoder.dtype in HALF else TOLERANCE)
     return _packs[encoder]
-
-
-def _gives_equal_states(encoder: PreTrainedModel) -> bool:
-    return packed_difference(encoder) <= (HALF_TOLERANCE if encoder.dtype in HALF else TOLERANCE)
 
 
 @torch.no_grad()

@@ -211,13 +211,15 @@ def count_truncated(model: SentenceTransformer, texts: Sequence[str], prompt: st
     return sum(len(ids) > length for ids in tokens)
 
 
-def note_truncated(model: SentenceTransformer, texts: Sequence[str], prompt: str | None = None) -> None:
-    """Log how many texts are truncated, if any are."""
-    if number := count_truncated(model, texts, prompt):
+def note_truncated(model: SentenceTransformer, texts: Sequence[str], prompt: str | None = None) -> bool:
+    """Log how many texts are truncated, if any are, and return whether any are."""
+    number = count_truncated(model, texts, prompt)
+    if number:
         logger.info(
             f"{counted(number, 'text')} of {len(texts):,} {'is' if number == 1 else 'are'} truncated to "
             f"{model.max_seq_length} tokens."
         )
+    return number > 0
 
 
 def hidden() -> bool | None:

@@ -92,9 +92,8 @@ class Preset:
         return next((self.papers[key] for key in keys if key in self.papers), Paper())
 
 
-# Values of the option `objective`.
-PRESETS = {
-    "informin": Preset(  # Chen et al. (2022), table 3: contrast and reconstruction
+_PRESETS = [
+    Preset(  # Chen et al. (2022), table 3: contrast and reconstruction
         name="informin",
         title="InforMin-CL",
         terms=lambda encoder: [Contrast(), Reconstruction(weight=4.0 if encoder.model_type == "roberta" else 0.4)],
@@ -104,7 +103,7 @@ PRESETS = {
             ("roberta", 1024): Paper(source="InforMin-CL, table 3, roberta-large", batch_size=128, learning_rate=3e-5),
         },
     ),
-    "simcse": Preset(  # Gao et al. (2021), appendix A: contrast
+    Preset(  # Gao et al. (2021), appendix A: contrast
         name="simcse",
         title="unsupervised SimCSE",
         terms=lambda encoder: [Contrast()],
@@ -115,7 +114,7 @@ PRESETS = {
             ("roberta", 1024): Paper(source="SimCSE, appendix A, roberta-large", batch_size=512, learning_rate=3e-5),
         },
     ),
-    "scd": Preset(  # Klein and Nabi (2022), section 3.1: self-contrast and decorrelation, without negatives
+    Preset(  # Klein and Nabi (2022), section 3.1: self-contrast and decorrelation, without negatives
         name="scd",
         title="SCD",
         terms=lambda encoder: [
@@ -134,7 +133,7 @@ PRESETS = {
         },
         projection_head="none",
     ),
-    "micse": Preset(  # Klein and Nabi (2023), section 3.1: contrast with a queue, and attention mutual information
+    Preset(  # Klein and Nabi (2023), section 3.1: contrast with a queue, and attention mutual information
         name="micse",
         title="miCSE",
         terms=lambda encoder: [Contrast(queue_size=384), AttentionMI(weight=2.5e-3)],
@@ -144,7 +143,7 @@ PRESETS = {
             ),
         },
     ),
-    "ct": Preset(  # Carlsson et al. (2021): contrastive tension
+    Preset(  # Carlsson et al. (2021): contrastive tension
         name="ct",
         title="contrastive tension (CT)",
         terms=lambda encoder: [ContrastiveTension()],
@@ -154,7 +153,7 @@ PRESETS = {
         projection_head="none",
         max_seq_length=None,
     ),
-    "tsdae": Preset(  # Wang et al. (2021): denoising
+    Preset(  # Wang et al. (2021): denoising
         name="tsdae",
         title="TSDAE",
         terms=lambda encoder: [Denoising()],
@@ -163,7 +162,7 @@ PRESETS = {
         max_seq_length=None,
         view="deletion",
     ),
-    "isbert": Preset(  # Zhang et al. (2020): local information
+    Preset(  # Zhang et al. (2020): local information
         name="isbert",
         title="IS-BERT",
         terms=lambda encoder: [LocalInformation()],
@@ -171,7 +170,7 @@ PRESETS = {
         projection_head="none",
         max_seq_length=None,
     ),
-    "diffcse": Preset(  # Chuang et al. (2022): contrast and replaced tokens
+    Preset(  # Chuang et al. (2022): contrast and replaced tokens
         name="diffcse",
         title="DiffCSE",
         terms=lambda encoder: [
@@ -184,7 +183,7 @@ PRESETS = {
             ("bert", 768): Paper(source="DiffCSE, the authors' run_diffcse.sh", batch_size=64, learning_rate=7e-6),
         },
     ),
-    "vascl": Preset(  # Zhang et al. (2022): contrast and virtual augmentation
+    Preset(  # Zhang et al. (2022): contrast and virtual augmentation
         name="vascl",
         title="VaSCL",
         terms=lambda encoder: [Contrast(), VirtualAugmentation()],
@@ -193,7 +192,7 @@ PRESETS = {
             ("roberta", 768): Paper(source="VaSCL, the authors' run_vascl.sh", batch_size=1024, learning_rate=5e-6),
         },
     ),
-    "mirrorbert": Preset(  # Liu et al. (2021): contrast of masked spans
+    Preset(  # Liu et al. (2021): contrast of masked spans
         name="mirrorbert",
         title="Mirror-BERT",
         terms=lambda encoder: [Contrast(temperature=0.04)],
@@ -206,7 +205,7 @@ PRESETS = {
         max_seq_length=50,
         view="span_mask",
     ),
-    "consert": Preset(  # Yan et al. (2021): contrast of a feature cutoff and of shuffled tokens, without dropout
+    Preset(  # Yan et al. (2021): contrast of a feature cutoff and of shuffled tokens, without dropout
         name="consert",
         title="ConSERT",
         terms=lambda encoder: [Contrast(temperature=0.1)],
@@ -222,7 +221,7 @@ PRESETS = {
         max_seq_length=64,
         view="augment",
     ),
-    "declutr": Preset(  # Giorgi et al. (2021): contrast of nearby spans, and masked language modeling
+    Preset(  # Giorgi et al. (2021): contrast of nearby spans, and masked language modeling
         name="declutr",
         title="DeCLUTR",
         terms=lambda encoder: [Contrast(temperature=0.05), MaskedLM(weight=1.0)],
@@ -239,17 +238,18 @@ PRESETS = {
         view="crop",
         view_options={"spans": "nearby", "min_fraction": 1 / 16, "max_fraction": 0.5, "min_tokens": 32},
     ),
-    "noncontrastive": Preset(  # no terms: on the command line, add some by their weights
+    Preset(  # no terms: on the command line, add some by their weights
         name="noncontrastive", title="training without negatives", terms=lambda encoder: []
     ),
-    "guided": Preset(  # the similarities within a batch follow those of a guide
+    Preset(  # the similarities within a batch follow those of a guide
         name="guided",
         title="guided training",
         terms=lambda encoder: [GuidedSimilarity()],
         projection_head="none",
         max_seq_length=None,
     ),
-}
+]
+PRESETS = {preset.name: preset for preset in _PRESETS}  # values of the option `objective`
 
 
 Objective: TypeAlias = str | Preset | Term | Sequence[Any] | Any  # what `InforMinTrainer` takes; see `as_preset`

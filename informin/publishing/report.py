@@ -138,7 +138,7 @@ def _score_title(record: RunRecord, name: str) -> str:
 
 TERM, SCORE = "terms/", "eval_"  # prefixes of names in the log
 LOSS = "loss"
-NOT_SCORES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
+NOT_A_SCORE = "eval_runtime"
 WIDTH, HEIGHT = 300, 110  # of the drawing, without its labels
 MOST_DOTS = 40
 
@@ -185,7 +185,7 @@ def plots(history: Sequence[Mapping], best_step: int | None = None) -> dict[str,
     """
     terms = [LOSS, *(name for name in _names(history, TERM) if "/" not in name.removeprefix(TERM))]
     further = [name for name in _names(history, TERM) if name not in terms]
-    scores = [name for name in _names(history, SCORE) if name not in NOT_SCORES]
+    scores = [name for name in _names(history, SCORE) if name != NOT_A_SCORE]
     drawn = {
         "Loss and its terms, unweighted": [_plot(history, name, best_step) for name in terms],
         "Further values of the terms": [_plot(history, name, best_step) for name in further],

@@ -3,9 +3,9 @@
 import copy
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from accelerate.utils import DynamoBackend, get_int_from_env
@@ -14,7 +14,7 @@ from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import is_torch_bf16_gpu_available
 
 from informin.errors import UsageError, counted, raise_if_missing
-from informin.evaluation.measures import ALL, Measure
+from informin.evaluation.measures import ALL
 from informin.fast.precision import processor_has_bf16
 from informin.files import last_name
 from informin.objectives import PRESETS, TERMS
@@ -24,6 +24,9 @@ from informin.options import check_fields, check_value, default_text, option, wi
 from informin.training.inputs import OLD_NAMES, SourceArguments, explains_keywords, name_here
 from informin.training.launcher import check_launcher
 from informin.views import VIEWS, View
+
+if TYPE_CHECKING:
+    from informin.evaluation.development import Development  # imports scikit-learn
 
 LOGGING_STEPS = 25  # steps between log lines by default
 FIRST = "eval_first_score"  # `metric_for_best_model` until the first score is known
@@ -266,7 +269,6 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
             self.eval_on_start = False
             self.load_best_model_at_end = False
             self.metric_for_best_model = None
-        self.eval_delay = self.eval_delay or 0  # `set_evaluate` sets None
         check_metric(self)
         self._fill_in_as_transformers()
         check_negatives(self)
@@ -346,9 +348,7 @@ def with_paper_values(
 BY_METRIC = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)  # schedulers that follow the scores
 
 
-def with_metric(
-    args: InforMinTrainingArguments, measures: Mapping[str, Measure] | None, has_unknown: bool
-) -> InforMinTrainingArguments:
+def with_metric(args: InforMinTrainingArguments, development: "Development | None") -> InforMinTrainingArguments:
     """Return the arguments with the metric that selects the best checkpoint: by default the first that is scored.
 
     It is `FIRST` until the first evaluation if the scores are not known before, as those of a function. A scheduler
@@ -356,16 +356,17 @@ def with_metric(
 
     Args:
         args: Arguments of the run.
-        measures: The scores of its evaluation data, as far as they are known; None without evaluation data.
-        has_unknown: Whether there are others.
+        development: Its evaluation data; None without.
 
     Raises:
         UsageError: `metric_for_best_model` is not scored.
     """
     if args.eval_strategy == "no":
         return args
-    if measures is None:
+    if development is None:
         return _without_evaluation(args)
+    measures = development.measures
+    has_unknown = any(not own.measures for own in development.own)
     metric = (args.metric_for_best_model or next(iter(measures), "")).removeprefix("eval_")
     if metric not in measures and metric and not has_unknown:
         needed = f"one of: {', '.join(measures)}"

@@ -48,7 +48,6 @@ def add_guide(
     rows: Any,
     sentences: Sentences | None,
     length: int,
-    prompt: str,
 ) -> tuple[Any, "GeneralSentences | None"]:
     """Prepare the terms with what they need from a guide, and return what a step needs.
 
@@ -59,7 +58,6 @@ def add_guide(
         rows: `input_ids` and `attention_mask` of the training sentences.
         sentences: Columns of texts; None if the trainer was given tokens.
         length: Maximum number of tokens in a row.
-        prompt: Prompt prepended to each sentence.
 
     Returns:
         The rows, with their index as the column `row` if the guide embedded them; and what appends general sentences to
@@ -90,7 +88,7 @@ def add_guide(
             rows = rows.add_column("second_row", range(number, 2 * number))
     general = None
     if replay:
-        tokens = tokenize(texts, model.tokenizer, length, prompt).remove_columns(TRUNCATED)
+        tokens = tokenize(texts, model.tokenizer, length, model.prompt).remove_columns(TRUNCATED)
         general = GeneralSentences(tokens, replay.size, model.tokenizer)
     return rows, general
 
