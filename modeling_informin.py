@@ -305,7 +305,7 @@ class TrainingMixin:
             return None
         first = len(views["sentence_ids"])
         others = {"original_ids": input_ids[:first], "original_mask": attention_mask[:first], **views}
-        rows = slice(others.pop("number", 2) * first)  # masked copies may follow
+        rows = slice(others.pop("number_of_views", 2) * first)  # masked copies may follow
         inputs = HeadInputs(
             embedding=pooled[rows],
             projection=projection[rows],
@@ -474,7 +474,7 @@ class InforMinMixin(TrainingMixin):
 
         Args:
             lm_labels: (N, L), token ids to predict, negative for positions without a prediction. Needs the LM head.
-            views: Further inputs of the `heads`, see `HeadInputs`, and the `number` of views (2). In training,
+            views: Further inputs of the `heads`, see `HeadInputs`, and the `number_of_views` (2). In training,
                 rows 0 to B - 1 are one view of B sentences, and rows B to 2B - 1 are the other.
             split_batch: In training, the same rows as `informin.fast.forward` computes them.
 

@@ -169,7 +169,7 @@ class InforMinTrainer(Trainer):
     facts: dict[str, Any]
     objective: ActiveObjective
     terms: list[Term]
-    _created_optimizer = False  # whether the optimizer is that of `optim`, and not one of the user
+    _created_optimizer = False  # whether the optimizer is that of `optim`, and was not given
     _hub: Destination | None = None  # where to push
     _operations: int | None = None  # floating-point operations per token
     _gathered: TrainedModel | None = None  # with the weights after training, if FSDP shards them
@@ -238,7 +238,7 @@ class InforMinTrainer(Trainer):
             SentenceTokens(trained.tokenizer, trained.prompt, trained.length, trained.embedding_width),
             masking=self.objective.masking,
             view=self.objective.view,
-            single=self.objective.encodes_once,
+            encodes_once=self.objective.encodes_once,
         )
         args = with_paper_values(args, preset, encoder, trained.name)
         return self.objective.with_unused_parameters(args)

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from informin.errors import SaveError, UsageError, counted, error_line, is_wrong_path
 
 PREFIX = ".informin-"  # of temporary files and folders
-# What Finder, Explorer and file systems put into a folder, in small letters.
+# What Finder, Explorer and file systems put into a folder, in lower case.
 OF_THE_SYSTEM = (
     *(".ds_store", ".localized", ".spotlight-v100", ".fseventsd", ".trashes", ".temporaryitems"),
     *("desktop.ini", "thumbs.db", "system volume information", "$recycle.bin", "lost+found"),

@@ -79,7 +79,7 @@ def raise_if_table(given: Any, option: str) -> None:
 
 
 def raise_if_set(given: Any, option: str) -> None:
-    """Raise UsageError for a set, whose order is another one in each process: rows could not be told apart."""
+    """Raise UsageError for a set, whose order differs between processes."""
     if isinstance(given, set | frozenset):
         raise UsageError("is a set, which has no order", option=option, needed="a list", fix="Pass sorted(...) of it.")
 
@@ -306,7 +306,7 @@ def _place(path: Path, number: int) -> str:
 def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     """Return files, and the files of texts in folders and their subfolders, in a fixed order.
 
-    Hidden files and folders inside a folder are skipped, and files with other suffixes, of which a message tells.
+    Hidden files and folders inside a folder are skipped, and so are files with other suffixes, which is logged.
     Links are followed, but no folder is read twice.
 
     Raises:

@@ -120,7 +120,7 @@ def test_heads_are_called_in_training_with_only_the_two_views(encoder):
 def test_heads_get_the_rows_of_a_single_view(encoder):
     model, batch = build(encoder), tokens(encoder, count=6)
     model.heads["one"] = Recorder()
-    model.train()(**batch, views={"sentence_ids": torch.arange(3), "gather": len, "number": 1})
+    model.train()(**batch, views={"sentence_ids": torch.arange(3), "gather": len, "number_of_views": 1})
     assert torch.equal(model.heads["one"].inputs.input_ids, batch["input_ids"][:3])
 
 

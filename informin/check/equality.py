@@ -293,7 +293,7 @@ def name_of(plan: Plan) -> str:
     words = ["packed" if plan.packs else "padded"]
     if plan.packs and computes_at_once(plan.device, plan.dtype):
         words.append("one kernel")
-    words += ["graphs"] * (plan.graph_length is not None) + ["own masks"] * plan.own_masks
+    words += ["graphs"] * (plan.graph_length is not None) + ["NumPy masks"] * plan.numpy_masks
     words += [f"{plan.threads} threads"] * (plan.threads > 1) + ["chunks"] * (plan.chunk_size is not None)
     return ", ".join(words)
 

@@ -22,7 +22,7 @@ from informin.distributed import to_device
 from informin.fast.attention import keep_maps, kept_maps
 from informin.fast.embeddings import dense_factors, joined_factors, scaled_embeddings
 from informin.fast.graphs import TOKENS, GraphedEncoder
-from informin.fast.masks import OwnDropout, mask_recomputed_layers
+from informin.fast.masks import NumpyDropout, mask_recomputed_layers
 from informin.fast.packing import BF16_ROWS, Packed, pack, packed_copy, padding_index_of
 from informin.fast.plan import Plan
 from informin.fast.speed import nearly_equal
@@ -104,10 +104,10 @@ class FastForward:
 
     def masks_by_numpy(self) -> AbstractContextManager:
         """Return the context of a step in which a CPU draws dropout masks faster."""
-        if not self.plan.own_masks:
+        if not self.plan.numpy_masks:
             return nullcontext()
         mask_recomputed_layers(self.st)
-        return OwnDropout()
+        return NumpyDropout()
 
     # Before the step, on the CPU
 

@@ -18,10 +18,10 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 
-class OwnDropout(TorchFunctionMode):
+class NumpyDropout(TorchFunctionMode):
     """Inside this context, `dropout` and the dropout of attention draw their masks by NumPy.
 
-    PyTorch leaves the context for the time of a backward pass; see `mask_recomputed_layers`.
+    PyTorch leaves the context during a backward pass; see `mask_recomputed_layers`.
 
     Args:
         seed: Seed of all masks. None lets PyTorch's generator draw a seed for each mask.
@@ -78,7 +78,7 @@ class MaskedCheckpoint:
 
     def __call__(self, layer: Callable[..., Any], *states: Any, **options: Any) -> Any:
         def masked(*inputs: Any, **others: Any) -> Any:
-            with OwnDropout():
+            with NumpyDropout():
                 return layer(*inputs, **others)
 
         return self._checkpoint(masked, *states, **options)

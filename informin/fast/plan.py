@@ -46,7 +46,7 @@ class Plan:
         prompt_tokens: Tokens of the prompt that the pooling leaves out.
         graph_length: The most tokens of a text, if CUDA graphs compute the encoder; None without them.
         dtype: Data type of autocast on a GPU; None without autocast.
-        own_masks: Whether NumPy draws the dropout masks, on a CPU.
+        numpy_masks: Whether NumPy draws the dropout masks, on a CPU; see `informin.fast.masks`.
     """
 
     packs: bool
@@ -62,7 +62,7 @@ class Plan:
     prompt_tokens: int = 0
     graph_length: int | None = None
     dtype: torch.dtype | None = None
-    own_masks: bool = False
+    numpy_masks: bool = False
 
     def record(self) -> dict[str, Any]:
         """Return what the dropout masks depend on, for the record of a run."""
@@ -83,7 +83,7 @@ def plan_of(
     chunk_size: int | None = None,
     processes: int = 1,
     excluded_by: Sequence[str] = (),
-    own_masks: bool = True,
+    numpy_masks: bool = True,
 ) -> Plan:
     """Return how the rows of a run are computed.
 
@@ -98,7 +98,7 @@ def plan_of(
         chunk_size: See `Plan`.
         processes: Number of processes.
         excluded_by: Names of options that need the encoder's usual forward pass.
-        own_masks: Whether NumPy may draw dropout masks.
+        numpy_masks: Whether NumPy may draw dropout masks.
 
     Raises:
         UsageError: `padding_free` or `cuda_graphs` is set, and something excludes it.
@@ -139,7 +139,7 @@ def plan_of(
         prompt_tokens=prompt_tokens,
         graph_length=longest if has_graphs else None,
         dtype=dtype,
-        own_masks=on_cpu and own_masks,
+        numpy_masks=on_cpu and numpy_masks,
     )
 
 
@@ -190,7 +190,7 @@ def computes_rows_alone(st: SentenceTransformer) -> bool:
 def can_pack(encoder: nn.Module) -> bool:
     """Return whether an encoder takes attention functions, and gives the same hidden states for packed texts.
 
-    An encoder with a state beside attention, or with code of its own, may take such functions and mix the texts.
+    An encoder with a recurrent state, or with its own code, may take such functions and mix the texts.
     """
     if not isinstance(encoder, PreTrainedModel) or not takes_attention_functions(encoder):
         return False
@@ -227,6 +227,6 @@ def packed_difference(encoder: PreTrainedModel) -> float:
             padded = usual(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
             states = own(inputs_embeds=embeddings, **row).last_hidden_state
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
-        return float("inf")  # whatever a stranger's code does with a row
+        return float("inf")  # a model with its own code may raise any of these
     expected = padded[packed.rows][mask[packed.rows.cpu()].bool()]
     return float((states[0] - expected).abs().max() / expected.abs().max())

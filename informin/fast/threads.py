@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from informin.fast.masks import OwnDropout
+from informin.fast.masks import NumpyDropout
 
 Item = TypeVar("Item")
 # With fewer batches per core, some cores would be idle for too long at the end.
@@ -119,7 +119,7 @@ class _Parts(torch.autograd.Function):
 
         def run(part: int, x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
             x = x.detach().requires_grad_(recorded)
-            with torch.set_grad_enabled(recorded), torch.autocast("cpu", dtype, autocast), OwnDropout(seed + part):
+            with torch.set_grad_enabled(recorded), torch.autocast("cpu", dtype, autocast), NumpyDropout(seed + part):
                 return x, call(part, x)
 
         graphs = _in_threads(run, range(number), tensors[:number])

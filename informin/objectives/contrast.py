@@ -87,7 +87,7 @@ def batch_threshold(x1: Tensor, x2: Tensor, fraction: float, left_out: Tensor | 
 
 
 def copies(ids: Tensor, candidates: Tensor) -> Tensor:
-    """Return True where a candidate is a copy of the anchor's sentence, so no negative, (B, C) bool.
+    """Return True where a candidate is a copy of the anchor's sentence, and so not a negative, (B, C) bool.
 
     Args:
         ids: `Views.sentence_ids` of the anchors, (B,) int64.

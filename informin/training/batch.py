@@ -142,15 +142,19 @@ class StackedViews:
         tokens: The tokenizer of the rows, and which tokens a view may change.
         masking: Which tokens to mask (`informin.objectives.Term.masking`); None masks nothing.
         view: Makes the two views of each sentence; None repeats its tokens.
-        single: Encode the second view alone, for objectives that do not read both.
+        encodes_once: Encode the second view alone, for objectives that do not read both.
 
     Attributes:
-        views: 2, or 1 if views are single.
+        views: Number of views that are encoded, 2 or 1.
         copies: Copies of each sentence: its views and, if a further copy is masked, that one.
     """
 
     def __init__(
-        self, tokens: SentenceTokens, masking: Masking | None = None, view: View | None = None, single: bool = False
+        self,
+        tokens: SentenceTokens,
+        masking: Masking | None = None,
+        view: View | None = None,
+        encodes_once: bool = False,
     ):
         tokenizer = tokens.tokenizer
         if view is not None and view.masks_tokens and tokenizer.mask_token is None:
@@ -159,7 +163,7 @@ class StackedViews:
         self._view = None if view is None or view.same_tokens else view
         self._masker = None if masking is None else TokenMasker(tokenizer, masking.probability)
         self._fill = {"input_ids": tokenizer.pad_token_id, "attention_mask": 0}  # values of padding
-        self.views = 1 if single else 2
+        self.views = 1 if encodes_once else 2
         self._first = 0 if masking and masking.of_views else self.views  # first of the copies to mask
         self.copies = self.views + (1 if masking and not masking.of_views else 0)
 
@@ -173,18 +177,22 @@ class StackedViews:
 
         Returns:
             `input_ids` and `attention_mask` (2B, L): view 1, then view 2; (3B, L) if a masked copy of each sentence
-            follows. L may grow with the views. If views are single, B rows fewer, with the `number` 1. `sentence_ids`
-            (B,) tell sentences apart; with further texts also `second_ids` (B,), those of the second views. If the rows
-            lack the sentences as they were, these are `original_ids` and `original_mask`. With a guide also `row` (B,),
-            a NumPy array, and with further texts `second_row`; with masks `lm_labels`, for every row; with views of the
-            same tokens at other places also `shared` (B, L), the place of each token of view 1 in the row of view 2, -1
-            if it has none; with views that scale embeddings `factors`, a list with those of each row (`ViewRows`).
+            follows. L may grow with the views. If only view 2 is encoded, B rows fewer. Beside them
+
+            * `sentence_ids` (B,), equal for equal sentences, and for pairs `second_ids` (B,) of the second texts;
+            * `number_of_views`, if it is 1;
+            * `original_ids` and `original_mask`, (B, L'), the sentences, if no view has their tokens;
+            * with a guide `row` (B,), a NumPy array, and for pairs `second_row`;
+            * with masks `lm_labels`, for every row: the token to predict, or -100;
+            * `shared` (B, L), if the views have the same tokens at other places: the place of each token of view 1 in
+              the row of view 2, -1 if it has none;
+            * `factors`, a list with those of each row (`ViewRows`), if the view scales embeddings.
         """
         size = len(batch["input_ids"])
         rows: dict[str, Any] = {name: batch[name].numpy() for name in ROWS if name in batch}
         rows["sentence_ids"] = sentence_ids(batch["input_ids"], batch["attention_mask"])
         if self.views == 1:
-            rows["number"] = 1
+            rows["number_of_views"] = 1
         copies = [batch] * self.copies
         made: tuple[ViewRows | None, ViewRows] | None = None
         if self._view:

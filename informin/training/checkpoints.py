@@ -455,7 +455,7 @@ def check_same_order(checkpoint: str | Path, args: InforMinTrainingArguments, ha
     # Several workers that need not keep the order never have the same one.
     is_by_chance = not args.dataloader_in_order and args.dataloader_num_workers > 1
     # A run that resumes within the second epoch or a later one draws the order of this epoch again. These draw it from
-    # the global random state, which is now another one, instead of the seed and the epoch.
+    # the global random state, which now differs, instead of the seed and the epoch.
     epoch = read_json(Path(checkpoint, TRAINER_STATE_NAME))["epoch"] or 0
     draws_again = has_size and not args.ignore_data_skip and epoch > 1 and epoch % 1 > 0
     loader = cast(AcceleratorConfig, args.accelerator_config)

@@ -1,6 +1,6 @@
 """What a run reads: the options that name it, recipes, and whether it can be had, checked before anything is loaded.
 
-Nothing here imports torch, so that a run that cannot start ends at once.
+Nothing here imports torch, so that a run that cannot start fails at once.
 """
 
 import os

@@ -373,8 +373,8 @@ class TrainedModel:
                 cuda_graphs=args.cuda_graphs,
                 chunk_size=args.gradient_cache_chunk_size,
                 processes=args.world_size,
-                excluded_by=with_own_forward(args),
-                own_masks=not args.torch_compile and not sharded_by(args),
+                excluded_by=options_of_usual_forward(args),
+                numpy_masks=not args.torch_compile and not sharded_by(args),
             )
             self.model.forward_pass = FastForward(self.finished, plan)
         elif not self.is_native:
@@ -954,8 +954,8 @@ class LanguageModelHead(nn.Module):
 # What the fast path leaves to the encoder
 
 
-def with_own_forward(args: InforMinTrainingArguments) -> list[str]:
-    """Return the options that need the usual forward pass of the encoder: neither packed nor as a CUDA graph."""
+def options_of_usual_forward(args: InforMinTrainingArguments) -> list[str]:
+    """Return the options with which the encoder needs its usual forward pass, neither packed nor as a CUDA graph."""
     reasons = {
         "`gradient_checkpointing`": args.gradient_checkpointing,
         "`torch_compile`": args.torch_compile,

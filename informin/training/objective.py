@@ -25,8 +25,8 @@ from informin.objectives.term import Masking, Term
 from informin.training.arguments import InforMinTrainingArguments, check_view_dropout
 from informin.views import VIEWS, View
 
-# Names in a record and in `config.informin` that are not those of terms of the user: options of the run and of the
-# terms of this package, and settings.
+# Names in a record and in `config.informin` that options of custom terms must not have: options of the run, those of
+# the terms of this package, and settings.
 TAKEN = {declared.name for declared in fields(InforMinTrainingArguments)}
 TAKEN |= {kind.option_name(declared.name) for kind in TERMS for declared in fields(kind)}
 TAKEN |= set(

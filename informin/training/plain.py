@@ -34,7 +34,7 @@ from informin.objectives.term import Term, Views, losses_of
 from informin.training.batch import at_shared
 from modeling_informin import InforMinOutput
 
-FOR_HEADS = ("sentence_ids", "number", "original_ids", "original_mask")  # see `modeling_informin.HeadInputs`
+FOR_HEADS = ("sentence_ids", "number_of_views", "original_ids", "original_mask")  # see `modeling_informin.HeadInputs`
 
 
 def plain_step(
@@ -85,8 +85,8 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Any]) -> Views:
     """Return what the terms read of a forward pass. If each sentence is encoded once, a single view stands for both."""
     projection, pooled, ids = outputs.projection, outputs.pooler_output, rows["sentence_ids"]
     assert projection is not None and pooled is not None, "the model is in training mode"
-    size, number = len(ids), rows.get("number", 2)
-    first, second = slice(size), slice((number - 1) * size, number * size)
+    size, views = len(ids), rows.get("number_of_views", 2)
+    first, second = slice(size), slice((views - 1) * size, views * size)
     mask, maps1, maps2 = rows["attention_mask"][first], None, None
     if maps := [layer for layer in outputs.attentions or () if layer is not None]:  # T selected layers (2B, H, L, L)
         maps1, maps2 = (torch.stack([layer[view] for layer in maps], dim=1) for view in (first, second))

@@ -52,7 +52,7 @@ SHAPING = """
     max_grad_norm optim optim_args adam_beta1 adam_beta2 adam_epsilon num_train_epochs max_steps
     gradient_accumulation_steps
 """.split()
-# Those of them that an optimizer of the user replaces, and a scheduler.
+# Those of them that a given optimizer replaces, and those that a given scheduler replaces.
 OF_OPTIMIZER = "learning_rate optim_args adam_beta1 adam_beta2 adam_epsilon".split()
 OF_SCHEDULER = "lr_scheduler_kwargs warmup_steps".split()
 RARE_OPTIONS = """
@@ -192,7 +192,7 @@ def options_of(
 def of_given_optimizer(
     optimizer: Optimizer | None, cls_and_kwargs: tuple[type[Optimizer], dict[str, Any]] | None
 ) -> dict[str, Any]:
-    """Return the options that an optimizer or a class of the user replaces, None for those without effect."""
+    """Return the options that a given optimizer, or its class, replaces; None for those without effect."""
     if cls_and_kwargs:
         kind, values = cls_and_kwargs
         others = {name: recorded_value(value, "optim_args") for name, value in values.items() if name != "lr"}
@@ -210,7 +210,7 @@ def of_given_optimizer(
 
 
 def of_given_scheduler(scheduler: LRScheduler | AcceleratedScheduler | None) -> dict[str, Any]:
-    """Return the options that a scheduler of the user replaces, None for those without effect."""
+    """Return the options that a given scheduler replaces; None for those without effect."""
     if scheduler is None:
         return {}
     scheduler = scheduler.scheduler if isinstance(scheduler, AcceleratedScheduler) else scheduler

@@ -24,7 +24,12 @@ def test_the_paths_of_a_cpu_equal_the_plain_path(tmp_path, capsys):
     found = json.loads((tmp_path / "check.json").read_text())
     assert found["passed"] and found["machine"]["processor"] and not found["speed"]
     steps = [one for one in found["comparisons"] if one["objective"] == "informin"]
-    paths = {"packed, own masks", "packed, own masks, 2 threads", "padded, own masks", "packed, own masks, chunks"}
+    paths = {
+        "packed, NumPy masks",
+        "packed, NumPy masks, 2 threads",
+        "padded, NumPy masks",
+        "packed, NumPy masks, chunks",
+    }
     assert {one["path"] for one in steps} == paths
     assert {(one["encoder"], one["precision"]) for one in steps} == {
         (encoder, precision) for encoder in ("BERT", "RoBERTa") for precision in ("fp32", "bf16")
@@ -62,8 +67,8 @@ def failing(function):
         (packing, "_attend_by_runs", scaled, "encode, packed, fp32: hidden states by "),
         (speed, "packed_rows", misplaced, "encode, packed, short texts, fp32: embeddings by "),
         (speed.SortedInference, "_forward", flipped, "encode, sorted, short texts, fp32: embeddings by "),
-        (masks, "keep_mask", scaled, "simcse, packed, own masks, fp32: contrast by "),
-        (masks, "keep_mask", failing, "simcse, packed, own masks, fp32: no kernel image is available"),
+        (masks, "keep_mask", scaled, "simcse, packed, NumPy masks, fp32: contrast by "),
+        (masks, "keep_mask", failing, "simcse, packed, NumPy masks, fp32: no kernel image is available"),
     ],
 )
 def test_what_is_broken_is_named(monkeypatch, capsys, module, name, broken, expected):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from informin.fast.masks import OwnDropout
+from informin.fast.masks import NumpyDropout
 from tests.fast.test_cpu_threads import cores
 from tests.fast.test_plain import OBJECTIVES, trainer_of
 
@@ -96,7 +96,7 @@ def test_a_resumed_run_draws_the_same_masks(bert, tmp_path, path):
 
 def test_dropout_in_place_changes_its_input():
     x = torch.ones(1000)
-    with OwnDropout(seed=1):
+    with NumpyDropout(seed=1):
         assert torch.nn.functional.dropout(x, 0.5, inplace=True) is x
     assert 300 < (x == 0).sum() < 700
 
@@ -105,7 +105,7 @@ def test_a_query_that_sees_no_key_gives_no_nan():
     """Such as padding on the left of a decoder."""
     seen = torch.ones(3, 3, dtype=torch.bool).tril(-1)
     states = torch.randn(1, 1, 3, 4, requires_grad=True)
-    with OwnDropout(seed=1):
+    with NumpyDropout(seed=1):
         out = torch.nn.functional.scaled_dot_product_attention(states, states, states, attn_mask=seen, dropout_p=0.1)
     out[..., 1:, :].sum().backward()
     assert out.isfinite().all() and states.grad.isfinite().all()

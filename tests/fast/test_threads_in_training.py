@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModel
 
 from informin.fast.forward import FastForward
-from informin.fast.masks import OwnDropout, keep_mask
+from informin.fast.masks import NumpyDropout, keep_mask
 from informin.fast.packing import pack, packed_copy
 from informin.fast.plan import Plan
 from informin.fast.threads import number_of_parts
@@ -179,7 +179,7 @@ def test_all_dropout_of_an_encoder_uses_the_generator(bert):
             other.p = 0.5 if other is module else 0.0
         found = []
         for seed in (1, 1, 2):
-            with OwnDropout(seed):
+            with NumpyDropout(seed):
                 found.append(packed_copy(encoder)(**row).last_hidden_state)
         assert found[0].equal(found[1]) and not found[0].equal(found[2])
     assert torch.get_rng_state().equal(before)
@@ -195,7 +195,7 @@ def test_attention_with_own_dropout_equals_that_of_pytorch(causal, masked, heads
     mask = {None: None, bool: seen, float: torch.where(seen, 0.0, -9.0)}[masked]
     how = {"attn_mask": mask, "is_causal": causal, "scale": None if causal else 0.3, "enable_gqa": heads < 4}
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, **how)
-    found = OwnDropout()._attention(query, key, value, dropout_p=0.0, **how)
+    found = NumpyDropout()._attention(query, key, value, dropout_p=0.0, **how)
     torch.testing.assert_close(found, expected)
 
 

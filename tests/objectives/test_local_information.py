@@ -61,7 +61,7 @@ def test_features_are_convolutions_of_the_hidden_states(build):
     outputs = trainer.model(**{name: rows[name] for name in ("input_ids", "attention_mask")})
     mask = rows["attention_mask"]
     states = (outputs.last_hidden_state * mask[..., None])[0]  # (L, d)
-    inputs = {"sentence_ids": rows["sentence_ids"], "gather": lambda x: x, "number": 1}
+    inputs = {"sentence_ids": rows["sentence_ids"], "gather": lambda x: x, "number_of_views": 1}
     names = ("input_ids", "attention_mask", "split_batch")
     features = trainer.model(**{name: rows[name] for name in names if name in rows}, views=inputs).heads
     weight, bias = head.layers[1].weight, head.layers[1].bias  # of 3 tokens

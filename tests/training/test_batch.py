@@ -220,7 +220,7 @@ def test_the_masked_copy_is_the_sentence_if_both_views_change(batch, tokenizer):
 
 @pytest.mark.parametrize("masking", [None, Masking(0.5, False), Masking(0.5, True)], ids=["none", "copy", "views"])
 def test_a_single_view_stands_for_both(batch, tokenizer, masking):
-    stacked = StackedViews(SentenceTokens(tokenizer), masking, single=True)
+    stacked = StackedViews(SentenceTokens(tokenizer), masking, encodes_once=True)
     rows, count = stacked(places(batch), seed=1), len(batch["input_ids"])
     copies = 2 if masking and not masking.of_views else 1
     assert len(rows["input_ids"]) == copies * count and len(rows["row"]) == count
