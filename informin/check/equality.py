@@ -285,10 +285,10 @@ def plans(run: InforMinTrainer, precision: str) -> Iterator[tuple[str, Plan]]:
                 plan = plan_of(finished, needs, device, {"fp32": "no"}.get(precision, precision), 128, **way)
             if plan not in seen:
                 seen.append(plan)
-                yield name_of(plan), plan
+                yield path_name(plan), plan
 
 
-def name_of(plan: Plan) -> str:
+def path_name(plan: Plan) -> str:
     """Return how a plan computes rows, in words."""
     words = ["packed" if plan.packs else "padded"]
     if plan.packs and computes_at_once(plan.device, plan.dtype):
