@@ -203,6 +203,12 @@ def name_of(model: str | Path | SentenceTransformer) -> str:
     return source_of(model).name if isinstance(model, SentenceTransformer) else str(model)
 
 
+def has_own_code(model: nn.Module) -> bool:
+    """Return whether a part of a model has a class from the model's repository, apart from those of this project."""
+    homes = {type(part).__module__ for part in model.modules()}
+    return any(home.startswith("transformers_modules.") and not home.endswith(".modeling_informin") for home in homes)
+
+
 # Find the model and its files
 
 

@@ -327,10 +327,11 @@ def _usage(folder: Path, training_prompt: str | None) -> dict[str, Any]:
     prompts = declared.get("prompts") or {}
     default = prompts.get(declared.get("default_prompt_name"), "")
     prompt = default if training_prompt is None else training_prompt
+    home, _, architecture = (config.get("auto_map") or {}).get("AutoModel", "").rpartition(".")
     pooling = read_json(folder / "1_Pooling/config.json") if (folder / "1_Pooling/config.json").is_file() else {}
     return {
         "width": pooling.get("word_embedding_dimension"),
-        "architecture": (config.get("auto_map") or {}).get("AutoModel", "").removeprefix("modeling_informin."),
+        "architecture": architecture if home == "modeling_informin" else "",  # not that of a model with its own code
         "settings": escaped(config.get("informin") or {}),
         "prompt": escape(prompt),
         "default_prompt": escape(default),

@@ -32,7 +32,15 @@ import modeling_informin
 from informin.errors import UsageError
 from informin.files import named_in_errors, new_files, new_folder, read_json, set_usual_modes, sha256, write_json
 from informin.hub import is_hub_id
-from informin.model.open import ADAPTER_CONFIG, MODULES, forget_truncation, load_finished, modules_of, own_dropouts
+from informin.model.open import (
+    ADAPTER_CONFIG,
+    MODULES,
+    forget_truncation,
+    has_own_code,
+    load_finished,
+    modules_of,
+    own_dropouts,
+)
 from informin.model.pooling import NAME_OF_MODE
 from informin.model.records import FITTED, TRAINING, FitRecord, RunRecord
 from informin.publishing.card import CARD, write_card
@@ -234,7 +242,7 @@ def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | No
     files = sentence_transformers_files(settings | {"sentence_transformers": source}, width, longest, without)
     for name, values in files.items():
         write_json(folder / name, values, indent=2)
-    if config["model_type"] in CLASSES:
+    if config["model_type"] in CLASSES and not has_own_code(transformer):
         config |= own_dropouts(config.get("informin"))  # the encoder's own, not those of training
         config["informin"] = settings
         if config["model_type"] in FOR_AUTO_MODEL:

@@ -53,6 +53,7 @@ from informin.model.open import (
     file_of,
     forget_truncation,
     found_name,
+    has_own_code,
     load_model,
     own_dropouts,
     raise_if_tokens_lack_embeddings,
@@ -686,6 +687,7 @@ def is_native(st: SentenceTransformer) -> bool:
         and all(type(module) is Normalize for module in modules[2:])
         and len(modules) <= 3
         and modules[0].config.model_type in CLASSES
+        and not has_own_code(modules[0])
         and not getattr(modules[0].auto_model, "peft_config", None)
         and not modules[0].config.is_decoder
         and modules[1].pooling_mode in NAME_OF_MODE

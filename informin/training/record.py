@@ -34,6 +34,7 @@ from informin.evaluation.encode import Encode, embed_once
 from informin.evaluation.results import environment
 from informin.files import last_name
 from informin.hub import HUB_DATA, HUB_SENTENCES
+from informin.model.open import has_own_code
 from informin.model.records import RunRecord
 from informin.objectives.presets import Preset
 from informin.training.arguments import CardArguments, InforMinTrainingArguments
@@ -125,7 +126,9 @@ def run_facts(
     if sentences is not None:
         facts["data"] = describe_sentences(sentences) | (facts.get("data") or {})
     facts |= {"seed": args.seed, "objective": objective.describe(), "environment": environment(args.device)}
-    return facts | {"dimensions": None if model.is_native else model.config.hidden_size}
+    if model.is_native:
+        return facts
+    return facts | {"dimensions": model.config.hidden_size, "remote_code": has_own_code(model.finished)}
 
 
 def development_facts(development: Development | None) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Models in training: their class, every kind of SentenceTransformer, checkpoints, and models this project exported."""
 
+import json
 import re
 import shutil
 from itertools import product
@@ -447,3 +448,34 @@ def test_operations_are_those_that_trainer_counts(bert, tmp_path):
     for shape in ((4, 6), (2, 9)):
         inputs = {"input_ids": torch.zeros(shape, dtype=torch.long)}
         assert run.floating_point_ops(inputs) == Trainer.floating_point_ops(run, inputs) > 0
+
+
+OWN_CODE = '''
+import torch
+from transformers import BertModel
+
+
+class OwnBert(BertModel):
+    """Reads tokens without their positions."""
+
+    def forward(self, input_ids=None, position_ids=None, **others):
+        position_ids = torch.zeros_like(input_ids) if position_ids is None else position_ids
+        return super().forward(input_ids=input_ids, position_ids=position_ids, **others)
+'''
+
+
+def test_a_bert_with_its_own_code_keeps_it(train, st_mean, tmp_path):
+    """As jina-embeddings-v2, whose configuration has the model type of BERT."""
+    folder = tmp_path / "own"
+    shutil.copytree(st_mean, folder)
+    (folder / "own_code.py").write_text(OWN_CODE)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "own_code.OwnBert"}}))
+    run = train(str(folder), trust_remote_code=True)
+    run.train()
+    run.export(str(tmp_path / "exported"))
+    exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu", trust_remote_code=True)
+    np.testing.assert_allclose(exported.encode(TEXTS), run.encode(TEXTS), atol=1e-5)
+    assert run.record().remote_code
+    card = (tmp_path / "exported" / "README.md").read_text(encoding="utf-8")
+    assert ", trust_remote_code=True)" in card and "AutoModel" not in card
