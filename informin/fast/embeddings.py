@@ -29,11 +29,6 @@ def scaled_embeddings(factors: Tensor | None) -> Iterator[None]:
         _factors.reset(token)
 
 
-def embedding_width(encoder: Any) -> int:
-    """Return the dimension of the output of the embedding layer."""
-    return encoder.get_input_embeddings().weight.shape[1]
-
-
 def scale_embeddings(encoder: Any) -> None:
     """Let an encoder multiply the output of its embedding layer by the factors of `scaled_embeddings`."""
     own = getattr(encoder, "embeddings", None)

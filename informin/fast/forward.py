@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Normalize
+from sentence_transformers.models import Normalize, StaticEmbedding
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
@@ -93,7 +93,7 @@ class FastForward:
     def __init__(self, st: SentenceTransformer, plan: Plan):
         self.st, self.plan = st, plan
         self._graphs: dict[nn.Module, GraphedEncoder] = {}
-        self.is_static = type(st[0]).__name__ == "StaticEmbedding"
+        self.is_static = isinstance(st[0], StaticEmbedding)
         self._padding_index = None if self.is_static else padding_index_of(st[0].auto_model)
 
     @property

@@ -19,7 +19,7 @@ from typing import Any, TypedDict
 import torch
 from safetensors import SafetensorError, safe_open
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Transformer
+from sentence_transformers.models import StaticEmbedding, Transformer
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel, PreTrainedTokenizerBase
@@ -411,7 +411,7 @@ def _with_own_tokenizers(module: Any) -> Any:
 
 def limit_length(model: SentenceTransformer, length: float | None) -> None:
     """Truncate texts to a number of tokens; None, or infinity for static embeddings, for no limit."""
-    if type(model[0]).__name__ != "StaticEmbedding":
+    if not isinstance(model[0], StaticEmbedding):
         model.max_seq_length = length
     elif length is None or math.isinf(length):
         model[0].tokenizer.no_truncation()
@@ -458,7 +458,7 @@ def raise_if_tokens_lack_embeddings(module: nn.Module, tokenizer: Any, name: str
 
 def embeddings_of_tokens(module: Any) -> int | None:
     """Return how many tokens a module of a SentenceTransformer has embeddings for; None if it looks up no tokens."""
-    if type(module).__name__ == "StaticEmbedding":
+    if isinstance(module, StaticEmbedding):
         return module.embedding.num_embeddings
     encoder = getattr(module, "auto_model", None)
     if not isinstance(encoder, PreTrainedModel):  # such as one that ONNX Runtime runs

@@ -19,7 +19,7 @@ import torch
 from accelerate.utils import str_to_bool
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Normalize, Pooling, Router, Transformer
+from sentence_transformers.models import Normalize, Pooling, Router, StaticEmbedding, Transformer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -36,7 +36,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from informin.distributed import skeleton, with_weights
 from informin.errors import UsageError, counted
 from informin.fast.attention import kept_maps, prepare_encoder, set_dropout
-from informin.fast.embeddings import embedding_width, scale_embeddings
+from informin.fast.embeddings import scale_embeddings
 from informin.fast.forward import FastForward, with_encoder
 from informin.fast.plan import plan_of
 from informin.fast.precision import weights_sha256
@@ -182,12 +182,12 @@ class TrainedModel:
     @property
     def embedding_width(self) -> int:
         """Dimension of the output of the embedding layer; 0 without an encoder."""
-        return 0 if self.is_static else embedding_width(self.finished[0].auto_model)
+        return 0 if self.is_static else self.finished[0].auto_model.get_input_embeddings().weight.shape[1]
 
     @property
     def is_static(self) -> bool:
         """Whether the model is a table of token vectors, without an encoder."""
-        return type(self.finished[0]).__name__ == "StaticEmbedding"
+        return isinstance(self.finished[0], StaticEmbedding)
 
     @property
     def is_stored(self) -> bool:
@@ -709,7 +709,7 @@ def raise_if_routed(st: SentenceTransformer) -> None:
 def training_tokenizer(st: SentenceTransformer) -> PreTrainedTokenizerBase:
     """Return the transformers tokenizer that gives the tokens that a model reads."""
     tokenizer: Any = st.tokenizer
-    if type(st[0]).__name__ == "StaticEmbedding":
+    if isinstance(st[0], StaticEmbedding):
         is_plain = hasattr(tokenizer, "to_str")
         backend = type(tokenizer).from_str(tokenizer.to_str()) if is_plain else tokenizer.backend_tokenizer
         backend.post_processor = TemplateProcessing(single="$A", special_tokens=[])
@@ -902,7 +902,7 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
     def _features(self, modules: list[nn.Module], input_ids: Tensor, attention_mask: Tensor) -> dict[str, Any]:
         """Return what the modules of a SentenceTransformer compute for N rows, without a normalization at the end."""
         features: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
-        if type(modules[0]).__name__ == "StaticEmbedding":  # which reads texts that follow each other
+        if isinstance(modules[0], StaticEmbedding):  # which reads texts that follow each other
             lengths = attention_mask.sum(1)
             features = {"input_ids": input_ids[attention_mask.bool()], "offsets": lengths.cumsum(0) - lengths}
         if self.prompt_tokens:
