@@ -199,8 +199,8 @@ class FastForward:
 
     def _padded_part(self, ids: Tensor, mask: Tensor, wanted: Tensor | None) -> MicroBatch:
         if self.plan.sorts:
-            width = int(mask.sum(1).max())
-            ids, mask, wanted = ids[:, :width], mask[:, :width], None if wanted is None else wanted[:, :width]
+            there = mask.any(0)  # padding may come first
+            ids, mask, wanted = ids[:, there], mask[:, there], None if wanted is None else wanted[:, there]
         longest = self._longest(mask)
         fixed = None
         if longest is not None:
@@ -217,7 +217,7 @@ class FastForward:
         """Return the factors of the rows of a part with this mask, in its order."""
         dense = dense_factors(factors, mask)
         if dense is not None and self.plan.sorts:
-            dense = dense[:, : part.features["input_ids"].shape[1]]
+            dense = dense[:, mask.any(0)]
         if dense is not None and "packed" in part.features:
             packed: Packed = part.features["packed"]
             places = packed.places.cpu()

@@ -203,6 +203,16 @@ def test_rows_sorted_by_length_equal_the_plain_path(mpnet, tmp_path, monkeypatch
     assert_equal(found, second_step(run))
 
 
+def test_rows_sorted_by_length_may_be_padded_on_the_left(mpnet, tmp_path, monkeypatch):
+    monkeypatch.setattr(speed, "FEWEST_TOKENS", 0)
+    run = trainer_of(mpnet, tmp_path)
+    texts = ["dog", "the dog sees the old cat"]
+    for side in ("left", "right"):
+        batch = run.processing_class(texts, padding=True, padding_side=side, return_tensors="pt")
+        found = run.model.eval().embed_with(None, batch["input_ids"], batch["attention_mask"])
+        torch.testing.assert_close(found, torch.from_numpy(run.encode(texts)), atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize(
     "name, value, attribute", [("padding_free", False, "packs"), ("gradient_cache_chunk_size", 10, "chunk_size")]
 )
