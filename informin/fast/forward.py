@@ -157,9 +157,8 @@ class FastForward:
     def _rows_of_parts(self, mask: Tensor, size: int) -> Sequence[Tensor]:
         """Return the rows of each part.
 
-        All views of some sentences, nearly equal lengths, or about the same number of tokens for threads.
-
-        A plan that splits views divides the parts further.
+        With gradient caching, a part has all views of some sentences; in a plan that sorts, rows of nearly equal
+        length; with threads, about the same number of tokens. A plan that splits views divides the parts further.
         """
         number, chunk = len(mask), self.plan.chunk_size
         order = torch.arange(number)
