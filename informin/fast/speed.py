@@ -234,6 +234,8 @@ class PackedInference:
             "common": given.get("common", {}) | {"return_tensors": None},
             "text": given.get("text", {}) | UNPADDED | ({} if with_types else {"return_token_type_ids": False}),
         }
+        # Copies: Python keeps the UTF-8 bytes that the tokenizer reads with a string that is not ASCII.
+        texts = [text[:1] + text[1:] for text in texts]
         return self.model.preprocess(texts, prompt=prompt, **options | {"processing_kwargs": unpadded})
 
     def _embed_block(

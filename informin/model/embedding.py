@@ -205,10 +205,14 @@ def count_truncated(model: SentenceTransformer, texts: Sequence[str], prompt: st
     tokenizer, length = getattr(model, "tokenizer", None), model.max_seq_length
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or not length or length > 10**6:
         return 0
-    # Only long texts need counting: a token has at least one byte, and two tokens are special.
-    long = [text for text in ((prompt or "") + text for text in texts) if len(text.encode()) > length - 2]
-    tokens = copy_of_tokenizer(tokenizer)(long, verbose=False, truncation=False)["input_ids"] if long else []
-    return sum(len(ids) > length for ids in tokens)
+    backend, number = copy_of_tokenizer(tokenizer), 0
+    for start in range(0, len(texts), TEXTS_PER_CALL):  # the tokens of all texts would take gigabytes
+        block = (((prompt or "") + text).encode() for text in texts[start : start + TEXTS_PER_CALL])
+        # Only long texts need counting: a token has at least one byte, and two tokens are special.
+        if long := [text.decode() for text in block if len(text) > length - 2]:
+            tokens = backend(long, verbose=False, truncation=False)["input_ids"]
+            number += sum(len(ids) > length for ids in tokens)
+    return number
 
 
 def note_truncated(model: SentenceTransformer, texts: Sequence[str], prompt: str | None = None) -> bool:

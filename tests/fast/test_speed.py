@@ -1,6 +1,7 @@
 """A model that is sped up gives the embeddings of sentence-transformers, from packed batches on all cores."""
 
 import copy
+import sys
 
 import numpy as np
 import pytest
@@ -244,6 +245,29 @@ def test_truncated_texts_are_counted(st_mean):
     model = load_model(st_mean, max_seq_length=6)
     assert count_truncated(model, ["the dog sees the cat", "the dog sees the", "dog"]) == 1
     assert count_truncated(model, ["the dog sees the"], prompt="old ") == 1
+
+
+def test_long_texts_are_counted_in_blocks(st_mean, monkeypatch):
+    """The tokens of a million long texts do not fit in memory."""
+    model, sizes = load_model(st_mean, max_seq_length=6), []
+    count = type(model.tokenizer).__call__
+
+    def spy(tokenizer, texts, **options):
+        sizes.append(len(texts))
+        return count(tokenizer, texts, **options)
+
+    monkeypatch.setattr(type(model.tokenizer), "__call__", spy)
+    monkeypatch.setattr("informin.model.embedding.TEXTS_PER_CALL", 4)
+    assert count_truncated(model, ["the dog sees the cat", "the dog sees the", "dog"] * 5) == 5
+    assert max(sizes) <= 4
+
+
+def test_texts_take_no_more_memory_after_they_were_embedded(st_mean):
+    """A tokenizer that reads a string that is not ASCII leaves its UTF-8 bytes with the string."""
+    model, texts = load_model(st_mean, device="cpu"), [f"the döner sees the cat {number}" * 9 for number in range(9)]
+    before = [sys.getsizeof(text) for text in texts]
+    encode_in_shares(model, texts)
+    assert [sys.getsizeof(text) for text in texts] == before
 
 
 def test_an_embedding_that_is_not_finite_is_an_error(st_mean):
