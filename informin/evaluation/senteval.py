@@ -155,11 +155,16 @@ def load_task(folder: str | Path, name: str, split: str = "test") -> StsTask | T
     return _load_transfer(folder, name, split)
 
 
-def load_stsb_dev(folder: str | Path) -> GradedPairs:
-    """Load STS-B dev, the 1,500 pairs that select the best checkpoint; see `load_task`."""
-    task = load_task(folder, "STS-B", "dev")
+def load_stsb(folder: str | Path, split: str) -> GradedPairs:
+    """Load the dev or test split of STS-B; see `load_task`."""
+    task = load_task(folder, "STS-B", split)
     assert isinstance(task, StsTask)
     return task.subsets[0]
+
+
+def load_stsb_dev(folder: str | Path) -> GradedPairs:
+    """Load STS-B dev, the 1,500 pairs that select the best checkpoint; see `load_task`."""
+    return load_stsb(folder, "dev")
 
 
 def _load_year(folder: Path, name: str) -> StsTask:
