@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from informin.frozen.near_duplicates import DuplicatesResult
 
 OPTION_OF = {"ids": "id_column", "fields": "keep", "texts": "train_file"}  # by the argument of `Index.build`
-SHOWN_GROUPS = 20  # of duplicates that are printed
+SHOWN_GROUPS, SHOWN_MEMBERS = 20, 10  # of duplicates that are printed: groups, and texts of a group
 EXCERPT = 600  # characters of a text that are printed
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
@@ -161,7 +161,7 @@ def duplicates_command(
             reach, and the same words up to typing errors and common words.
         output: Also write a table, FILE.csv, with one row per text. duplicate_of is empty for the texts to keep.
         overwrite: Replace a table of duplicates that is already there.
-        format: text: the largest groups. json: all of them.
+        format: text: the largest groups. json: all of them, with all of their texts.
     """
     if not model_name:
         if not embeddings:
@@ -186,10 +186,12 @@ def duplicates_command(
         print_json(duplicate_groups(result, ids))
         return
     for group in duplicate_groups(result, ids)[:SHOWN_GROUPS]:
-        for number, member in enumerate(group):
+        for number, member in enumerate(group[:SHOWN_MEMBERS]):
             cosine = f"{member['cosine']:.3f}" if number else "kept "
             origin = f"row {member['row']}" + (f", id {member['id']}" if "id" in member else "")
             print(f"{cosine}  {excerpt(member['text'])}  [{origin}]")
+        if len(group) > SHOWN_MEMBERS:
+            print(f"and {len(group) - SHOWN_MEMBERS:,} more")
         print()
     print(duplicates_summary(result))
 

@@ -240,6 +240,17 @@ def test_command_prints_groups(given, capsys):
     assert group[1] == {"row": 1, "id": "t1", "cosine": 0.9848, "text": TITLES[1]}
 
 
+def test_a_large_group_does_not_fill_the_screen(tmp_path, capsys):
+    (tmp_path / "titles.txt").write_text("Sort a list in Java\n" * 200)
+    np.save(tmp_path / "x.npy", circle(*[0] * 200))
+    options = ["--train_file", f"{tmp_path}/titles.txt", "--embeddings", f"{tmp_path}/x.npy"]
+    assert run_command("duplicates", *options) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 20 and any("190 more" in line for line in lines)
+    assert run_command("duplicates", *options, "--format", "json") == 0
+    assert len(json.loads(capsys.readouterr().out)[0]) == 200
+
+
 def test_ids_of_a_table_may_be_dates(given, tmp_path, capsys):
     days = [date(2026, 11, day) for day in range(1, 7)]
     pq.write_table(pa.table({"text": TITLES, "number": days}), tmp_path / "titles.parquet")
