@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("torch", "transformers", "sentence-transformers", "onnxruntime")
+PACKAGES = ("torch", "transformers", "sentence-transformers", "onnxruntime", "openvino", "optimum-intel")
 
 
 def machine() -> dict[str, str | int]:
