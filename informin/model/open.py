@@ -34,6 +34,7 @@ from informin.model.pooling import POOLERS, with_pooling
 from informin.options import check_value, with_home
 from modeling_informin import HEAD_FILE
 
+logger = logging.getLogger(__name__)
 MODULES = "modules.json"
 ROUTES = ("router_config.json", "config.json")  # of a Router; the second one in older versions
 ADAPTER_CONFIG = "adapter_config.json"  # of peft
@@ -133,13 +134,16 @@ def load_model(
         if pooler == "auto" and not has_modules:
             found = f"is auto, but {name} has no {MODULES} and so stores no pooling"
             raise UsageError(found, option="pooler", needed=f"one of: {', '.join(POOLERS)}")
-        with weights_checked(name):
+        code = None if trust_remote_code else code_of(name, revision)
+        with weights_checked(name, code):
             opened = _from_files(name, has_modules, revision, trust_remote_code)
     except UsageError:
         raise
     except Exception as error:  # of any type, depending on what is wrong with the files
         raise_if_quantized_table(name, revision)
         raise UsageError(f"{name} cannot be loaded: {error_line(error)}", option="model_name") from error
+    if code:
+        forget_code(opened, name, code)
     fit_to_positions(opened)
     check_tokenizers(opened, name)
     if pooler != "auto":
@@ -207,6 +211,28 @@ def has_own_code(model: nn.Module) -> bool:
     """Return whether a part of a model has a class from the model's repository, apart from those of this project."""
     homes = {type(part).__module__ for part in model.modules()}
     return any(home.startswith("transformers_modules.") and not home.endswith(".modeling_informin") for home in homes)
+
+
+def code_of(name: str, revision: str | None = None) -> str | None:
+    """Return the class with a model's own code that its configuration names; None for those of this project."""
+    for folder in {"", *(path for path, _ in modules_of(name, revision))}:
+        classes = json_of(name, posixpath.join(folder, "config.json"), revision).get("auto_map") or {}
+        named = str(classes.get("AutoModel") or "")
+        if named and not named.rpartition("--")[2].startswith("modeling_informin."):
+            return named
+    return None
+
+
+def forget_code(model: SentenceTransformer, name: str, code: str) -> None:
+    """Warn that a model's own code did not run, and leave it out of what is saved later."""
+    for module in model.modules():
+        if isinstance(module, Transformer) and getattr(module.config, "auto_map", None):
+            del module.config.auto_map
+            logger.warning(
+                f"{name} has its own code ({code}), which did not run: {type(module.auto_model).__name__} of "
+                "transformers computes the embeddings, which may differ. If you trust its author, set "
+                "`trust_remote_code`."
+            )
 
 
 # Find the model and its files
@@ -302,10 +328,10 @@ def _from_files(name: str, has_modules: bool, revision: str | None, trust_remote
 
 
 @contextmanager
-def weights_checked(name: str) -> Iterator[None]:
+def weights_checked(name: str, code: str | None) -> Iterator[None]:
     """Raise UsageError if weights were missing or had another shape, which transformers only reports.
 
-    BERT's own pooler may be missing: no embedding depends on it.
+    BERT's own pooler may be missing: no embedding depends on it. A model whose own code did not run may lack others.
     """
     log = logging.getLogger("transformers.modeling_utils")
     level, shown, reports = log.level, log.getEffectiveLevel(), []
@@ -325,6 +351,9 @@ def weights_checked(name: str) -> Iterator[None]:
     wrong = re.findall(r"^(\S.*?) *\| *(?:MISSING|MISMATCH)", "\n".join(reports), re.MULTILINE)
     if wrong := [weight for weight in wrong if not weight.startswith("pooler.")]:
         what = f"{name}: {counted(len(wrong), 'weight')} missing or of another shape, such as {wrong[0]}"
+        if code:
+            fix = f"It has its own code ({code}). If you trust its author, set `trust_remote_code`."
+            raise UsageError(what, option="model_name", fix=fix)
         raise UsageError(what, option="model_name", fix="Copy the model again from its source.")
 
 

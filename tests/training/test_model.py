@@ -464,14 +464,41 @@ class OwnBert(BertModel):
 '''
 
 
-def test_a_bert_with_its_own_code_keeps_it(train, st_mean, tmp_path):
-    """As jina-embeddings-v2, whose configuration has the model type of BERT."""
+@pytest.fixture
+def own_code(st_mean, tmp_path) -> Path:
+    """A model as jina-embeddings-v2, whose configuration has the model type of BERT."""
     folder = tmp_path / "own"
     shutil.copytree(st_mean, folder)
     (folder / "own_code.py").write_text(OWN_CODE)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "own_code.OwnBert"}}))
-    run = train(str(folder), trust_remote_code=True)
+    return folder
+
+
+def test_code_that_did_not_run_is_named_and_forgotten(train, own_code, tmp_path, caplog):
+    """Else the code of the source would run with weights that were trained without it."""
+    pooling = own_code / "1_Pooling" / "config.json"
+    pooling.write_text(pooling.read_text().replace('"mean"', '"max"'))  # not one of BertForInforMinCL
+    run = train(str(own_code))
+    assert not run.trained.is_native
+    assert "own_code.OwnBert" in caplog.text and "trust_remote_code" in caplog.text
+    run.train()
+    run.export(str(tmp_path / "exported"))
+    for trusts in (False, True):
+        exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu", trust_remote_code=trusts)
+        np.testing.assert_allclose(exported.encode(TEXTS), run.encode(TEXTS), atol=1e-5)
+
+
+def test_missing_weights_of_a_model_with_its_own_code_name_the_option(own_code):
+    weights = load_file(own_code / "model.safetensors")
+    weights = {name: value for name, value in weights.items() if "position" not in name}
+    save_file(weights, own_code / "model.safetensors", metadata={"format": "pt"})
+    with raises_usage("model_name", fix="trust_remote_code"):
+        load_model(own_code)
+
+
+def test_a_bert_with_its_own_code_keeps_it(train, own_code, tmp_path):
+    run = train(str(own_code), trust_remote_code=True)
     run.train()
     run.export(str(tmp_path / "exported"))
     exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu", trust_remote_code=True)
