@@ -28,7 +28,7 @@ from informin.frozen.adapter import TASKS, LinearAdapter
 from informin.frozen.vectors import given_vectors, open_with_prompt, side_of, vectors_of
 from informin.hub import is_hub_id
 from informin.model.embedding import width_of
-from informin.model.open import Loading, in_precision, loading_to_embed, name_of, source_of
+from informin.model.open import Loading, has_own_code, in_precision, loading_to_embed, name_of, source_of
 from informin.model.pooling import MODES, LayerPooling, ProjectionPooling
 from informin.model.records import ADAPTER, FITTED, FitRecord
 from informin.options import check_value, with_home
@@ -304,7 +304,7 @@ def save_adapted(
         options=adapter.get_params(),
         drift=drift,
         precision=precision,
-        remote_code=any(type(module).__module__.startswith("transformers_modules") for module in model.modules()),
+        remote_code=has_own_code(model),
     )
     save_fitted(with_adapter(model, adapter), record, folder)
 
