@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--data_dir", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--data", nargs="+", default=["stackoverflow", "banking77"])
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=["native", "SentenceTransformer", "LoRA"])
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=[*ROWS])
     parser.add_argument("--rates", nargs="+", type=float, help="Learning rates of LoRA. Default: the chosen one.")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     args = parser.parse_args()
