@@ -57,6 +57,9 @@ def main() -> None:
     encoder = find_encoder()
     sentences = [line for line in SENTENCES.read_text(encoding="utf-8").splitlines() if line]
     print(f"The quickstart trains all-MiniLM-L6-v2 (Apache-2.0) on {len(sentences):,} unlabeled sentences.")
+    print("Its loss is close to 0: this encoder already tells the sentences of a batch")
+    print("apart, so most of the gradient is that of reconstruction. What counts is the")
+    print("score of pairs.tsv, the Spearman correlation with people's scores x 100.\n")
     print("To train BERT-base on Wikipedia, with access to the Hub:")
     print("accelerate launch run_unsup.py --model_name bert-base-uncased\n")
     shutil.rmtree(FOLDER, ignore_errors=True)  # of an earlier quickstart
