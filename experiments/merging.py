@@ -3,8 +3,8 @@
     python -m experiments.merging --model_name MODEL --train_file FILE --labels FILE ... --retrieval FOLDER --output OUT
 
 --train_file is the domain; the first of --labels belongs to it and shows the gain. The other labels, the collection and
-STS-B dev show what is lost outside. A run is scored with its weights, and with them merged: WEIGHT times those after
-training plus 1 - WEIGHT times those before. `last 2` trains the last two layers and reads the others without dropout.
+STS-B dev show what is lost outside. A run is scored with its weights, and without replay also with the mean of the
+weights before and after training. `last 2` trains the last two layers and reads the others without dropout.
 
 Finished runs are skipped. The output has results.json and table.md for each train file.
 """
@@ -34,7 +34,7 @@ RUNS = {  # options that differ from the recipe, and whether only the last two l
     "no replay": ({"replay_weight": 0}, False),
     "adapt, last 2": ({}, True),
 }
-MERGED = ("no replay",)  # instead of replay
+MERGED, WEIGHT = "no replay", 0.5  # the run that is also scored merged, and the weight of the trained model
 MEASURES = ("nearest_neighbor", "v_measure", "ndcg_10")
 BEFORE = "before"
 
@@ -73,12 +73,12 @@ def train(model: str, sentences: list[str], name: str, seed: int, folder: Path) 
     return folder, seconds
 
 
-def merged(before: SentenceTransformer, after: SentenceTransformer, weight: float) -> SentenceTransformer:
-    """Return `after` with `weight` times its own weights plus 1 - `weight` times those of `before`."""
+def merged(before: SentenceTransformer, after: SentenceTransformer) -> SentenceTransformer:
+    """Return `after` with `WEIGHT` times its own weights plus 1 - `WEIGHT` times those of `before`."""
     old = before.state_dict()
     with torch.no_grad():
         for name, parameter in after.named_parameters():
-            parameter.lerp_(old[name], 1 - weight)
+            parameter.lerp_(old[name], 1 - WEIGHT)
     return after
 
 
@@ -128,8 +128,6 @@ def main() -> None:
     add("--retrieval", nargs="*", default=[], metavar="FOLDER", help="Collections.")
     add("--senteval_dir", help="SentEval's data/downstream. Default: as informin eval.")
     add("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    add("--runs", nargs="+", choices=list(RUNS), default=list(RUNS))
-    add("--weights", nargs="+", type=float, default=[0.5], help="Weights of the trained model in a merge.")
     add("--output", required=True, help="Folder of the results.")
     args = parser.parse_args()
     folder = Path(args.output, Path(args.train_file).stem)
@@ -148,14 +146,14 @@ def main() -> None:
     if BEFORE not in runs:
         save(BEFORE, score(load_model(args.model_name), tasks, pairs))
     for seed in args.seeds:
-        for name in args.runs:
+        for name in RUNS:
             if (key := f"{name} seed {seed}") in runs:
                 continue
             run = folder / key.replace(" ", "-")
             model, seconds = train(args.model_name, sentences, name, seed, run)
-            for weight in args.weights if name in MERGED else ():
-                both = merged(load_model(args.model_name), load_model(model), weight)
-                save(f"{name}, merged {weight:g} seed {seed}", score(both, tasks, pairs))
+            if name == MERGED:
+                both = merged(load_model(args.model_name), load_model(model))
+                save(f"{name}, merged {WEIGHT:g} seed {seed}", score(both, tasks, pairs))
             save(key, score(load_model(model), tasks, pairs) | {"seconds": seconds})
             shutil.rmtree(run)
     (folder / "table.md").write_text(table(runs, Path(args.train_file).name) + "\n", encoding="utf-8")

@@ -167,8 +167,7 @@ class FastForward:
             blocks = views.split(max(1, chunk // len(views)), dim=1)
             return [rows for block in blocks for rows in (block if self.plan.splits_views else block.flatten()[None])]
         if self.plan.sorts:
-            parts = [torch.tensor(rows) for rows in nearly_equal(mask.sum(1))]
-            return parts if len(parts) > 1 else [order]
+            return [torch.tensor(rows) for rows in nearly_equal(mask.sum(1))]
         groups = list(views) if self.plan.splits_views else [order]
         threads = -(-self.plan.threads // len(groups))
         return [rows for group in groups for rows in _split_evenly(group, mask, threads)]
