@@ -18,7 +18,7 @@ from informin.model.open import load_model
 from tests.conftest import WORDS, make_sentences, tokenizer_of
 from tests.fast.test_cpu_threads import cores
 
-TEXTS = ["dog", *make_sentences(60), "the old dog sleeps under the red house and not in the street today", ""]
+TEXTS = ["dog", *make_sentences(30), "the old dog sleeps under the red house and not in the street today", ""]
 SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, initializer_range=0.2)
 KINDS = {
     "mpnet": SIZES,
@@ -27,11 +27,9 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="session", params=KINDS)
-def folder(request, tmp_path_factory, bert):
-    """A finished model with another kind of encoder, mean pooling and a Dense module."""
-    path = tmp_path_factory.mktemp(request.param)
-    config = AutoConfig.for_model(request.param, vocab_size=5 + len(WORDS), pad_token_id=0, **KINDS[request.param])
+def save_other(kind: str, path, bert) -> str:
+    """Save a finished model with another kind of encoder, mean pooling and a Dense module, and return its folder."""
+    config = AutoConfig.for_model(kind, vocab_size=5 + len(WORDS), pad_token_id=0, **KINDS[kind])
     torch.manual_seed(1)
     AutoModel.from_config(config).save_pretrained(path / "encoder")
     tokenizer_of(bert).save_pretrained(path / "encoder")
@@ -39,6 +37,17 @@ def folder(request, tmp_path_factory, bert):
     prompts = dict(prompts={"query": "the ", "document": ""}, default_prompt_name="query")
     SentenceTransformer(modules=modules, device="cpu", **prompts).save_pretrained(str(path / "model"))
     return str(path / "model")
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def folder(request, tmp_path_factory, bert):
+    """Each kind in turn. It differs in the forward pass of its encoder, and what surrounds that is tested with one."""
+    return save_other(request.param, tmp_path_factory.mktemp(request.param), bert)
+
+
+@pytest.fixture(scope="session")
+def mpnet(tmp_path_factory, bert):
+    return save_other("mpnet", tmp_path_factory.mktemp("mpnet"), bert)
 
 
 @pytest.fixture
@@ -59,7 +68,7 @@ def test_embeddings_are_equal(folder, filled, monkeypatch):
     monkeypatch.setattr(speed, "SORTED_TOKENS", 40)
     monkeypatch.setattr(speed, "FEWEST_TOKENS", 0)
     plain, fast = SentenceTransformer(folder, device="cpu"), load_model(folder, device="cpu")
-    for how in ({}, dict(truncate_dim=4, normalize_embeddings=True), dict(prompt="red "), dict(convert_to_tensor=True)):
+    for how in (dict(truncate_dim=4, normalize_embeddings=True, prompt="red "), dict(convert_to_tensor=True)):
         expected = plain.encode(TEXTS, **how)
         for threads in (1, 3):
             with cores(threads):
@@ -67,12 +76,12 @@ def test_embeddings_are_equal(folder, filled, monkeypatch):
             assert type(found) is type(expected) and found.dtype == expected.dtype
             np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=f"{threads}, {how}")
     np.testing.assert_allclose(fast.encode_document(TEXTS), plain.encode_document(TEXTS), atol=1e-5)
-    assert len(filled) > 40 and all(min(lengths) >= 0.9 * max(lengths) for lengths in filled)
+    assert len(filled) > 20 and all(min(lengths) >= 0.9 * max(lengths) for lengths in filled)
     assert max(sum(lengths) for lengths in filled) <= 40
 
 
-def test_a_prompt_that_the_pooling_leaves_out(folder, filled):
-    plain, fast = SentenceTransformer(folder, device="cpu"), load_model(folder, device="cpu")
+def test_a_prompt_that_the_pooling_leaves_out(mpnet, filled):
+    plain, fast = SentenceTransformer(mpnet, device="cpu"), load_model(mpnet, device="cpu")
     with_prompt = fast.encode(TEXTS, prompt="red house ")
     plain[1].include_prompt = fast[1].include_prompt = False
     found = fast.encode(TEXTS, prompt="red house ")
@@ -80,7 +89,9 @@ def test_a_prompt_that_the_pooling_leaves_out(folder, filled):
     assert filled and not np.allclose(found, with_prompt, atol=1e-3)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize(
+    "folder, precision", [("mpnet", "bf16"), ("mpnet", "fp16"), ("deberta-v2", "bf16")], indirect=["folder"]
+)
 def test_half_precision(folder, filled, precision):
     """Pooling, the Dense module and normalization are in float32."""
     exact, rounded = (load_model(folder, precision=each, device="cpu") for each in ("fp32", precision))
@@ -99,23 +110,23 @@ def test_texts_padded_on_the_left(folder, filled):
     assert bool(filled) != speed.has_position_table(fast[0].auto_model)
 
 
-def test_other_calls_are_computed_as_before(folder, filled):
-    plain, fast = SentenceTransformer(folder, device="cpu"), load_model(folder, device="cpu")
+def test_other_calls_are_computed_as_before(mpnet, filled):
+    plain, fast = SentenceTransformer(mpnet, device="cpu"), load_model(mpnet, device="cpu")
     np.testing.assert_array_equal(fast.encode("the dog"), plain.encode("the dog"))
     for value in ("token_embeddings", None):
         found, expected = (model.encode(TEXTS[:3], output_value=value) for model in (fast, plain))
         for one, other in zip(found, expected):
             tokens = "token_embeddings"
             torch.testing.assert_close(one[tokens] if value is None else one, other[tokens] if value is None else other)
-    compiled = load_model(folder, device="cpu")
+    compiled = load_model(mpnet, device="cpu")
     compiled[0].auto_model.forward = compiled[0].auto_model.forward  # as accelerate does
     compiled.encode(TEXTS[:3])
     assert not filled
 
 
-def test_threads_share_a_model(folder):
+def test_threads_share_a_model(mpnet):
     """One of them trains it."""
-    model = load_model(folder, device="cpu")
+    model = load_model(mpnet, device="cpu")
     expected = model.encode(TEXTS)
     model.train()
     with ThreadPoolExecutor(3) as pool:
@@ -124,13 +135,13 @@ def test_threads_share_a_model(folder):
     assert model.training
 
 
-def test_it_says_what_it_does(folder, st_mean, caplog):
+def test_it_says_what_it_does(mpnet, st_mean, caplog):
     static = StaticEmbedding(Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]")), embedding_dim=4)
-    images = SentenceTransformer(folder, device="cpu")
+    images = SentenceTransformer(mpnet, device="cpu")
     images[0].processor = None  # an encoder of images has no tokenizer
     with caplog.at_level(logging.INFO, "informin"):
         for model in (
-            SentenceTransformer(folder, device="cpu"),
+            SentenceTransformer(mpnet, device="cpu"),
             SentenceTransformer(str(st_mean), device="cpu"),
             SentenceTransformer(modules=[static], device="cpu"),
             images,
