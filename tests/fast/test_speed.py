@@ -23,7 +23,7 @@ from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usag
 from tests.fast.test_cpu_threads import cores
 from trainer_informin import InforMinTrainer
 
-TEXTS = ["dog", *make_sentences(60), "the old dog sleeps under the red house and not in the street today", ""]
+TEXTS = ["dog", *make_sentences(40), "the old dog sleeps under the red house and not in the street today", ""]
 
 # RoBERTa differs in its positions, and poolings do not read them.
 POOLED = [("bert", "cls"), ("bert", "mean"), ("bert", "lasttoken"), ("roberta", "mean")]
@@ -49,7 +49,7 @@ def test_embeddings_are_equal(tmp_path, encoder, pooling, packed_batches):
     torch.manual_seed(1)  # for the Dense module
     folder = str(save_sentence_transformer(tmp_path / "model", encoder, Dense(32, 8), pooling=pooling, **prompts))
     plain, fast = SentenceTransformer(folder, device="cpu"), speed_up(SentenceTransformer(folder, device="cpu"))
-    for how in ({}, dict(batch_size=3), dict(truncate_dim=4, normalize_embeddings=True), dict(prompt="red ")):
+    for how in ({}, dict(batch_size=9, truncate_dim=4, normalize_embeddings=True, prompt="red ")):
         expected = plain.encode(TEXTS, **how)
         for threads in (1, 3):
             with cores(threads):
@@ -61,7 +61,7 @@ def test_embeddings_are_equal(tmp_path, encoder, pooling, packed_batches):
     assert not np.allclose(again.encode(TEXTS), fast.encode(TEXTS)), "a copy embeds with its own weights"
 
 
-@pytest.mark.parametrize("encoder, pooling", POOLED, indirect=["encoder"])
+@pytest.mark.parametrize("encoder, pooling", [("bert", "lasttoken"), ("roberta", "mean")], indirect=["encoder"])
 def test_last_hidden_states_are_equal(tmp_path, encoder, pooling, packed_batches):
     folder = str(save_sentence_transformer(tmp_path / "model", encoder, Dense(32, 8), pooling=pooling))
     plain, fast = SentenceTransformer(folder, device="cpu"), speed_up(SentenceTransformer(folder, device="cpu"))
@@ -145,7 +145,7 @@ def test_hooks_of_every_module_are_called(st_mean, place, packed_batches):
     assert packed_batches and not np.allclose(fast.encode(TEXTS), without, atol=1e-2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_embeddings_have_the_data_type_of_the_model_or_float32(st_mean, dtype, packed_batches):
     plain, fast = (
         SentenceTransformer(str(st_mean), device="cpu"),
@@ -153,7 +153,7 @@ def test_embeddings_have_the_data_type_of_the_model_or_float32(st_mean, dtype, p
     )
     plain, fast = plain.to(dtype), fast.to(dtype)
     found, expected = (model.encode(TEXTS, convert_to_tensor=True) for model in (fast, plain))
-    is_half = dtype in (torch.bfloat16, torch.float16)
+    is_half = dtype == torch.bfloat16
     assert expected.dtype == dtype and found.dtype == (torch.float32 if is_half else dtype) and packed_batches
     torch.testing.assert_close(found, expected, atol=0.05 if is_half else 1e-5, rtol=0, check_dtype=False)
     assert fast.encode(TEXTS).dtype == (np.float32 if is_half else plain.encode(TEXTS).dtype)

@@ -22,7 +22,7 @@ from informin.training.arguments import InforMinTrainingArguments, check_terms, 
 from informin.training.inputs import RECIPES, DataArguments, SourceArguments, recipe_options
 from informin.training.objective import activate
 from informin.views import View
-from tests.conftest import how_to_train, make_sentences, raises_usage, save_bert, save_roberta
+from tests.conftest import GENERAL_SENTENCES, how_to_train, make_sentences, raises_usage, save_bert, save_roberta
 from trainer_informin import InforMinTrainer
 
 
@@ -78,7 +78,8 @@ def test_options_may_come_from_python_a_recipe_and_the_command_line(bert, option
 
 
 def test_a_recipe_in_python_gives_arguments_of_the_trainer(bert, tmp_path):
-    how = recipe("adapt", output_dir=str(tmp_path), max_steps=1, guided_neighbors=2, use_cpu=True)
+    given = dict(max_steps=1, guided_neighbors=2, replay_file=str(GENERAL_SENTENCES), use_cpu=True)
+    how = recipe("adapt", output_dir=str(tmp_path), **given)
     assert how["args"].max_steps == 1 and how["args"].per_device_train_batch_size == 64
     names = ["guided", "distillation", "replay"]
     assert [term.name for term in how["objective"].terms(BERT_BASE)] == names
@@ -439,12 +440,13 @@ def test_options_of_a_dataset_need_its_name(option):
 def test_evaluation_data_of_a_recipe_that_does_not_evaluate_are_an_error(option):
     """In each spelling that argparse accepts."""
     command = ["--model_name", "m", "--recipe", "adapt"]
-    for words in ([f"--{option}", "a.tsv"], [f"--{option.replace('_', '-')}", "a.tsv"], [f"--{option}=a.tsv"]):
+    words = [f"--{option}=a.tsv"]
+    for spelling in (words, [f"--{option}", "a.tsv"], [f"--{option.replace('_', '-')}", "a.tsv"]):
         with raises_usage(option):
-            parse([*command, *words])
-        for strategy in (["--eval_strategy", "steps"], ["--eval-strategy=steps"]):
-            assert parse([*command, *words, *strategy, "--eval_steps=20"]).args.eval_strategy == "steps"
-        assert parse([*command, *words, "--eval-strategy=no"]).args.eval_strategy == "no"
+            parse([*command, *spelling])
+    for strategy in (["--eval_strategy", "steps"], ["--eval-strategy=steps"]):
+        assert parse([*command, *words, *strategy, "--eval_steps=20"]).args.eval_strategy == "steps"
+    assert parse([*command, *words, "--eval-strategy=no"]).args.eval_strategy == "no"
 
 
 def test_options_of_terms_and_views_have_both_spellings():
@@ -495,15 +497,14 @@ def test_a_scheduler_whose_arguments_do_not_fit_is_an_error(bert, tmp_path, kwar
 
 
 @pytest.mark.parametrize(
-    "metric, given, mode",
+    "scheduler, metric, given, mode",
     [
-        (None, None, "max"),
-        ("alignment", None, "min"),
-        ("alignment", {"factor": 0.5}, "min"),
-        (None, {"mode": "min"}, "min"),
+        ("reduce_lr_on_plateau", None, None, "max"),
+        ("reduce_lr_on_plateau", "alignment", {"factor": 0.5}, "min"),
+        ("reduce_lr_on_plateau", None, {"mode": "min"}, "min"),
+        ("greedy", "alignment", None, "min"),
     ],
 )
-@pytest.mark.parametrize("scheduler", ["reduce_lr_on_plateau", "greedy"])
 def test_a_scheduler_follows_the_direction_of_the_metric(bert, arguments, pairs_file, scheduler, metric, given, mode):
     args = arguments(lr_scheduler_type=scheduler, lr_scheduler_kwargs=given, metric_for_best_model=metric)
     trainer = InforMinTrainer(str(bert), args, train_dataset=make_sentences(64), eval_dataset=pairs_file)
