@@ -1,9 +1,31 @@
-"""Imports of the server in tests/support/forked.py: everything that programs import, including imports at run time."""
+"""Imports of the server in tests/support/forked.py: everything that programs import, including imports at run time.
+
+It also trains and exports once, so that programs find what the libraries compute at the first use: compiled templates of
+cards and reports, patterns of weight names, the names of all options.
+"""
 
 import gc
+import tempfile
 from importlib import import_module
+from pathlib import Path
 
-from tests.conftest import set_up_torch
+from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, save_bert, set_up_torch
+
+
+def train_once() -> None:
+    """Train a step, export, and forget the state that accelerate keeps for a process."""
+    from accelerate.state import AcceleratorState
+
+    from trainer_informin import InforMinTrainer
+
+    with tempfile.TemporaryDirectory() as folder:
+        bert = save_bert(Path(folder) / "bert", num_hidden_layers=1)
+        options = FOUR_STEPS | dict(max_steps=1, eval_strategy="no", save_strategy="no", report_to=[])
+        trainer = InforMinTrainer(str(bert), train_dataset=make_sentences(32), **how_to_train(folder, **options))
+        trainer.train()
+        trainer.export(f"{folder}/exported")
+    AcceleratorState._reset_state(reset_partial_state=True)
+
 
 try:
     for name in (
@@ -16,5 +38,6 @@ try:
 except ImportError as error:  # which the server would ignore: each program would import everything again
     raise RuntimeError(f"tests/support/preloaded.py: {error}") from error
 set_up_torch()
+train_once()
 gc.freeze()
 gc.enable()
