@@ -9,6 +9,7 @@ import torch
 from onnx import load as load_onnx
 from transformers import AutoTokenizer
 
+from informin.cli import run_command
 from informin.errors import SaveError
 from informin.frozen.adapter import LinearAdapter
 from informin.frozen.fit import save_adapted
@@ -77,11 +78,12 @@ def test_clients_that_pool_the_first_output_do_not_lose_the_adapter(adapted, poo
 
 def test_what_other_clients_need(tmp_path):
     """The ONNX backend of sentence-transformers takes no arguments for torch, and looks for last_hidden_state."""
-    folder = export_of(save_bert(tmp_path / "bert", num_hidden_layers=0), tmp_path / "my models")
-    settings = folder / "sentence_bert_config.json"
-    assert "model_args" in read_json(settings)
-    onnx.export_onnx(folder)
-    assert "model_args" not in read_json(settings)
+    exported = export_of(save_bert(tmp_path / "bert", num_hidden_layers=0), tmp_path / "exported")
+    settings = "sentence_bert_config.json"
+    assert "model_args" in read_json(exported / settings)
+    folder = tmp_path / "my models"
+    assert run_command("export", "--model_name", str(exported), "--output_dir", str(folder), "--onnx") == 0
+    assert "model_args" not in read_json(folder / settings)
     model = load_model(folder, device="cpu")
     assert np.abs(pooled_by_client(folder, "mean") - model.encode(TEXTS)).max() < 1e-5
     assert onnx.settings_for_clients(folder) == "mean pooling and normalization"
