@@ -167,8 +167,9 @@ def pytest_runtest_setup():
 
 
 def pytest_collection_finish():
-    """Exclude all imported modules from garbage collection, and turn it on."""
+    """Exclude all imported modules from garbage collection, and turn it on, for large amounts of garbage only."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 

@@ -152,7 +152,8 @@ def test_training_set_of_one_class_does_not_affect_others():
     x, y, source = problem()
     masks = training_sets(len(x), 4, source)
     masks[:, 0], masks[:, 1] = ~y, y
-    for c, found in zip(NESTED, solved(x, y, masks, NESTED)):
+    path = NESTED[::3]
+    for c, found in zip(path, solved(x, y, masks, path)):
         assert np.isfinite(found).all() and (found[~y, 0] < 0).all() and (found[y, 1] > 0).all()
         for column in (2, 3):
             np.testing.assert_allclose(found[:, column], reference(x, y, masks[:, column], c), rtol=2e-3, atol=2e-3)
@@ -162,7 +163,7 @@ def test_examples_of_one_class_have_finite_values():
     """All probabilities converge to 1, and the curvature to 0."""
     x, _, source = problem()
     for targets, sign in ((np.ones(len(x), bool), 1), (np.zeros(len(x), bool), -1)):
-        values = np.array(solved(x, targets, training_sets(len(x), 3, source), [*NESTED, 1e5]))
+        values = np.array(solved(x, targets, training_sets(len(x), 3, source), [*NESTED[::3], 1e5]))
         assert np.isfinite(values).all() and (sign * values > 0).all()
 
 

@@ -283,7 +283,7 @@ def test_a_folder_is_read_while_it_is_written(built, st_mean, tmp_path):
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        assert {len(Index.load(tmp_path, model)) for _ in range(30)} == {150}
+        assert {len(Index.load(tmp_path, model)) for _ in range(12)} == {150}
     finally:
         stop.set()
         writer.join()

@@ -1,6 +1,6 @@
 """Imports of the server in tests/support/forked.py: everything that programs import, including imports at run time.
 
-It also trains and exports once, so that programs find what the libraries compute at the first use: compiled templates of
+It also trains and exports once, so that programs find what libraries compute at the first use: compiled templates of
 cards and reports, patterns of weight names, the names of all options.
 """
 
