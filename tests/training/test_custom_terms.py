@@ -55,7 +55,7 @@ def own(tmp_path):
 
 
 def args_in(folder: Path, **options) -> InforMinTrainingArguments:
-    how = FOUR_STEPS | dict(eval_strategy="no", warmup_steps=0, save_steps=2, logging_steps=1) | options
+    how = FOUR_STEPS | dict(max_steps=2, eval_strategy="no", warmup_steps=0, save_steps=1, logging_steps=1) | options
     return InforMinTrainingArguments(str(folder), **how)
 
 
@@ -73,7 +73,7 @@ def test_a_term_of_the_user_is_trained_logged_recorded_and_resumed(bert, own, tm
     assert record["options"]["near_unit_length_weight"] == 0.1 and record["options"]["length"] == 2.0
     write_card(tmp_path / "run")
     assert "near unit length" in (tmp_path / "run/README.md").read_text()
-    shutil.rmtree(tmp_path / "run/checkpoint-4")
+    shutil.rmtree(tmp_path / "run/checkpoint-2")
     again = InforMinTrainer(str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, objective=objective)
     again.train("last")
     assert_same(weights_of(again), weights_of(trainer))
@@ -82,7 +82,7 @@ def test_a_term_of_the_user_is_trained_logged_recorded_and_resumed(bert, own, tm
 def test_a_resumed_run_has_the_same_terms(bert, own, tmp_path):
     trained(
         str(bert),
-        args_in(tmp_path / "run", max_steps=2),
+        args_in(tmp_path / "run", max_steps=1),
         train_dataset=SENTENCES,
         objective=[Contrast(), own.NearUnitLength()],
     )
@@ -120,38 +120,41 @@ class Mine(Term):
 
 def test_further_values_are_logged_under_the_name_of_their_term(bert, tmp_path):
     term = Spread()
-    trainer = trained(
-        str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, objective=[term, MaskedLM(weight=0.5)]
-    )
+    args = args_in(tmp_path / "run", save_strategy="no")
+    trainer = trained(str(bert), args, train_dataset=SENTENCES, objective=[term, MaskedLM(weight=0.5)])
     losses = zip(logged(trainer, "terms/spread"), logged(trainer, "terms/mlm"))
     assert logged(trainer, "loss") == pytest.approx([spread + 0.5 * mlm for spread, mlm in losses], rel=1e-5)
     assert logged(trainer, "terms/spread/length") == [float(views.mask.sum(1)[0]) for views in term.seen]
-    assert logged(trainer, "terms/spread/loss") == logged(trainer, "terms/spread/learning_rate") == [777.0] * 4
+    assert logged(trainer, "terms/spread/loss") == logged(trainer, "terms/spread/learning_rate") == [777.0] * 2
     assert not {777.0} & {*logged(trainer, "loss"), *logged(trainer, "learning_rate")}
     assert logged_terms(trainer.state.log_history[0]).keys() == {"spread", "mlm"}
     assert all(views.maps1 is views.row is None and len(views.lm_losses) for views in term.seen)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda views: (views.z1 - views.z2).square().mean(1),
-        lambda views: 3.0,
-        lambda views: None,
-        lambda views: {"length": 3.0},
-        lambda views: {},
-        lambda views: {"mine": views.z1.mean(), "lengths": views.z1.norm(dim=-1)},
-        lambda views: {"mine": views.z1.mean(), "text": "3"},
-    ],
-    ids=["one per sentence", "float", "None", "float in a dictionary", "nothing", "a vector to log", "text to log"],
-)
-def test_a_loss_that_is_not_one_number_is_an_error(bert, tmp_path, wrong):
-    term = Mine(function=wrong)
+WRONG = {
+    "one per sentence": lambda views: (views.z1 - views.z2).square().mean(1),
+    "float": lambda views: 3.0,
+    "None": lambda views: None,
+    "float in a dictionary": lambda views: {"length": 3.0},
+    "nothing": lambda views: {},
+    "a vector to log": lambda views: {"mine": views.z1.mean(), "lengths": views.z1.norm(dim=-1)},
+    "text to log": lambda views: {"mine": views.z1.mean(), "text": "3"},
+}
+
+
+def test_a_loss_that_is_not_one_number_is_an_error(bert, tmp_path):
+    term = Mine(function=WRONG["None"])
     trainer = InforMinTrainer(
         str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, objective=[Contrast(), term]
     )
     with raises_usage("objective", found="mine"):
         trainer.train()
+    batch = trainer.get_batch_samples(iter(trainer.get_train_dataloader()), 1, trainer.args.device)[0][0]
+    for name, term.function in WRONG.items():
+        with raises_usage("objective", found="mine"):
+            pytest.fail(f"{name}: {trainer.compute_loss(trainer.model, batch)}")
+    term.function = lambda views: views.z1.mean()
+    assert trainer.compute_loss(trainer.model, batch).requires_grad
 
 
 @pytest.mark.parametrize("weight", ["1", None, [1.0]])
@@ -242,7 +245,7 @@ def test_the_layer_of_a_field_is_trained_and_resumed_as_a_head(bert, tmp_path):
     before = one.layer.weight.detach().clone()
     trainer = trained(str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, objective=[Contrast(), one])
     assert not torch.equal(one.layer.weight, before)
-    shutil.rmtree(tmp_path / "run/checkpoint-4")
+    shutil.rmtree(tmp_path / "run/checkpoint-2")
     again = InforMinTrainer(
         str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, objective=[Contrast(), term(2)]
     )
@@ -261,7 +264,7 @@ def test_every_field_of_a_term_and_a_view_is_recorded_without_folders_and_compar
     def start(value=1.0, rate=5, extra=3):
         terms = [Mine(function=norm_of), Other(function=norm_of, learning_rate=rate, prompt={"/home/alice/x": value})]
         view = Cut(extra=[extra, "/home/alice/stop.txt"])
-        args = args_in(tmp_path / "run", max_steps=2)
+        args = args_in(tmp_path / "run")
         return InforMinTrainer(str(bert), args, train_dataset=SENTENCES, objective=[Contrast(), *terms], view=view)
 
     trainer = start()
@@ -305,9 +308,9 @@ def test_a_term_of_the_user_may_have_a_head(bert, own, tmp_path):
             assert torch.equal(projection, torch.cat([views.z1, views.z2]))
             return (1 + steps) * super().loss(views)
 
-    args = args_in(tmp_path / "run", gradient_accumulation_steps=2)
+    args = args_in(tmp_path / "run", save_strategy="no", gradient_accumulation_steps=2)
     trainer = trained(str(bert), args, train_dataset=SENTENCES, objective=[Contrast(), Counted()])
-    assert trainer.model.heads["counted"].steps == 4 and len(logged(trainer, "terms/counted")) == 4
+    assert trainer.model.heads["counted"].steps == 2 and len(logged(trainer, "terms/counted")) == 2
 
 
 def test_a_weight_may_change_during_training(bert, tmp_path):
@@ -317,11 +320,9 @@ def test_a_weight_may_change_during_training(bert, tmp_path):
         def on_step_end(self, args, state, control, **kwargs):
             term.weight = 1.0 - state.global_step / 4
 
-    objective = [Contrast(), term]
-    trainer = trained(
-        str(bert), args_in(tmp_path / "run"), train_dataset=SENTENCES, objective=objective, callbacks=[Anneal()]
-    )
-    values = zip(logged(trainer, "terms/contrast"), logged(trainer, "terms/reconstruction"), (1.0, 0.75, 0.5, 0.25))
+    args, objective = args_in(tmp_path / "run", save_strategy="no"), [Contrast(), term]
+    trainer = trained(str(bert), args, train_dataset=SENTENCES, objective=objective, callbacks=[Anneal()])
+    values = zip(logged(trainer, "terms/contrast"), logged(trainer, "terms/reconstruction"), (1.0, 0.75), strict=True)
     assert logged(trainer, "loss") == pytest.approx([one + weight * other for one, other, weight in values], rel=1e-5)
 
 

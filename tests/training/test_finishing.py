@@ -22,7 +22,8 @@ from informin.training.callbacks import Throughput
 from informin.training.checkpoints import Background, EvaluationLeft, complete_checkpoints, reads_checkpoint, step_of
 from tests.training.helpers import assert_same, weights_of
 
-STEPS = dict(eval_strategy="no", save_strategy="steps", save_steps=1, save_total_limit=9)
+STEPS = dict(max_steps=3, eval_strategy="no", save_strategy="steps", save_steps=1, save_total_limit=9)
+TWO_STEPS = STEPS | dict(max_steps=2)
 LONG = 120.0  # seconds, for what takes no time unless the code is wrong
 
 
@@ -89,13 +90,12 @@ def test_a_checkpoint_has_the_state_of_its_step_although_training_continues(buil
     trainer = build(callbacks=[At("on_step_end", after_step)], **STEPS)
     trainer.train()
     folder = Path(trainer.args.output_dir)
-    assert steps_of(trainer) == [1, 2, 3, 4]
+    assert steps_of(trainer) == [1, 2, 3]
     saved = torch.load(folder / "checkpoint-2" / "optimizer.pt", weights_only=True)["state"]
     assert_same(saved, states[2])
     assert not saved[0]["exp_avg"].equal(states[3][0]["exp_avg"])
 
-    for step in (3, 4):
-        shutil.rmtree(folder / f"checkpoint-{step}")
+    shutil.rmtree(folder / "checkpoint-3")
     again = build(**STEPS)
     again.train("last")
     assert again.throughput.first_step == 2
@@ -113,11 +113,11 @@ def test_older_checkpoints_are_deleted_after_the_manifest_is_written(build, slow
     monkeypatch.setattr(checkpoints, "write_manifest", write_manifest)
     trainer = build(**STEPS | dict(save_total_limit=1))
     trainer.train()
-    assert present == {1: [], 2: [1], 3: [2], 4: [3]}
-    assert steps_of(trainer) == [4]
+    assert present == {1: [], 2: [1], 3: [2]}
+    assert steps_of(trainer) == [3]
 
 
-@pytest.mark.parametrize("last", [3, 4])
+@pytest.mark.parametrize("last", [2, 3])
 def test_a_disk_that_is_full_in_the_background_ends_the_run(build, last):
     """The file system refuses optimizer.pt, which has twice the size of the weights. The next wait raises the error."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -142,9 +142,9 @@ def test_the_best_checkpoint_is_complete_when_it_is_loaded(build, monkeypatch, s
     scores = iter([10.0, 50.0, 90.0])
     flat = {"alignment": 0.0, "uniformity": 0.0}
     monkeypatch.setattr(pairs, "score_pairs", lambda *_: flat | {"spearman": next(scores)})
-    trainer = build()
+    trainer = build(max_steps=2, eval_steps=1)
     trainer.train()
-    assert trainer.state.best_global_step == 4 and trainer.record().chosen
+    assert trainer.state.best_global_step == 2 and trainer.record().chosen
     assert "damaged" not in caplog.text
 
 
@@ -153,22 +153,22 @@ def test_the_last_checkpoint_is_complete_when_training_ends(build, slow, limit):
     found = []
     trainer = build(
         callbacks=[At("on_train_end", lambda step: found.append(steps_of(trainer)))],
-        **STEPS | dict(save_total_limit=limit),
+        **TWO_STEPS | dict(save_total_limit=limit),
     )
     trainer.train()
-    assert found == [[4] if limit == 1 else [1, 2, 3, 4]]
+    assert found == [[2] if limit == 1 else [1, 2]]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_an_error_in_training_waits_for_the_checkpoint(build, slow, error):
     def fail(step: int) -> None:
-        if step == 3:
+        if step == 2:
             raise error
 
     trainer = build(callbacks=[At("on_step_end", fail)], **STEPS)
     with pytest.raises(error):
         trainer.train()
-    assert steps_of(trainer) == [1, 2]
+    assert steps_of(trainer) == [1]
 
 
 def test_the_checkpoint_of_an_evaluation_that_a_signal_ended_is_complete(build, slow):
@@ -186,8 +186,8 @@ def test_the_checkpoint_of_an_evaluation_that_a_signal_ended_is_complete(build, 
 
 def test_a_callback_of_the_user_reads_complete_checkpoints(build, slow):
     callback = OnSave()
-    build(callbacks=[callback], **STEPS).train()
-    assert callback.found == [None] * 4
+    build(callbacks=[callback], **TWO_STEPS).train()
+    assert callback.found == [None] * 2
 
 
 @pytest.mark.parametrize("variable, asks", [("WANDB_LOG_MODEL", "checkpoint"), ("HF_MLFLOW_LOG_ARTIFACTS", "1")])
@@ -250,7 +250,7 @@ def test_another_error_of_pytorch_is_not_a_full_disk(build, monkeypatch):
 
 def test_a_push_follows_the_complete_checkpoint(build, slow, monkeypatch):
     found = []
-    trainer = build(**STEPS)
+    trainer = build(**TWO_STEPS)
     folder = Path(trainer.args.output_dir)
 
     def push(export, to, step):
@@ -259,7 +259,7 @@ def test_a_push_follows_the_complete_checkpoint(build, slow, monkeypatch):
     monkeypatch.setattr(trainer_informin, "push_checkpoint", push)
     trainer.args.push_to_hub = True
     trainer.train()
-    assert found == [None] * 4
+    assert found == [None] * 2
 
 
 def test_an_interrupted_wait_can_be_repeated(monkeypatch):

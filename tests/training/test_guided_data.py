@@ -12,9 +12,8 @@ from tests.training.helpers import assert_same, weights_of
 from trainer_informin import InforMinTrainer
 
 GUIDED = dict(objective="guided", projection_head="none")
+SIMILARITY = GUIDED | dict(guided_weight=1.0)
 WAYS = {
-    "similarity": GUIDED | dict(guided_weight=1.0),
-    "distillation": GUIDED | dict(distillation_weight=1.0),
     "replay": GUIDED | dict(replay_weight=1.0, replay_size=5),
     "all": GUIDED | dict(guided_weight=1.0, distillation_weight=1.0, replay_weight=1.0, replay_size=5),
     "negatives": dict(objective="simcse", false_negative_fraction=0.1),
@@ -91,14 +90,14 @@ def st_guide(folder):
 
 
 def test_runs_with_the_same_cache_share_the_guide(build, tmp_path):
-    build(**WAYS["similarity"])
+    build(**SIMILARITY)
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "guides").iterdir()}
-    build(**WAYS["similarity"])
+    build(**SIMILARITY)
     assert files and files == {path: path.stat().st_mtime_ns for path in (tmp_path / "guides").iterdir()}
 
 
 def test_another_model_guides(build, tmp_path):
-    guided = build(**WAYS["similarity"], guide_model=str(st_guide(tmp_path)))
+    guided = build(**SIMILARITY, guide_model=str(st_guide(tmp_path)))
     guided.train()
     assert guided.record().options["guide_model"] == "guide-st"
 
@@ -108,8 +107,8 @@ def test_another_model_guides(build, tmp_path):
     [
         (dict(objective="simcse", guide_model="x"), 40, "guide_model"),
         (dict(objective="simcse", replay_file="x"), 40, "replay_file"),
-        (WAYS["similarity"], TOKENS, "train_dataset"),
-        (WAYS["similarity"] | dict(guided_neighbors=50), 40, "guided_neighbors"),
+        (SIMILARITY, TOKENS, "train_dataset"),
+        (SIMILARITY | dict(guided_neighbors=50), 40, "guided_neighbors"),
         (WAYS["replay"] | dict(view_dropout=[0.1, 0.2]), 40, "view_dropout"),
     ],
 )
@@ -121,7 +120,7 @@ def test_unusable_options_are_rejected(build, options, sentences, option):
 def test_a_guide_without_pooling_is_an_error_about_the_guide(build, bert):
     """The option `pooler` is that of the encoder to train."""
     with raises_usage("guide_model"):
-        build(**WAYS["similarity"], guide_model=str(bert))
+        build(**SIMILARITY, guide_model=str(bert))
 
 
 def test_adapt_recipe_on_the_command_line(command, tmp_path):
