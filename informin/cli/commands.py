@@ -213,6 +213,7 @@ def export_command(
     dtype: Literal["float32", "float16", "bfloat16"] = "float32",
     onnx: Flag = False,
     int8: Flag = False,
+    trust_remote_code: Flag = False,
 ) -> None:
     """Export a checkpoint as a folder to use or publish; optionally ONNX.
 
@@ -223,6 +224,7 @@ def export_command(
         dtype: Data type of the weights.
         onnx: Also write onnx/model.onnx, in float32. Needs the extra onnx.
         int8: With --onnx: also write onnx/model_quantized.onnx.
+        trust_remote_code: Run code from the model's repository, if it needs any.
     """
     from informin.errors import raise_if_missing
     from informin.files import new_folder, raise_if_used
@@ -238,9 +240,9 @@ def export_command(
     from informin.publishing.onnx import advice_for_clients, export_onnx, quantize_onnx
 
     with new_folder(output_dir, "output_dir", replaces=replaces) as folder:
-        export_checkpoint(model_name, folder, dtype)
+        export_checkpoint(model_name, folder, dtype, trust_remote_code)
         if onnx:
-            export_onnx(folder)
+            export_onnx(folder, trust_remote_code)
         if int8:
             quantize_onnx(folder)
         if (folder / CARD).is_file():

@@ -112,19 +112,23 @@ def _weights_sha256(folder: Path) -> dict[str, str]:
     return {name: sha256(folder / name) for name in WHOLE_OR_LORA if (folder / name).is_file()}
 
 
-def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "float32") -> None:
+def export_checkpoint(
+    checkpoint: str | Path, folder: str | Path, dtype: str = "float32", trust_remote_code: bool = False
+) -> None:
     """Export a checkpoint of a run, or an exported folder again.
 
     Args:
         checkpoint: Folder to read.
         folder: Folder to write, which must be new or empty. It appears once it is complete.
         dtype: Data type of the weights in the file, one of `WEIGHT_DTYPES`.
+        trust_remote_code: Run the model's own code, which the folder then keeps.
 
     Raises:
         UsageError: The checkpoint cannot be loaded, `folder` is in use, or a weight is not finite in this data type.
     """
     source = Path(checkpoint)
-    model = load_finished(source, "model_name", "a checkpoint or an exported folder", device="cpu")
+    needed = "a checkpoint or an exported folder"
+    model = load_finished(source, "model_name", needed, device="cpu", trust_remote_code=trust_remote_code)
     if not isinstance(model[0], Transformer):
         found = f"is {source}, whose first module is a {type(model[0]).__name__}"
         fix = "Load or push this folder as it is: only models with a transformer are exported."

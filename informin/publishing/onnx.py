@@ -66,13 +66,14 @@ def advice_for_clients(folder: str | Path) -> str:
     return f"{advice} Do not pool {TOKENS}, as a pipeline of transformers.js does: the modules after it are missing."
 
 
-def export_onnx(folder: str | Path) -> Path:
+def export_onnx(folder: str | Path, trust_remote_code: bool = False) -> Path:
     """Write `ONNX_FILE` in float32, for any batch size and any length up to the maximum, and return its path.
 
     Uses transformers' `eager` attention: `sdpa` exports checks for rows without a token, which make a file 10% slower.
 
     Args:
         folder: An exported folder whose first module is a Transformer.
+        trust_remote_code: Run the model's own code, if it needs it to be loaded.
 
     Raises:
         UsageError: A package of the extra `onnx` is not installed.
@@ -82,7 +83,7 @@ def export_onnx(folder: str | Path) -> Path:
     import onnx
     from onnxruntime import InferenceSession
 
-    model = load_model(folder, device="cpu")
+    model = load_model(folder, device="cpu", trust_remote_code=trust_remote_code)
     transformer: Any = model[0]
     transformer.auto_model.set_attn_implementation("eager")
     tokens = model.preprocess(COMPARED_TEXTS_OF_ONNX)

@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from informin import fit, load_model
+from informin.cli import run_command
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 from tests.conftest import (
     FOUR_STEPS,
@@ -488,11 +489,16 @@ def test_missing_weights_of_a_model_with_its_own_code_name_the_option(own_code):
 
 
 def test_a_bert_with_its_own_code_keeps_it(train, own_code, tmp_path):
-    run = train(str(own_code), trust_remote_code=True)
+    """Also if it is exported from a checkpoint."""
+    run = train(str(own_code), trust_remote_code=True, save_strategy="steps", save_steps=1)
     run.train()
     run.export(str(tmp_path / "exported"))
-    exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu", trust_remote_code=True)
-    np.testing.assert_allclose(exported.encode(TEXTS), run.encode(TEXTS), atol=1e-5)
+    checkpoint, again = tmp_path / "run" / "checkpoint-1", tmp_path / "again"
+    words = ["--model_name", str(checkpoint), "--output_dir", str(again), "--trust_remote_code"]
+    assert run_command("export", *words) == 0
+    for folder in (tmp_path / "exported", again):
+        exported = SentenceTransformer(str(folder), device="cpu", trust_remote_code=True)
+        np.testing.assert_allclose(exported.encode(TEXTS), run.encode(TEXTS), atol=1e-5)
     assert run.record().remote_code
     card = (tmp_path / "exported" / "README.md").read_text(encoding="utf-8")
     assert ", trust_remote_code=True)" in card and "AutoModel" not in card
