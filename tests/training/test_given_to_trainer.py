@@ -142,24 +142,26 @@ class Averaging(torch.optim.SGD):
                 weight += by
 
 
-@pytest.mark.parametrize("load_best", [True, False])
-def test_the_averages_of_an_optimizer_are_evaluated_saved_and_exported(bert, scored, load_best, tmp_path):
+@pytest.mark.parametrize("is_scored", [True, False])
+def test_the_averages_of_an_optimizer_are_evaluated_saved_and_exported(bert, scored, unscored, is_scored, tmp_path):
     seen = []
 
     def score(encode):
         seen.append(encode(SENTENCES[:8]))
         return {"x": float(len(seen))}
 
-    args = scored(load_best_model_at_end=load_best)
+    args = scored() if is_scored else unscored()
     how = {"optimizer_cls_and_kwargs": (Averaging, {"lr": 0.0})}
     trainer = InforMinTrainer(str(bert), args, train_dataset=SENTENCES, eval_dataset=score, **how)
     before, embeddings = weights_of(trainer), trainer.encode(SENTENCES[:8])
     trainer.train()
     trainer.export(tmp_path / "model", report=False)
-    assert not np.allclose(seen[-1], embeddings)
+    assert len(seen) == 3 * is_scored
+    expected = seen[-1] if is_scored else trainer.encode(SENTENCES[:8])
+    assert not np.allclose(expected, embeddings)
     for folder in (tmp_path / "model", Path(args.output_dir) / "checkpoint-2"):
         found = SentenceTransformer(str(folder), device="cpu").encode(SENTENCES[:8])
-        np.testing.assert_allclose(found, seen[-1], atol=1e-3)
+        np.testing.assert_allclose(found, expected, atol=1e-3)
     name = "bert.encoder.layer.0.output.dense.weight"
     torch.testing.assert_close(trainer.model.state_dict()[name], before[name] + 1)
 
