@@ -192,15 +192,14 @@ def test_every_encoder_is_trained_alike(train, st_mean, options):
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-@pytest.mark.parametrize("mlm_weight", [0, 0.1])
-def test_another_encoder_trains_with_what_bert_has(train, tmp_path, bert, mlm_weight):
+def test_another_encoder_trains_with_what_bert_has(train, tmp_path, bert):
     folder = save_other("distilbert", tmp_path / "distilbert", bert).with_name("source")  # with its LM head
-    run = train(str(folder), mlm_weight=mlm_weight, **ALIKE[0])
+    run = train(str(folder), mlm_weight=0.1, **ALIKE[0])
     before = weights(run.model)
     run.train()
     moved = changed(before, weights(run.model))
     assert "mlp.dense.weight" in moved and "st.0.model.transformer.layer.0.ffn.lin1.weight" in moved
-    assert ("lm_head.model.vocab_transform.weight" in moved) == (mlm_weight > 0)
+    assert "lm_head.model.vocab_transform.weight" in moved
 
 
 @pytest.mark.parametrize(
@@ -322,8 +321,7 @@ def test_the_language_model_head_comes_from_the_checkpoint(train, tmp_path, bert
         train(str(tmp_path / "plain"), "plain-run", mlm_weight=0.1)
 
 
-@pytest.mark.parametrize("mlm_weight", [0, 0.1])
-def test_old_names_of_weights_are_read_and_not_written(train, tmp_path, bert, mlm_weight):
+def test_old_names_of_weights_are_read_and_not_written(train, tmp_path, bert):
     """Those of bert-base-uncased. A run that resumed from a checkpoint with them would keep some old weights."""
     old = shutil.copytree(bert, tmp_path / "models" / "old")
     stored = load_file(bert / "model.safetensors")
@@ -333,7 +331,7 @@ def test_old_names_of_weights_are_read_and_not_written(train, tmp_path, bert, ml
     save_file(renamed, old / "model.safetensors", {"format": "pt"})
     runs = []
     for folder in (old, bert):
-        run = train(str(folder), folder.name, mlm_weight=mlm_weight, save_strategy="steps", save_steps=1)
+        run = train(str(folder), folder.name, mlm_weight=0.1, save_strategy="steps", save_steps=1)
         run.train()
         run.export(report=False)
         runs.append(run)
