@@ -18,7 +18,7 @@ PATHS = {
     "padded chunks": dict(gradient_cache_chunk_size=8, padding_free=False),
     "checkpointing": dict(gradient_checkpointing=True),
     "reentrant": dict(gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": True}),
-    "scd": OBJECTIVES["scd"],
+    "scd": dict(objective="scd", projector_size=32, view_dropout=[0.1, 0.3]),
     "micse": OBJECTIVES["micse"],
     "micse, checkpointing": OBJECTIVES["micse"] | dict(gradient_checkpointing=True),
 }
@@ -50,12 +50,12 @@ def step(run) -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def trained_by_plain_path(bert, tmp_path_factory) -> dict[str, set[str]]:
-    """Names of the weights that have a gradient on the plain path, where PyTorch draws masks, per objective."""
+    """Names of the weights that have a gradient on the plain path, where PyTorch draws masks, by fast path."""
     found = {}
-    for objective in ("simcse", "scd"):
-        run = trainer_of(bert, tmp_path_factory.mktemp("plain"), **OBJECTIVES[objective], fast=False)
+    for path in ("packed", "scd"):
+        run = trainer_of(bert, tmp_path_factory.mktemp("plain"), **PATHS[path], fast=False)
         with DrawnByPyTorch() as drawn:
-            found[objective] = step(run).keys()
+            found[path] = step(run).keys()
         assert drawn.masks > 0, "or this is no dropout"
     return found
 
@@ -67,7 +67,7 @@ def test_pytorch_draws_no_mask(bert, tmp_path, trained_by_plain_path, path):
         with DrawnByPyTorch() as drawn:
             first = step(run)
         assert drawn.masks == 0
-    assert "micse" in path or first.keys() == trained_by_plain_path["scd" if path == "scd" else "simcse"]
+    assert "micse" in path or first.keys() == trained_by_plain_path["scd" if path == "scd" else "packed"]
 
 
 @pytest.mark.parametrize("path", ["checkpointing", "reentrant", "micse, checkpointing", "scd"])
