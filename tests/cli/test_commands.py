@@ -29,9 +29,12 @@ PATHS = (
     "model_name train_file output output_dir embeddings index senteval_dir labels retrieval report compare results"
 ).split()
 RUN = f"""
-import json, os, sys
-from informin.cli import main
+import contextlib, io, json, os, sys
+import informin.cli.commands, informin.cli.frozen_commands, informin.cli.train
+from informin.cli import main, run_command
 
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    run_command("push", "--help")  # imports what formats texts
 for line in sys.stdin:
     words, files, variables = json.loads(line)
     if pid := os.fork():
@@ -51,7 +54,7 @@ for line in sys.stdin:
 
 @functools.cache
 def interpreter() -> subprocess.Popen:
-    """Start an interpreter that imports the command and forks for each line that it reads."""
+    """Start an interpreter that imports the commands and forks for each line that it reads."""
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     return subprocess.Popen([sys.executable, "-c", RUN], cwd=ROOT, text=True, **pipes)
 
@@ -66,6 +69,11 @@ def informin(*words: str) -> subprocess.CompletedProcess:
         return subprocess.CompletedProcess(words, code, *(file.read_text() for file in files))
 
 
+@functools.cache
+def help_of(command: str) -> subprocess.CompletedProcess:
+    return informin(command, "--help")
+
+
 def test_help_lists_all_commands():
     done = informin("--help")
     assert done.returncode == 0 and "imported []" in done.stdout
@@ -77,7 +85,7 @@ def test_help_lists_all_commands():
 
 @pytest.mark.parametrize("command", LIGHT)
 def test_help_does_not_import_torch(command):
-    done = informin(command, "--help")
+    done = help_of(command)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"Usage: informin {command}") and "imported []" in done.stdout
 
@@ -169,7 +177,7 @@ def test_outputs_in_the_home_folder(command, model, texts, monkeypatch, tmp_path
 
 def test_one_word_per_thing():
     """A model is --model_name, texts are --train_file, a folder to write is --output_dir and a file --output."""
-    texts = {command: informin(command, "--help").stdout for command in LIGHT}
+    texts = {command: help_of(command).stdout for command in LIGHT}
     for command, text in texts.items():
         assert "--model_name" in text and ("Arguments" in text) == (command == "search"), command  # its query
     for command in ("fit", "export"):
