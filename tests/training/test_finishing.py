@@ -53,7 +53,7 @@ def slow(monkeypatch):
     finish = checkpoints.finish_checkpoint
 
     def slowly(*args, **kwargs):
-        time.sleep(0.3)
+        time.sleep(0.1)
         finish(*args, **kwargs)
 
     monkeypatch.setattr(checkpoints, "finish_checkpoint", slowly)

@@ -8,6 +8,7 @@ from torch import nn
 
 from informin.fast import forward
 from informin.fast.attention import ViewDropout
+from informin.training.plain import forward as forward_of
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage
 from trainer_informin import InforMinTrainer
 
@@ -78,6 +79,19 @@ def test_recomputation_uses_the_same_dropout_masks(bert, tmp_path, monkeypatch, 
     monkeypatch.setattr(forward, "checkpoint", lambda read, *args, use_reentrant: read(*args))
     kept = one_step(trainer_of(bert, tmp_path / "kept", **options), dropout=True)
     assert_same(cached, kept)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_each_view_has_its_dropout_rate_in_every_chunk(bert, tmp_path, packed):
+    options = dict(view_dropout=[0.0, 0.5], gradient_cache_chunk_size=7, padding_free=packed)
+    run = trainer_of(bert, tmp_path, **OBJECTIVES["scd"] | options)
+    rows = run.get_batch_samples(iter(run.get_train_dataloader()), 1, run.args.device)[0][0]
+    run.model.train()
+    first, second = forward_of(run.model, rows).pooler_output.chunk(2)
+    without_dropout(run.model)
+    for view, is_equal in ((first, True), (second, False)):
+        without = forward_of(run.model, rows).pooler_output.chunk(2)[0 if view is first else 1]
+        assert ((view - without).abs().amax(1) < 1e-4).tolist() == [is_equal] * len(view)
 
 
 def test_recomputation_restores_the_random_state_of_the_device(bert, tmp_path, monkeypatch):

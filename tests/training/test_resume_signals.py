@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import TrainerCallback
 
-from informin.cli.program import SAME
+from informin.cli import program
 from informin.training.arguments import InforMinTrainingArguments
 from informin.training.checkpoints import LAUNCHED, StopOnSignal, complete_checkpoints, step_of
 from tests.conftest import make_sentences
@@ -121,6 +121,7 @@ def test_every_signal_that_ends_a_command_is_received(name):
 @pytest.mark.parametrize("variable", [None, *LAUNCHED])
 def test_a_second_signal_ends_the_run_unless_a_launcher_may_have_forwarded_it(monkeypatch, variable):
     """However late: on a machine under load, torchrun forwards Ctrl-C seconds after the terminal has sent it."""
+    monkeypatch.setattr(program, "SAME", 0.1)
     for name in LAUNCHED:
         monkeypatch.delenv(name, raising=False)
     if variable:
@@ -131,7 +132,7 @@ def test_a_second_signal_ends_the_run_unless_a_launcher_may_have_forwarded_it(mo
         with StopOnSignal() as stop:
             signal.raise_signal(signal.SIGTERM)
             if variable:
-                time.sleep(SAME + 0.1)
+                time.sleep(2 * program.SAME)
                 signal.raise_signal(signal.SIGTERM)
             assert stop.received == signal.SIGTERM and not ends
             signal.raise_signal(signal.SIGTERM)
