@@ -80,14 +80,16 @@ def read_lines(args: argparse.Namespace) -> list[str]:
 
 def ours(args: argparse.Namespace, folder: str, padding_free: bool | None) -> float:
     """Return the sentences per second of InforMinTrainer."""
-    from informin.training.arguments import InforMinTrainingArguments
+    from informin.cli.train_options import parse
     from trainer_informin import InforMinTrainer
 
     options = dict(objective="simcse", projection_head="none", pooler=args.pooler, padding_free=padding_free)
     options |= {name: yaml.safe_load(value) for name, value in (word.split("=") for word in args.options)}
-    arguments = InforMinTrainingArguments(folder, **options, **shared(args), gradient_cache_chunk_size=args.chunk_size)
+    options |= dict(model_name=args.model_name[0], output_dir=folder, gradient_cache_chunk_size=args.chunk_size)
+    run = parse([], options | shared(args))
     clock = steady_clock(args.skip, args.batch_size)
-    InforMinTrainer(args.model_name[0], arguments, train_dataset=read_lines(args), callbacks=[clock]).train()
+    how = dict(args=run.args, objective=run.objective, view=run.view, callbacks=[clock])
+    InforMinTrainer(run.model_name, train_dataset=read_lines(args), **how).train()
     return clock.sentences_per_second
 
 
