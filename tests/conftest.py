@@ -32,6 +32,7 @@ gc.disable()  # until everything is imported: collecting garbage takes a sixth o
 import dataclasses
 import functools
 import importlib.metadata
+import itertools
 import logging
 import random
 import signal
@@ -79,6 +80,8 @@ FOUR_STEPS = dict(  # of training, scored at two of them
     use_cpu=True,
     disable_tqdm=True,
 )
+
+NUMBERS = itertools.count()
 
 # Tests write many small files: in memory, if there is enough of it and programs may run there.
 MEMORY = Path("/dev/shm")
@@ -389,16 +392,17 @@ def modules_cache(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def private_caches(tmp_path, modules_cache, monkeypatch):
+def private_caches(modules_cache, monkeypatch):
     """Use no models, data sets and code that this machine has cached, and cache none there."""
     import datasets
     import huggingface_hub
     import transformers
 
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HOME", str(tmp_path / "hub-home"))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+    own = modules_cache.parent / f"caches-{next(NUMBERS)}"  # tmp_path would be created for each test
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HOME", str(own / "hub-home"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(own / "hub-cache"))
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(modules_cache))
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", own / "datasets-cache")
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """The documentation: links, paths and options exist."""
 
+import functools
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -75,12 +76,18 @@ def test_paths_on_the_pages_exist(page):
     assert [word for word in words if not exists(word, ROOT) and not exists(word, page.parent)] == []
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=name)
-def test_options_on_the_pages_exist(page):
+@functools.cache
+def known_options() -> frozenset[str]:
+    """Return the options of all commands, of the scripts, and of other programs that the pages name."""
     sources = [path for folder in ("experiments", "tools") for path in (ROOT / folder).rglob("*.py")]
     known = {option for path in sources for option in re.findall(r'"--(\w+)"', text(path))} | OTHERS
     known |= train_names.option_names() | {"version"}
-    known |= {option for command in COMMANDS for option in flags_of(new_app(), command)}
+    return frozenset(known | {option for command in COMMANDS for option in flags_of(new_app(), command)})
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=name)
+def test_options_on_the_pages_exist(page):
+    known = known_options()
     if page.stem == "migrating":  # those of other programs, which an error explains, and of SimCSE's other scripts
         known |= {*inputs.OLD_NAMES, *inputs.LEFT_OUT, "path", "task_set", "mode"}
     named = re.findall(r"(?<![\w-])--([a-z][\w-]*)", text(page))

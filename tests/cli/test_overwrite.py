@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
+from informin import files
 from informin.cli import run_command
 from informin.files import PREFIX
 from tests.cli.test_commands import informin
@@ -67,6 +68,7 @@ def test_a_used_folder_is_found_before_torch_is_imported(tmp_path, name, more):
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_that_another_process_writes_is_found_before_the_work(command, tmp_path, monkeypatch, capsys, name):
+    monkeypatch.setattr(files, "FileLock", lambda path, **how: FileLock(path, **how | {"timeout": 0}))
     for module in ("fit", "distill"):
         monkeypatch.setattr(f"informin.frozen.{module}.{module}", None)
     with FileLock(tmp_path / f"{PREFIX}out.lock"):

@@ -41,7 +41,6 @@ WITHOUT_HEAD = {  # their terms give no gradient to some weights
 }
 TERMS = {
     "paper_form": dict(objective="informin", reconstruction_weight=0.1, reconstruction_form="paper"),
-    "masked_views": dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5, masked_views=True),
     "scd_mlm": dict(objective="scd", projector_size=16, decorrelation_weight=0.1, mlm_weight=0.5),
     "micse": dict(
         objective="micse", queue_size=20, momentum_decay=0.9, attention_mi_weight=1.0, attention_mi_layers=[0, 1]
@@ -60,11 +59,11 @@ TERMS = {
         objective="informin",
         reconstruction_weight=0.4,
         mlm_weight=0.5,
+        masked_views=True,
         queue_size=7,
         gradient_cache_chunk_size=5,
     ),
     "noncontrastive": dict(objective="noncontrastive", reconstruction_weight=1, attention_mi_weight=0.5),
-    "near": dict(objective="simcse", false_negative_fraction=0.3, false_negative_weight=0.4),
     "own_near": dict(
         objective="simcse",
         false_negative_fraction=0.3,

@@ -54,10 +54,8 @@ def build(bert, pairs_file, arguments, monkeypatch):
 @pytest.mark.parametrize(
     "options, rate",
     [
-        (dict(), 16),
         (dict(gradient_accumulation_steps=2), 32),
         (dict(eval_steps=1, save_steps=2), 16),
-        (dict(eval_steps=4), 16),
         (dict(eval_strategy="no", save_steps=1), 16),
         (dict(eval_strategy="epoch", eval_steps=125, max_steps=-1, num_train_epochs=2), 16),
         (
