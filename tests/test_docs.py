@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from informin.cli import COMMANDS, flags_of, new_app, train_names
+from informin.cli import COMMANDS, flags_of, train_names
 from informin.training import inputs
 from tests.conftest import ROOT
 
@@ -82,7 +82,7 @@ def known_options() -> frozenset[str]:
     sources = [path for folder in ("experiments", "tools") for path in (ROOT / folder).rglob("*.py")]
     known = {option for path in sources for option in re.findall(r'"--(\w+)"', text(path))} | OTHERS
     known |= train_names.option_names() | {"version"}
-    return frozenset(known | {option for command in COMMANDS for option in flags_of(new_app(), command)})
+    return frozenset(known | {option for command in COMMANDS for option in flags_of(command)})
 
 
 @pytest.mark.parametrize("page", CURRENT, ids=name)

@@ -6,6 +6,7 @@ answered at once. The options of `train` are fields of dataclasses, and `informi
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import NoReturn
 
 from cyclopts import App, CycloptsError, Group, Parameter
@@ -67,16 +68,15 @@ def run_command(*words: str) -> int:
     """
     if words[:1] == ("train",):
         return train_command(*words[1:])
-    app = new_app()
     try:
-        function, given, _ = app.parse_args(words or ["--help"], exit_on_error=False, print_error=False)
+        function, given, _ = command_app().parse_args(words or ["--help"], exit_on_error=False, print_error=False)
     except CycloptsError as error:
         print_error(f"error: {one_line(str(error))} See --help.")
         return 2
     if not words:
         print_error("error: The command is missing. See informin --help.")
         return 2
-    return exit_code(lambda: function(*given.args, **given.kwargs), flags_of(app, words[0]))
+    return exit_code(lambda: function(*given.args, **given.kwargs), flags_of(words[0]))
 
 
 class HelpConsole(Console):
@@ -86,7 +86,8 @@ class HelpConsole(Console):
         raise
 
 
-def new_app() -> App:
+@cache
+def command_app() -> App:
     """Return the description of all commands for cyclopts. Options have one spelling, with underscores."""
     app = App(
         name="informin",
@@ -104,9 +105,11 @@ def new_app() -> App:
     return app
 
 
-def flags_of(app: App, command: str) -> list[str]:
+@cache
+def flags_of(command: str) -> tuple[str, ...]:
     """Return the names of a command's options, without dashes."""
     if command not in COMMANDS:
-        return []
+        return ()
+    app = command_app()
     arguments = app[command].assemble_argument_collection(default_parameter=app.default_parameter)
-    return [name.removeprefix("--") for argument in arguments for name in argument.names]
+    return tuple(name.removeprefix("--") for argument in arguments for name in argument.names)

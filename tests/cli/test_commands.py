@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from informin.cli import COMMANDS, flags_of, new_app, run_command
+from informin.cli import COMMANDS, command_app, flags_of, run_command
 from informin.model.pooling import POOLERS
 from tests.conftest import ROOT
 
@@ -156,10 +156,10 @@ def test_help_names_all_poolings():
 def test_options_that_name_files_and_folders_expand_the_home_folder(command, monkeypatch, tmp_path):
     """A shell does not, after `=`."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    app = new_app()
-    named = [name for name in flags_of(app, command) if name in PATHS]
+    named = [name for name in flags_of(command) if name in PATHS]
     others = {"fit": ["--task=search"], "distill": ["--task=search"], "push": ["--hub_model_id=me/m"]}.get(command, [])
-    _, given, _ = app.parse_args([command, *others, *(f"--{name}=~/x" for name in named)], exit_on_error=False)
+    words = [command, *others, *(f"--{name}=~/x" for name in named)]
+    _, given, _ = command_app().parse_args(words, exit_on_error=False)
     found = str(given.arguments)
     assert named and found.count(f"'{tmp_path / 'x'}'") == len(named) and "~" not in found
 
