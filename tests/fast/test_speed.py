@@ -25,7 +25,7 @@ from trainer_informin import InforMinTrainer
 
 TEXTS = ["dog", *make_sentences(40), "the old dog sleeps under the red house and not in the street today", ""]
 
-# RoBERTa differs in its positions, and poolings do not read them.
+# RoBERTa differs from BERT only in its position ids, which pooling does not read.
 POOLED = [("bert", "cls"), ("bert", "mean"), ("bert", "lasttoken"), ("roberta", "mean")]
 
 

@@ -68,7 +68,7 @@ def test_a_chunk_has_all_views_of_its_sentences(bert, chunk, expected):
     assert all((rows.view(3, -1) % 6 == rows.view(3, -1)[0]).all() for rows in parts)
 
 
-# RoBERTa differs in its positions, and poolings do not read them.
+# RoBERTa differs from BERT only in its position ids, which pooling does not read.
 @pytest.mark.parametrize(
     "encoder, pooling, selected",
     [("bert", "cls", True), ("bert", "mean", False), ("bert", "last", True), ("roberta", "mean", True)],

@@ -9,6 +9,9 @@ from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 from tests.conftest import how_to_train, make_sentences, tokenizer_of
 from trainer_informin import InforMinTrainer
 
+# For tests of what does not depend on the architecture of the encoder.
+ONLY_BERT = pytest.mark.parametrize("encoder", ["bert"], indirect=True)
+
 
 @pytest.fixture
 def views():

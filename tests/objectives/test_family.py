@@ -14,11 +14,8 @@ from informin.objectives.contrast import contrast
 from informin.objectives.decorrelation import decorrelation, self_contrast
 from informin.objectives.masked_lm import masked_lm
 from informin.objectives.reconstruction import reconstruction
-from tests.objectives.conftest import logged, rows
+from tests.objectives.conftest import ONLY_BERT, logged, rows
 from tests.objectives.family_helpers import EVERYTHING, MICSE, NONCONTRASTIVE, SCD, SCD_ROWS
-
-# Cases for BERT alone differ in options that no architecture reads.
-ONLY_BERT = pytest.mark.parametrize("encoder", ["bert"], indirect=True)
 
 
 def heads_of(model) -> set[str]:

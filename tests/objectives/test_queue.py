@@ -8,11 +8,9 @@ from transformers import TrainerCallback
 
 from informin.objectives.contrast import Contrast, MomentumQueue, contrast, copies
 from tests.conftest import raises_usage
-from tests.objectives.conftest import head_values, model_of, rows
+from tests.objectives.conftest import ONLY_BERT, head_values, model_of, rows
 
 MICSE = dict(objective="micse", queue_size=24)
-# In training, the queue knows no architecture. The tests without a trainer have both.
-ONLY_BERT = pytest.mark.parametrize("encoder", ["bert"], indirect=True)
 
 
 def with_queue(folder, size=8, decay=0.9, dropout=0.0, **settings):

@@ -1,7 +1,7 @@
-"""Imports of the server in tests/support/forked.py: everything that programs import, including imports at run time.
+"""Prepares the server in tests/support/forked.py, so that programs that fork from it start fast.
 
-It also trains and exports once, so that programs find what libraries compute at the first use: compiled templates of
-cards and reports, patterns of weight names, the names of all options.
+It imports all that they import, also at run time, and trains and exports a model once. Then templates and patterns of
+weight names are compiled.
 """
 
 import gc

@@ -34,8 +34,8 @@ WORKERS = {
 OPTIONS = {"crop": dict(crop_spans="independent")}
 STEPS, EPOCH_STEPS = 4, 2
 PLACES = {"first epoch": 1, "later epoch": 3}  # the step to resume from
-# Tested cells per number of processes, and their places. test_resuming.py and test_distributed.py test map-style data
-# without workers, and tests/fast/test_threads_in_training.py in the first epoch with workers.
+# The cells that are tested for each number of processes, and where their runs are resumed. Other tests resume runs with
+# map-style data: test_resuming.py and test_distributed.py without workers, test_threads_in_training.py with workers.
 TESTED = {
     1: {("map-style", "2 persistent workers", "augment"): ["later epoch"], ("stream", "2 workers", "pair"): [*PLACES]},
     WORLD: {("stream", "2 persistent workers", "crop"): ["later epoch"]},
