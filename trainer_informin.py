@@ -411,6 +411,7 @@ class InforMinTrainer(Trainer):
         fast = self.trained.model.forward_pass  # None if `fast` is false
         with nullcontext() if fast is None else fast.masks_by_numpy():
             loss = super().training_step(model, inputs, num_items_in_batch)
+        self.throughput.sentences += len(inputs["sentence_ids"])
         self.loss_watch.add(self.state.global_step + 1, loss, self._step_values)
         return loss
 

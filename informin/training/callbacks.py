@@ -251,25 +251,23 @@ class Throughput(TrainerCallback):
         sentences_per_second: Sentences per second over all processes, for the last call of `train`. None before its
             end, and if it took no step, unless it resumed a finished run whose speed was recorded.
         first_step: Step at which that call began: above 0 for a resumed run.
+        sentences: Number of sentences of this process in that call, which the trainer counts.
     """
 
     sentences_per_second: float | None = None
     first_step = 0
+    sentences = 0
     _mark = 0.0  # an evaluation may come before any training
     _paused = 0.0
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.sentences_per_second = None
         self.first_step = state.global_step
-        self._batches = 0
+        self.sentences = 0
         self._start = self._mark = time.perf_counter()
         self._paused = 0.0
 
-    def on_substep_end(self, args, state, control, **kwargs):
-        self._batches += 1
-
     def on_step_end(self, args, state, control, **kwargs):
-        self._batches += 1
         if args.device.type == "cuda" and (
             control.should_evaluate or control.should_save or control.should_training_stop
         ):
@@ -284,10 +282,9 @@ class Throughput(TrainerCallback):
     on_save = on_evaluate
 
     def on_train_end(self, args, state, control, **kwargs):
-        if self._batches:
+        if self.sentences:
             seconds = self._mark - self._start - self._paused
-            sentences = self._batches * args.per_device_train_batch_size * args.world_size
-            self.sentences_per_second = sentences / seconds
+            self.sentences_per_second = self.sentences * args.world_size / seconds
 
 
 class Progress(TrainerCallback):

@@ -73,8 +73,17 @@ def test_evaluation_and_saving_do_not_lower_the_throughput(build, tmp_path, opti
     assert all(RunRecord.load(path).sentences_per_second is None for path in (tmp_path / "run").glob("checkpoint-*"))
 
 
-def test_throughput_counts_the_batches_of_an_incomplete_accumulation(build):
-    """96 sentences are 6 batches of 16: two steps of four and two batches in each epoch."""
-    trainer = build(gradient_accumulation_steps=4, num_train_epochs=2, max_steps=-1, eval_strategy="no")
+@pytest.mark.parametrize(
+    "options, sentences",
+    [
+        (dict(per_device_train_batch_size=16, gradient_accumulation_steps=4), 96),
+        (dict(per_device_train_batch_size=20, gradient_accumulation_steps=3), 80),
+        (dict(per_device_train_batch_size=20, gradient_accumulation_steps=3, dataloader_drop_last=False), 96),
+    ],
+    ids=["incomplete accumulation", "without the last batch", "incomplete batch"],
+)
+def test_throughput_counts_the_sentences_of_a_run(build, options, sentences):
+    """Two epochs of 96 sentences and of two steps each, the second with fewer batches or a smaller one."""
+    trainer = build(num_train_epochs=2, max_steps=-1, eval_strategy="no", **options)
     trainer.train()
-    assert trainer.state.global_step == 4 and trainer.throughput.sentences_per_second == 2 * 96 / 4
+    assert trainer.state.global_step == 4 and trainer.throughput.sentences_per_second == 2 * sentences / 4
