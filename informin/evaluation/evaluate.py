@@ -28,6 +28,7 @@ from informin.evaluation.table import check_same_files, load_others, model_label
 from informin.evaluation.transfer import score_transfer
 from informin.fast.precision import precision_of, weights_sha256
 from informin.files import only_writer, save_text
+from informin.model.checksums import settings_sha256
 from informin.model.embedding import encode_in_shares, side_prompt, width_of
 from informin.model.open import Loading, load_model, name_of
 from informin.model.pooling import NAME_OF_MODE
@@ -266,6 +267,8 @@ def _no_results(
         prompt=prompt,
         whitening=_whitening_entry(whitening, width_of(model)),
         similarity=COSINE if whitening else str(model.similarity_fn_name),
+        settings_sha256=settings_sha256(model),
+        truncate_dim=model.truncate_dim,
         environment=environment(model.device),
     )
 
@@ -466,7 +469,7 @@ def evaluate(
     rows: list[Results] = []
     for one, how in product(models, poolers):
         st = load_model(one, pooler=how, **loading)
-        path = None if output is None else _results_file(Path(output), st, how, _suffix(whitening, split))
+        path = None if output is None else _results_file(Path(output), st, how, _suffix(st.truncate_dim, whitening, split))
         with first_only(only_writer(path, "output") if path else nullcontext()):
             results = score_model(
                 st,
@@ -521,9 +524,10 @@ def _results_file(output: Path, model: SentenceTransformer, pooler: str, suffix:
     return output / f"{Path(name_of(model)).name}-{pooler_of(model) if pooler == 'auto' else pooler}{suffix}.json"
 
 
-def _suffix(whitening: float | None, split: str) -> str:
+def _suffix(truncate_dim: int | None, whitening: float | None, split: str) -> str:
     """Return the end of the name of a results file, for settings that are not the default."""
-    kept = "" if whitening is None else f"-whitening{'' if whitening == float('inf') else int(whitening)}"
+    kept = "" if truncate_dim is None else f"-truncated{truncate_dim}"
+    kept += "" if whitening is None else f"-whitening{'' if whitening == float('inf') else int(whitening)}"
     return kept + ("" if split == "test" else f"-{split}")
 
 

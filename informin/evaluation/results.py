@@ -18,7 +18,7 @@ COSINE = "cosine"
 # What must be equal to resume results.
 IDENTITY = (
     *("weights_sha256", "pooler", "normalized", "prompt", "whitening", "max_seq_length", "precision", "split"),
-    "similarity",
+    *("similarity", "settings_sha256", "truncate_dim"),
 )
 
 
@@ -37,6 +37,8 @@ class Results:
         prompt: Prompt prepended to each text; None for none.
         whitening: None, or `dimensions` (None for all) and `fitted_on`.
         similarity: What compares embeddings in STS and retrieval.
+        settings_sha256: SHA-256 of the settings of modules, configuration and tokenizer; empty in older files.
+        truncate_dim: Number of dimensions that embeddings are truncated to; None for all.
         classifier: Classifier of the transfer tasks.
         tasks: For each task `score` (None if it is undefined; `error` has the reason), `n`, and:
 
@@ -64,6 +66,8 @@ class Results:
     prompt: str | None = None
     whitening: dict | None = None
     similarity: str = COSINE
+    settings_sha256: str = ""
+    truncate_dim: int | None = None
     classifier: str = CLASSIFIER
     tasks: dict[str, dict] = field(default_factory=dict)
     average: dict[str, float | None] = field(default_factory=lambda: dict.fromkeys(GROUPS))
@@ -97,6 +101,7 @@ class Results:
         if not Path(path).exists():
             return self
         saved = load_results(path)
+        saved.settings_sha256 = saved.settings_sha256 or self.settings_sha256
         different = [name for name in IDENTITY if getattr(saved, name) != getattr(self, name)]
         if different:
             changes = "; ".join(f"{name} {getattr(saved, name)!r}, now {getattr(self, name)!r}" for name in different)

@@ -97,7 +97,8 @@ def model_label(results: Results, whole: bool = False) -> str:
     size = f" {whitening['dimensions']}" if whitening and whitening["dimensions"] else ""
     prompt = f", prompt {results.prompt!r}" if results.prompt else ""
     name = results.model if whole else Path(results.model).name
-    return f"{name}, {results.pooler}{prompt}{f', whitening{size}' if whitening else ''}"
+    width = "" if results.truncate_dim is None else f", {results.truncate_dim} dimensions"
+    return f"{name}, {results.pooler}{width}{prompt}{f', whitening{size}' if whitening else ''}"
 
 
 def _group_line(results: Results, columns: list[str], group: str) -> Row:

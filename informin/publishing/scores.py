@@ -12,7 +12,7 @@ from informin.model.open import load_model
 from informin.model.records import RunRecord
 from informin.publishing.export import raise_if_linked
 
-AS_TESTED = {"whitening": None, "split": "test", "precision": "fp32"}  # settings of results in a card
+AS_TESTED = {"whitening": None, "split": "test", "precision": "fp32", "truncate_dim": None}  # settings of results in a card
 
 
 def add_results(
@@ -48,7 +48,7 @@ def add_results(
     base = (record.base_model or {}).get("weights_sha256")
     default = model.prompts.get(model.default_prompt_name or "", "")
     usual = {"max_seq_length": model.max_seq_length, "prompt": record.options.get("prompt", default) or None}
-    usual["pooler"] = pooler_of(model)
+    usual |= {"pooler": pooler_of(model), "truncate_dim": model.truncate_dim}
     placed = {}
     for results in load_all_results(files):
         seed = _other_seed(results, record)

@@ -116,6 +116,8 @@ def test_resuming(tmp_path):
         ("precision", "bf16"),
         ("split", "dev"),
         ("similarity", "dot"),
+        ("settings_sha256", "f" * 64),
+        ("truncate_dim", 64),
     ],
 )
 def test_results_of_other_settings_are_not_resumed(tmp_path, name, value):

@@ -30,6 +30,7 @@ from tests.evaluation.results_helpers import STS, results, sample, search
         (dict(whitening={"dimensions": None, "fitted_on": "x"}), "model, cls, whitening"),
         (dict(whitening={"dimensions": 256, "fitted_on": "x"}), "model, cls, whitening 256"),
         (dict(prompt="query: "), "model, cls, prompt 'query: '"),
+        (dict(truncate_dim=64), "model, cls, 64 dimensions"),
     ],
 )
 def test_label(changes, expected):

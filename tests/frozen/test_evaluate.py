@@ -81,6 +81,18 @@ def test_finished_tasks_are_resumed(static, labels, faq, tmp_path, monkeypatch):
     assert list(load_all_results([tmp_path / "a.json"])[0].tasks) == ["parity", "faq"]
 
 
+def test_other_settings_of_equal_weights_have_their_own_scores(st_mean, labels, tmp_path):
+    whole, cut = (SentenceTransformer(str(st_mean), device="cpu", truncate_dim=width) for width in (None, 4))
+    file, score = tmp_path / "whole.json", evaluate(cut, labels=labels).rows[0].tasks["parity"]["score"]
+    first = evaluate(whole, labels=labels, output=file).rows[0].tasks["parity"]["score"]
+    rows = [evaluate(model, labels=labels, output=tmp_path / "out").rows[0] for model in (whole, cut)]
+    assert [row.tasks["parity"]["score"] for row in rows] == [first, score] and first != score
+    whole.tokenizer.truncation_side = "left"
+    for changed in (cut, whole):
+        with raises_usage("output"):
+            evaluate(changed, labels=labels, output=file)
+
+
 def test_saved_results_are_read_again(static, st_mean, labels, tmp_path):
     result = evaluate([static, st_mean], labels=labels, device="cpu")
     result.save(tmp_path / "out", seeds=True)
