@@ -469,7 +469,8 @@ def evaluate(
     rows: list[Results] = []
     for one, how in product(models, poolers):
         st = load_model(one, pooler=how, **loading)
-        path = None if output is None else _results_file(Path(output), st, how, _suffix(st.truncate_dim, whitening, split))
+        suffix = _suffix(st.truncate_dim, whitening, split)
+        path = None if output is None else _results_file(Path(output), st, how, suffix)
         with first_only(only_writer(path, "output") if path else nullcontext()):
             results = score_model(
                 st,

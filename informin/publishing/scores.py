@@ -12,7 +12,8 @@ from informin.model.open import load_model
 from informin.model.records import RunRecord
 from informin.publishing.export import raise_if_linked
 
-AS_TESTED = {"whitening": None, "split": "test", "precision": "fp32", "truncate_dim": None}  # settings of results in a card
+# Settings of results in a card.
+AS_TESTED = {"whitening": None, "split": "test", "precision": "fp32", "truncate_dim": None}
 
 
 def add_results(
