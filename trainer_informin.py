@@ -128,9 +128,9 @@ class InforMinTrainer(Trainer):
             the metric, and otherwise this object.
         data_collator: Turns a list of rows into a batch. None pads to the longest row. This position also accepts the
             sentences, followed by the evaluation data: `InforMinTrainer(model, args, sentences, pairs)`.
-        train_dataset: Sentences (a list or another iterable, a data set with a column of sentences, a `DatasetDict`, a
+        train_dataset: Sentences (a list or another iterable, a dataset with a column of sentences, a `DatasetDict`, a
             stream), or tokenized rows with `input_ids` and `attention_mask`.
-        eval_dataset: `GradedPairs`, `LabeledSentences`, `Collection`, a data set with their columns, the path of a file
+        eval_dataset: `GradedPairs`, `LabeledSentences`, `Collection`, a dataset with their columns, the path of a file
             of pairs, a function from `encode` to scores, an evaluator of sentence-transformers, or a list or a
             dictionary of these; see `informin.evaluation.development.as_development`. With None, nothing is evaluated.
         processing_class: Tokenizer. None uses the encoder's own.
@@ -153,7 +153,7 @@ class InforMinTrainer(Trainer):
 
     Raises:
         UsageError: The encoder cannot do what the objective needs, there are too few sentences for a batch or a term,
-            or the model or the data is something else.
+            or the model or the data has an unsupported type.
     """
 
     # The losses are means over a batch, so Trainer must divide them by the number of accumulation steps.
@@ -452,7 +452,7 @@ class InforMinTrainer(Trainer):
                 texts = share[start : start + 16 * size]
                 blocks.append(encode(model, texts, prompt=self.trained.prompt, batch_size=size))
                 leave_if_received()
-        return join(is_whole, np.concatenate(blocks), len(sentences))  # not above: a signal can end one process
+        return join(is_whole, np.concatenate(blocks), len(sentences))  # after the block: a signal may end it early
 
     def _use_averages(self) -> None:
         """Set the weights to those that the optimizer evaluates, such as the averages of a schedule-free one.

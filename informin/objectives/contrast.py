@@ -97,7 +97,7 @@ def copies(ids: Tensor, candidates: Tensor) -> Tensor:
 
 
 class MomentumQueue(Head):
-    """Queue of embeddings (Q, d) of earlier sentences, from an encoder whose weights are a moving average.
+    """Queue of projections (Q, d) of earlier sentences, from a moving average of the encoder and the trained head.
 
     Source:
         He et al. (2020), MoCo, section 3.2; Klein and Nabi (2023), miCSE.
@@ -117,7 +117,7 @@ class MomentumQueue(Head):
     def forward(self, model, inputs: HeadInputs) -> tuple[Tensor, Tensor]:
         """Return the queue (Q, d) before this batch and the ids (Q,) of its sentences, then add the batch to the queue.
 
-        Empty slots are rows of zeros. The embeddings from all processes enter the queue, and the oldest ones leave.
+        Empty slots are rows of zeros. The projections from all processes enter the queue, and the oldest ones leave.
         """
         size = len(inputs.sentence_ids)
         earlier = self.embeddings.clone(), self.ids.clone()
@@ -128,7 +128,7 @@ class MomentumQueue(Head):
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor, ids: Tensor) -> None:
-        """Insert embeddings (K, d) and the ids (K,) of their sentences at the front, and drop the oldest."""
+        """Insert projections (K, d) and the ids (K,) of their sentences at the front, and drop the oldest."""
         self.embeddings.copy_(torch.cat([keys.to(self.embeddings.dtype), self.embeddings])[: len(self.embeddings)])
         self.ids.copy_(torch.cat([ids, self.ids])[: len(self.ids)])
 

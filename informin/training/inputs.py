@@ -54,7 +54,8 @@ class DataArguments:
     text_column: Optional[list[str]] = option(
         None,
         "Column with the sentences, or several to join, such as subject,body. With view pair, the two columns of a "
-        "pair, such as title body. Default: `text`, or the only column; for pairs anchor positive, or the only two.",
+        "pair, such as title body. Default: `text`, `sentence`, or the only column; for pairs anchor positive, or the "
+        "only two.",
     )
     dataset_name: Optional[str] = option(None, "Dataset on the Hub, instead of train_file.")
     dataset_config: Optional[str] = option(None, "Configuration of the dataset.")

@@ -63,7 +63,7 @@ def plain_step(
 def forward(model: nn.Module, rows: dict[str, Any], reads_maps: bool = False) -> InforMinOutput:
     """Return the embeddings and projections (N, d) of N rows, and what the heads of the terms compute from them.
 
-    The model is called once: several processes reduce gradients after each call.
+    The model is called once per batch, because DDP reduces gradients after each call.
     """
     factors = None
     if "factors" in rows and "split_batch" not in rows:  # a view scales the output of the embedding layer
