@@ -356,7 +356,7 @@ def with_adapter(model: SentenceTransformer, adapter: LinearAdapter) -> Sentence
     if model.truncate_dim is not None:
         with model.truncate_embeddings(None):
             whole = model.get_embedding_dimension()
-        more = [_linear(np.eye(model.truncate_dim, whole)), *more]
+        more = [_linear(np.eye(width_of(model), whole)), *more]
     more += [_linear(adapter.coef_, adapter.intercept_), *([Normalize()] if normalized else [])]
     named: Any = OrderedDict(model.named_children())
     named |= {str(i): module for i, module in enumerate(more, start=len(named))}

@@ -55,12 +55,13 @@ def test_all_readers_compute_the_adapted_embeddings(encoder, tmp_path, normalize
     assert largest_difference(model.encode(TEXTS), load_model(source, device="cpu").encode(TEXTS)) == 0
 
 
-def test_a_truncated_model_is_adapted_as_it_embeds(st_mean, tmp_path):
-    model = SentenceTransformer(str(st_mean), device="cpu", truncate_dim=8)
+@pytest.mark.parametrize("truncate_dim, width", [(8, 8), (64, 32)])
+def test_a_truncated_model_is_adapted_as_it_embeds(st_mean, tmp_path, truncate_dim, width):
+    model = SentenceTransformer(str(st_mean), device="cpu", truncate_dim=truncate_dim)
     adapter = fitted(model)
     save_adapted(model, adapter, tmp_path / "new", texts=60, task="clustering")
     read = SentenceTransformer(str(tmp_path / "new"), device="cpu").encode(TEXTS, normalize_embeddings=True)
-    assert read.shape == (len(TEXTS), 8)
+    assert read.shape == (len(TEXTS), width)
     assert largest_difference(read, adapter.transform(model.encode(TEXTS))) < 1e-5
 
 
