@@ -352,6 +352,8 @@ def settings_for_clients(folder: str | Path) -> str | None:
     """
     (_, first), *others = modules_of(str(folder))
     kinds = [kind.rpartition(".")[2] for _, kind in others]
+    if read_json(Path(folder, "config_sentence_transformers.json")).get("truncate_dim") is not None:
+        return None
     if first.rpartition(".")[2] != "Transformer" or kinds not in (["Pooling"], ["Pooling", "Normalize"]):
         return None
     mode = Pooling.load(str(folder), subfolder=others[0][0]).pooling_mode

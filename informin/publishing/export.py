@@ -212,6 +212,7 @@ def _fits_older_files(model: Any, folder: Path) -> bool:
     linear = all(type(one.activation_function) is nn.Identity and one.bias and not one.use_residual for one in maps)
     return (
         linear
+        and model.truncate_dim is None
         and set(settings) <= set(older_settings)
         and pooling.pooling_mode in NAME_OF_MODE
         and pooling.include_prompt

@@ -46,12 +46,13 @@ class _AllModules(nn.Module):
         self.steps = nn.ModuleList(model)
         self.inputs = inputs
         self.outputs = outputs
+        self.width = model.truncate_dim
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         features = dict(zip(self.inputs, inputs))
         for step in self.steps:
             features = step(features)
-        tokens, embedding = features["token_embeddings"], features["sentence_embedding"]
+        tokens, embedding = features["token_embeddings"], features["sentence_embedding"][:, : self.width]
         repeated = embedding[:, None].expand(-1, tokens.shape[1], -1)
         found = {TOKENS: tokens, EMBEDDING: embedding, REPEATED: repeated}
         return tuple(found[name] for name in self.outputs)

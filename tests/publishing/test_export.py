@@ -161,6 +161,14 @@ def test_results_and_onnx_of_other_weights_are_removed(folder):
     assert not [name for name in stale if (folder / name).exists()]
 
 
+def test_an_export_truncates_embeddings_as_the_source(st_mean, tmp_path):
+    source = SentenceTransformer(str(st_mean), device="cpu", truncate_dim=8)
+    source.save_pretrained(str(tmp_path / "source"), create_model_card=False)
+    export.export_checkpoint(tmp_path / "source", tmp_path / "new")
+    after = SentenceTransformer(str(tmp_path / "new"), device="cpu").encode(TEXTS)
+    assert np.array_equal(after, source.encode(TEXTS))
+
+
 def test_other_modules_keep_the_format_of_sentence_transformers(bert, tmp_path):
     torch.manual_seed(0)
     model = load_model(export_of(bert, tmp_path / "export"), device="cpu")

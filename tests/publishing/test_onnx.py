@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 import torch
 from onnx import load as load_onnx
+from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer
 
 from informin.cli import run_command
@@ -15,7 +16,7 @@ from informin.frozen.adapter import LinearAdapter
 from informin.frozen.fit import save_adapted
 from informin.model.open import load_model
 from informin.publishing import onnx
-from tests.conftest import ROOT, make_sentences, raises_usage, save_bert, save_roberta
+from tests.conftest import ROOT, make_sentences, raises_usage, save_bert, save_roberta, save_sentence_transformer
 from tests.publishing.helpers import TEXTS, contents, export_of, read_json
 
 
@@ -89,6 +90,15 @@ def test_what_other_clients_need(tmp_path):
     assert onnx.settings_for_clients(folder) == "mean pooling and normalization"
     names = [one.name for one in onnxruntime.InferenceSession(folder / onnx.ONNX_FILE).get_outputs()]
     assert names[0] == "last_hidden_state"
+
+
+def test_the_file_truncates_embeddings_as_the_model(tmp_path):
+    bert, folder = save_bert(tmp_path / "bert", num_hidden_layers=0), tmp_path / "new"
+    source = save_sentence_transformer(tmp_path / "source", bert, truncate_dim=8)
+    assert run_command("export", "--model_name", str(source), "--output_dir", str(folder), "--onnx") == 0
+    expected = SentenceTransformer(str(source), device="cpu").encode(TEXTS)
+    assert expected.shape[1] == 8 and np.abs(embed(folder, onnx.ONNX_FILE) - expected).max() < 1e-5
+    assert onnx.settings_for_clients(folder) is None
 
 
 def test_a_missing_package_is_named_with_its_extra(folder, monkeypatch):
