@@ -150,7 +150,7 @@ def load_model(
         opened = with_pooling(opened, pooler, file_of(name, HEAD_FILE, revision) if pooler == "mlp" else None)
     if max_seq_length is not None:
         limit_length(opened, max_seq_length)
-    folder = Path(name) if Path(name).is_dir() else None
+    folder = Path(name).absolute() if Path(name).is_dir() else None
     cached = file_of(name, MODULES if has_modules else "config.json", revision)
     commit = Path(cached).parent.name if cached and folder is None else None  # snapshots/COMMIT/FILE
     opened.informin_source = Source(name, folder, commit)

@@ -94,10 +94,13 @@ def test_the_card_lists_the_options_and_the_drift(saved):
     assert shown["Drift on 60 sentences"]["STS-B dev"] == ["80.00", "79.00"]
 
 
-def test_the_license_of_the_source_model_is_kept(bert, tmp_path):
+def test_the_license_of_the_source_model_is_kept(bert, tmp_path, monkeypatch):
+    """Also of a relative path, after a change of the working directory."""
     source = save_sentence_transformer(tmp_path / "source", bert)
     (source / "README.md").write_text("---\nlicense: other\nlicense_name: rail-m\nlicense_link: LICENSE\n---\n# m\n")
-    model = load_model(source, device="cpu")
+    monkeypatch.chdir(tmp_path)
+    model = load_model("source", device="cpu")
+    monkeypatch.chdir(bert)
     save_adapted(model, fitted(model), tmp_path / "new", texts=60, task="search")
     values = metadata((tmp_path / "new" / "README.md").read_text())
     assert [values[name] for name in ("license", "license_name", "license_link")] == ["other", "rail-m", "LICENSE"]
