@@ -498,7 +498,8 @@ def tokenize(
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
-    parts = [sentences._fingerprint, backend.to_str(), tokenizer.padding_side, max_seq_length, prompt, TRUNCATED]
+    sides = [tokenizer.padding_side, tokenizer.truncation_side]
+    parts = [sentences._fingerprint, backend.to_str(), *sides, max_seq_length, prompt, TRUNCATED]
     return sentences.map(tokens, batched=True, remove_columns=list(columns), new_fingerprint=Hasher.hash(parts))
 
 

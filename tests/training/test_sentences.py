@@ -186,6 +186,15 @@ def test_unchanged_sentences_are_tokenized_once(bert, monkeypatch):
     assert tokenize(data, tokenizer, 6)["input_ids"][:] == first["input_ids"][:] and not counted
 
 
+def test_tokens_of_another_truncation_side_are_not_reused(bert):
+    data = datasets.Dataset.from_generator(lambda: iter({"text": text} for text in SENTENCES))
+    tokenize(data, tokenizer_of(bert), 6)
+    tokenizer = tokenizer_of(bert)
+    tokenizer.truncation_side = "left"
+    expected = tokenizer(SENTENCES, truncation=True, max_length=6)["input_ids"]
+    assert tokenize(data, tokenizer, 6)["input_ids"][:] == expected
+
+
 def test_a_length_beyond_the_encoder_and_a_long_prompt_are_rejected(bert, unscored):
     with raises_usage(option="max_seq_length"):
         InforMinTrainer(str(bert), unscored(max_seq_length=1000), train_dataset=SENTENCES)
