@@ -137,7 +137,7 @@ def eval_command(
     if report:
         others = {"whitening": whitening, "pooler": pooler, **changed_options(model)}
         refuse_given(data | of_labels | of_retrieval | others, "has no effect with `report`")
-        print_report(report, compare or [], split, format, seeds, output)
+        print_report(report, compare or [], format, seeds, output)
         return 0
     if not labels:
         refuse_given(of_labels, "needs `labels`")
@@ -189,16 +189,16 @@ def search_rankings(bm25: bool, language: str | None) -> "SearchRankings | None"
     return SearchRankings(language or "english", bm25)
 
 
-def print_report(
-    paths: list[str], compare: list[str], split: str, format: str, seeds: bool, output: str | None
-) -> None:
+def print_report(paths: list[str], compare: list[str], format: str, seeds: bool, output: str | None) -> None:
     """Print the tables of saved results, and save them in a folder."""
     from informin.evaluation.evaluate import Evaluation
     from informin.evaluation.results import load_all_results
-    from informin.evaluation.table import load_others
+    from informin.evaluation.table import check_one_table, load_others
 
     rows = load_all_results(paths)
-    saved = Evaluation(rows, load_others(compare, len(rows), split))
+    saved = Evaluation(rows, load_others(compare, len(rows), rows[0].split))
+    check_one_table(rows, "report")
+    check_one_table([*rows, *saved.others], "compare")
     print(saved.table(format, seeds=seeds))
     if output:
         saved.save(output, seeds=seeds)

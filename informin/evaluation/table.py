@@ -216,16 +216,27 @@ def load_others(paths: Iterable[str | Path], rows: int, split: str) -> list[Resu
     return others
 
 
-def check_same_files(others: Sequence[Results], sums: dict[str, dict[str, str]]) -> None:
+def check_same_files(others: Sequence[Results], sums: dict[str, dict[str, str]], option: str = "compare") -> None:
     """Raise UsageError if results to compare with were computed on another file of the same name.
 
     Args:
         sums: SHA-256 of the files of each task; see `informin.evaluation.evaluate.Tasks`.
+        option: Option that names the results.
     """
     for other in others:
         for name, entry in other.samples().items():
             if name in sums and list(entry["data"].values()) != list(sums[name].values()):
-                raise UsageError(f"{other.model} was scored on another {name}", option="compare")
+                fix = "Score all models on the same file, and rename files that differ."
+                raise UsageError(f"{other.model} was scored on another {name}", option=option, fix=fix)
+
+
+def check_one_table(results: Sequence[Results], option: str) -> None:
+    """Raise UsageError if saved results of one table have different splits, or different files of the same name."""
+    for one in results:
+        if one.split != results[0].split:
+            found = f"{one.model} was scored on the {one.split} split"
+            raise UsageError(found, option=option, needed=f"{results[0].split}, as {results[0].model}")
+        check_same_files(results, {name: entry["data"] for name, entry in one.samples().items()}, option)
 
 
 def tables_text(

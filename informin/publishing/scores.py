@@ -6,11 +6,12 @@ from pathlib import Path
 
 from informin.errors import UsageError
 from informin.evaluation.evaluate import pooler_of
-from informin.evaluation.results import Results, load_all_results
+from informin.evaluation.results import Results, load_all_results, load_results
+from informin.evaluation.table import check_one_table
 from informin.fast.precision import weights_sha256
 from informin.model.open import load_model
 from informin.model.records import RunRecord
-from informin.publishing.export import raise_if_linked
+from informin.publishing.export import RESULTS, raise_if_linked
 
 # Settings of results in a card.
 AS_TESTED = {"whitening": None, "split": "test", "precision": "fp32", "truncate_dim": None}
@@ -36,8 +37,8 @@ def add_results(
         to: Folder that gets them, such as a preview; None for the exported folder.
 
     Raises:
-        UsageError: The folder is not an output of training, or results belong to another model or other
-            settings.
+        UsageError: The folder is not an output of training, or results belong to another model, other settings or
+            another file of the same name.
     """
     folder = Path(folder)
     raise_if_linked(folder)
@@ -70,6 +71,9 @@ def add_results(
                 found = f"has results of {results.model} with {setting} {getattr(results, setting)!r}"
                 raise UsageError(found, option="results", needed=repr(value))
         placed[place] = replace(results, model=name)  # the name may be a local path
+    earlier = {path.relative_to(folder / "results").as_posix(): path for each in RESULTS for path in folder.glob(each)}
+    kept = [load_results(path) for place, path in earlier.items() if place not in placed]
+    check_one_table([*placed.values(), *kept], "results")
     for place, results in placed.items():
         results.save(Path(to or folder, "results", place))
 

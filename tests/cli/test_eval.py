@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from informin.cli import run_command
 from informin.model.open import load_model
 from tests.conftest import ROOT, make_sentences
+from tests.evaluation.results_helpers import results, sample
 from tests.support.senteval_data import small_counts, write_senteval
 
 FRACTION = 0.01  # of the examples of each task; the smallest has 16
@@ -110,6 +111,19 @@ def test_saved_results_are_printed_again_and_compared(run, model, tmp_path):
     gain = float(line(second, "other, cls")[0]) - float(line(first, "m, cls")[0])
     assert float(line(out, "other, cls - m, cls")[0]) == pytest.approx(gain, abs=0.011)
     assert "mean ± sd of these 2" in out
+
+
+def test_saved_results_of_other_data_are_not_in_one_table(tmp_path, capsys):
+    for folder, entries in (("a", "1"), ("b", "2")):
+        saved = results({})
+        saved.add("titles", sample(1.0, data={"titles.tsv": entries * 64}))
+        saved.save(tmp_path / f"{folder}.json")
+    results({"STS-B": 1.0}, split="dev").save(tmp_path / "dev.json")
+    one, other, dev = (str(tmp_path / f"{name}.json") for name in ("a", "b", "dev"))
+    for words in ([one, other], [one, "--compare", other], [one, dev], [dev, "--compare", one]):
+        assert run_command("eval", "--report", *words) == 2, words
+        assert "was scored on" in capsys.readouterr().err
+    assert run_command("eval", "--report", dev, "--compare", dev) == 0
 
 
 def test_finished_tasks_are_kept(run, titles, tmp_path):

@@ -4,9 +4,11 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from informin.evaluation.results import load_results
+from informin.model.records import RunRecord
 from informin.publishing.card import render_card
 from informin.publishing.scores import add_results
 from tests.conftest import raises_usage
+from tests.evaluation.results_helpers import sample
 from tests.publishing.helpers import change_json, contents, record_of, results_of, tables
 
 
@@ -77,6 +79,19 @@ def test_nothing_is_added_if_one_file_does_not_belong_here(folder, tmp_path):
     with raises_usage("results"):
         add_results(folder, files)
     assert contents(folder) == before
+
+
+def test_results_of_the_source_model_on_another_file_of_the_same_name_are_not_added(folder, tmp_path):
+    def labels(name: str, checksum: str, **changes):
+        path = results_of(folder, tmp_path / name, tasks=(), **changes)
+        change_json(path, tasks={"titles": sample(1.0, data={"titles.tsv": checksum * 64})})
+        return path
+
+    base = RunRecord.load(folder).base_model["weights_sha256"]
+    add_results(folder, [labels("base.json", "1", weights_sha256=base)])
+    with raises_usage("results"):
+        add_results(folder, [labels("other.json", "2")])
+    add_results(folder, [labels("model.json", "1")])
 
 
 def test_only_trained_models_have_results(folder, tmp_path):
