@@ -132,9 +132,10 @@ def _ranking_lines(name: str, rows: Sequence[Results], line: Callable[[Results],
     for results in rows:
         entry = results.tasks.get(name, {})
         for key, label in RANKING_LABELS.items():
-            label = label.format(model_label(results))
-            if key in entry and label not in [row.label for row in lines]:
-                lines.append(replace(line(replace(results, tasks={name: entry | entry[key]})), label=label))
+            if key in entry:
+                found = line(replace(results, tasks={name: entry | entry[key]}))
+                found = replace(found, label=label.format(model_label(results)))
+                lines += [] if found in lines else [found]  # BM25 is the same for all models
     return lines
 
 

@@ -226,6 +226,14 @@ def test_retrieval_is_tested_against_the_first_row():
     assert footnotes(rows[1:2], rows[:1]) == [note]
 
 
+def test_models_with_equal_names_have_all_their_rows():
+    words, *fused = ({"measures": search(1.0, x)["measures"], "queries": {"ndcg_10": x}} for x in ([5.0], [9.0], [7.0]))
+    rows = [searched("m", 1, bm25=words, with_words=own) for own in fused]
+    (table,) = score_tables(rows)
+    found = [(row.label, row.cell("nDCG@10")) for row in table.rows[2:]]
+    assert found == [("with BM25: m, cls", "9.00"), ("BM25", "5.00"), ("with BM25: m, cls", "7.00")]
+
+
 def test_rows_of_word_search():
     words, fused = (
         {"measures": search(1.0, x)["measures"], "queries": {"ndcg_10": x}} for x in ([5.0] * 30, [9.0] * 30)
