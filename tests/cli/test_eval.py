@@ -107,6 +107,8 @@ def test_saved_results_are_printed_again_and_compared(run, model, tmp_path):
     code, out, _ = run("--report", tmp_path / "after", output=tmp_path / "table", **report)
     assert code == 0 and out == second
     assert sorted(path.suffix for path in (tmp_path / "table").iterdir()) == [".json", ".json", ".md"]
+    code, _, err = run("--report", tmp_path / "after", output=tmp_path / "after", **report)
+    assert code == 2 and "--output" in err
     _, out, _ = run("--report", tmp_path / "after", "--compare", tmp_path / "before", "--seeds", **report)
     gain = float(line(second, "other, cls")[0]) - float(line(first, "m, cls")[0])
     assert float(line(out, "other, cls - m, cls")[0]) == pytest.approx(gain, abs=0.011)
