@@ -1,7 +1,7 @@
 """Compare runtimes that embed with one folder: speed, cosine to sentence-transformers, and nDCG@10.
 
     informin export --model_name MODEL --output_dir FOLDER --onnx --int8
-    pip install openvino nncf
+    pip install openvino nncf fastembed
     OMP_NUM_THREADS=1 python -m experiments.benchmarks.embedding --model_name FOLDER --retrieval COLLECTION ...
     python -m experiments.benchmarks.embedding --gpu --model_name FOLDER --sentences FILE
 
@@ -65,6 +65,8 @@ def installed_sides(folder: Path, device: str, calibration: list[str]) -> dict[s
         sides["OpenVINO, int8"] = lambda: by_graph(
             plain, run_openvino(file, [tokens_of(plain, [text]) for text in calibration])
         )
+    if file.is_file() and find_spec("fastembed"):
+        sides["fastembed"] = lambda: by_fastembed(folder, plain)
     if find_spec("optimum") and find_spec("optimum.intel"):
         threads = {"ov_config": {"INFERENCE_NUM_THREADS": str(torch.get_num_threads())}}
         sides[f"{PLAIN}, openvino"] = lambda: by_model(opened(backend="openvino", model_kwargs=threads))
@@ -83,6 +85,25 @@ def by_graph(model: SentenceTransformer, run: Run) -> Encode:
         batches = (order[start : start + size] for start in range(0, len(order), size))
         parts = [run(tokens_of(model, [texts[i] for i in batch])) for batch in batches]
         return np.concatenate(parts)[np.argsort(order)]
+
+    return encode
+
+
+def by_fastembed(folder: Path, model: SentenceTransformer) -> Encode:
+    """Embed with fastembed, which pools the first output, and which gets the texts by length, too."""
+    from fastembed import TextEmbedding
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    name = "informin/benchmark"
+    how = {"normalization": True, "dim": model.get_embedding_dimension(), "model_file": ONNX_FILE}
+    pooling = PoolingType(model[1].pooling_mode.upper())
+    TextEmbedding.add_custom_model(name, pooling, sources=ModelSource(hf=name), **how)
+    opened = TextEmbedding(name, specific_model_path=str(folder), threads=torch.get_num_threads())
+
+    def encode(texts: list[str], size: int) -> np.ndarray:
+        order = np.argsort([-len(text) for text in texts], kind="stable")
+        vectors = opened.embed([texts[i] for i in order], batch_size=size)
+        return np.stack(list(vectors))[np.argsort(order)]
 
     return encode
 
