@@ -386,12 +386,12 @@ class InforMinTrainer(Trainer):
 
     def compute_loss(self, model, inputs: dict[str, Any], return_outputs=False, num_items_in_batch=None):
         """Return the weighted sum of the terms, computed in one forward pass over the stacked views."""
-        reads_maps = next((term for term in self.terms if term.reads_maps), None)
-        outputs = forward(model, inputs, reads_maps=reads_maps is not None)
-        if reads_maps and not outputs.attentions:
+        of_maps = next((term for term in self.terms if term.reads_maps), None)
+        outputs = forward(model, inputs, reads_maps=of_maps is not None)
+        if of_maps and not outputs.attentions:
             raise UsageError(
                 "needs attention maps, but the model returned none",
-                option=reads_maps.option_name("weight"),
+                option=of_maps.option_name("weight"),
                 fix="Use an encoder that returns attention maps in training, such as BERT.",
             )
         views = two_views(outputs, inputs)

@@ -21,7 +21,7 @@ from informin.errors import UsageError
 logger = logging.getLogger(__name__)
 
 
-HUB_DATA = "princeton-nlp/datasets-for-simcse"  # the data set with the two files below
+HUB_DATA = "princeton-nlp/datasets-for-simcse"  # the dataset with the two files below
 HUB_SENTENCES = "wiki1m_for_simcse.txt"
 HUB_SENTEVAL = "senteval.tar"
 MODEL_FILES = ("config.json", "modules.json", "adapter_config.json")  # every model has one of them

@@ -32,7 +32,7 @@ def is_blank(text: str | None) -> bool:
 
 
 def as_texts(texts: Iterable[str], option: str = "texts") -> list[str]:
-    """Return the texts of a list, a NumPy array, a pandas Series or a column of a data set as a list.
+    """Return the texts of a list, a NumPy array, a pandas Series or a column of a dataset as a list.
 
     Raises:
         UsageError: It is a single string, a table, a set or not iterable, or an item is not a string.

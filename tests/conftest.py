@@ -402,7 +402,7 @@ def modules_cache(tmp_path_factory) -> Path:
 
 @pytest.fixture(autouse=True)
 def private_caches(modules_cache, monkeypatch):
-    """Use no models, data sets and code that this machine has cached, and cache none there."""
+    """Use no models, datasets and code that this machine has cached, and cache none there."""
     import datasets
     import huggingface_hub
     import transformers

@@ -209,7 +209,7 @@ def test_files_in_folders(write, tmp_path):
 
 
 def test_links_in_folders_are_followed_and_no_folder_is_read_twice(write, tmp_path):
-    """A data set is often a folder of links to folders on another disk."""
+    """A dataset is often a folder of links to folders on another disk."""
     write("disk/more/b.txt", "two\n")
     write("disk/c.txt", "three\n")
     write("data/a.txt", "one\n")

@@ -58,7 +58,7 @@ class Peer:
     Attributes:
         title: Name in tables.
         learning_rate: Default learning rate.
-        columns: Function that creates the columns of the data set from sentences.
+        columns: Function that creates the columns of the dataset from sentences.
         loss: Function that creates the loss from the model and the name it was loaded from.
         batch_sampler: `batch_sampler` of its training arguments.
     """

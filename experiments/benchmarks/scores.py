@@ -1,6 +1,6 @@
 r"""Expected against actual false hits: is the cosine of `threshold` the one that unrelated texts reach?
 
-For each encoder, data set and map: the threshold from the unlabeled documents, and for each query, how many
+For each encoder, dataset and map: the threshold from the unlabeled documents, and for each query, how many
 documents above it have a label that differs from the query's. In search collections, those that are not judged
 relevant.
 

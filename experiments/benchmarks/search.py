@@ -1,4 +1,4 @@
-r"""Maps of frozen embeddings that need no labels, on one page: encoders x data sets x maps.
+r"""Maps of frozen embeddings that need no labels, on one page: encoders x datasets x maps.
 
     python -m experiments.benchmarks.search --models minilm=MINILM static=STATIC e5=E5 --cache VECTORS
 
@@ -95,7 +95,7 @@ def csls(similarity: np.ndarray) -> np.ndarray:
 
 
 def results(models: list[str], names: list[str], cache: Path, data: Path) -> Iterator[tuple[str, str, str, np.ndarray]]:
-    """Yield encoder, data set, map and scores (m,)."""
+    """Yield encoder, dataset, map and scores (m,)."""
     for name in names:
         documents, queries, related = (labeled if name in LABELED else search)(data, name)
         collection = None if name in LABELED else load_collection(data / "retrieval" / name)

@@ -146,7 +146,7 @@ class Development:
 
 
 NEEDED = (
-    "GradedPairs, LabeledSentences, Collection, a data set with sentence1, sentence2 and score, with text and label or "
+    "GradedPairs, LabeledSentences, Collection, a dataset with sentence1, sentence2 and score, with text and label or "
     "with query and document, the path of a file of pairs, a function from `encode` to scores, an evaluator of "
     "sentence-transformers, or a list or a dictionary of these"
 )
@@ -156,7 +156,7 @@ def as_development(given: object) -> Development | None:
     """Convert the `eval_dataset` of a trainer; None for None.
 
     Args:
-        given: A set; a data set with the columns of one; the path of a file of pairs; a function from `encode` to
+        given: A set; a dataset with the columns of one; the path of a file of pairs; a function from `encode` to
             scores; an evaluator of sentence-transformers; a list of these; or a dictionary of these by name, whose
             scores are logged as eval_NAME_MEASURE.
 
@@ -183,7 +183,7 @@ def as_development(given: object) -> Development | None:
 
 
 def _as_set(one: Any, name: str) -> Any:
-    """Return the set of a path or of a data set with its columns; anything else as it is."""
+    """Return the set of a path or of a dataset with its columns; anything else as it is."""
     if isinstance(one, str | PathLike):
         return load_pairs(Path(one))
     if not isinstance(one, datasets.Dataset):

@@ -16,7 +16,7 @@ class Measure(NamedTuple):
         return f"{value:.{self.digits}f}" if math.isfinite(value) else "undefined"
 
 
-# Scores by key for each kind of data; the first one summarizes a data set.
+# Scores by key for each kind of data; the first one summarizes a dataset.
 PAIRS = {
     "spearman": Measure("Spearman x 100"),
     "alignment": Measure("alignment", 3, lower_is_better=True),

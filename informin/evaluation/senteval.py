@@ -278,7 +278,7 @@ def senteval_folder(folder: str | Path | None, instead: str = SENTEVAL_INSTEAD) 
 
 
 def hub_file(name: str, instead: str) -> Path:
-    """Download a file of the Hub data set with SentEval and the papers' sentences, and return its path in the cache.
+    """Download a file of the Hub dataset with SentEval and the papers' sentences, and return its path in the cache.
 
     Args:
         instead: As in `senteval_folder`.
@@ -291,7 +291,7 @@ def hub_file(name: str, instead: str) -> Path:
         return Path(hf_hub_download(HUB_DATA, name, repo_type="dataset"))
     except OSError as error:
         raise UsageError(
-            f"{name} cannot be downloaded from the Hub data set {HUB_DATA}: {error_line(error)}",
+            f"{name} cannot be downloaded from the Hub dataset {HUB_DATA}: {error_line(error)}",
             fix=f"Without the Hub, give {instead}.",
         ) from None
 

@@ -53,16 +53,16 @@ BUFFER = 10_000  # size of the buffer in which a stream is shuffled
 NO_TEXT = "contains no text that is not blank"
 
 
-# Files and data sets of `informin train`
+# Files and datasets of `informin train`
 
 
 def load_sentences(args: DataArguments, seed: int, columns: Columns = ()) -> Sentences:
-    """Return the training sentences as a data set with the column `text`, without blank ones.
+    """Return the training sentences as a dataset with the column `text`, without blank ones.
 
     Args:
         args: Where to load them from.
         seed: Seed for shuffling a stream.
-        columns: Columns of the data set instead, if each sentence has several texts (`View.columns`).
+        columns: Columns of the dataset instead, if each sentence has several texts (`View.columns`).
 
     Raises:
         UsageError: A file or column does not exist or cannot be read.
@@ -172,7 +172,7 @@ def as_data(
 
     Args:
         data: Sentences as a list or another iterable, such as a column, an array or a Series. Rows with a column of
-            sentences: a data set, a stream, a list of dictionaries. A `DatasetDict`, whose split train is used. Or
+            sentences: a dataset, a stream, a list of dictionaries. A `DatasetDict`, whose split train is used. Or
             tokenized rows with `input_ids`.
         text_column: Name of the column of sentences. Default: `text`, `sentence`, or the only column.
         columns: Columns of the texts if a sentence has several (`View.columns`). `text_column` then names as many
@@ -201,14 +201,14 @@ def as_data(
         raise UsageError("is an IterableDataset of PyTorch", option="train_dataset", fix=fix)
     if data is None or isinstance(data, str | bytes | PathLike | Real):
         found = "is missing" if data is None else f"is a {type(data).__name__}"
-        raise UsageError(found, option="train_dataset", needed="a list of sentences, or a data set")
+        raise UsageError(found, option="train_dataset", needed="a list of sentences, or a dataset")
     raise_if_table(data, "train_dataset")
     try:
-        # Without a method `__iter__`, Python reads until an IndexError, which a map-style data set need not raise.
+        # Without a method `__iter__`, Python reads until an IndexError, which a map-style dataset need not raise.
         items = list(data) if isinstance(data, Iterable) else [data[place] for place in range(len(data))]
     except TypeError as error:
         found = f"is a {type(data).__name__}"
-        raise UsageError(found, option="train_dataset", needed="a list of sentences, or a data set") from error
+        raise UsageError(found, option="train_dataset", needed="a list of sentences, or a dataset") from error
     if items and all(isinstance(item, Mapping) for item in items):
         if "input_ids" in items[0] and text_column is None:
             return items, None

@@ -110,7 +110,7 @@ def _load_guides(
             raise UsageError(
                 "is tokenized or a stream, and the guide embeds every sentence before the first step",
                 option="train_dataset",
-                needed="a list or a data set of sentences",
+                needed="a list or a dataset of sentences",
             )
         texts["training"] = [text for name in sentences.column_names for text in sentences[name]]
         for need in needs:
@@ -272,18 +272,17 @@ class CachedGuide:
         """
         draw = np.random.default_rng(0)
         number = len(self) // self.texts
-        first = draw.integers(0, number, RANDOM_PAIRS)
-        second = (first + draw.integers(1, number, RANDOM_PAIRS)) % number
+        left = draw.integers(0, number, RANDOM_PAIRS)
+        right = (left + draw.integers(1, number, RANDOM_PAIRS)) % number
         if self.texts > 1:
-            second += number
-        different = (self.first[first] != self.first[second]).numpy()
-        first = first[different]
-        second = second[different]
+            right += number
+        different = (self.first[left] != self.first[right]).numpy()
+        left, right = left[different], right[different]
         cpu = torch.device("cpu")
         cosines = []
-        for start in range(0, len(first), EMBEDDED_AT_ONCE):
+        for start in range(0, len(left), EMBEDDED_AT_ONCE):
             chunk = slice(start, start + EMBEDDED_AT_ONCE)
-            products = self.lookup(first[chunk], cpu) * self.lookup(second[chunk], cpu)
+            products = self.lookup(left[chunk], cpu) * self.lookup(right[chunk], cpu)
             cosines.append(products.sum(-1))
         return float(np.quantile(torch.cat(cosines).numpy(), 1 - fraction))
 

@@ -164,7 +164,7 @@ def _read_yaml(path: Path) -> Any:
 
 @dataclass(frozen=True)
 class Download:
-    """A model or a data set on the Hub that a run reads.
+    """A model or a dataset on the Hub that a run reads.
 
     Attributes:
         what: Its name in the message.

@@ -114,7 +114,7 @@ def test_years_hold_the_graded_pairs_of_each_subset(small, name):
         expected = [(first, second, float(grade)) for first, second, grade in map(pair, range(count))]
         assert list(zip(pairs.sentences1, pairs.sentences2, pairs.scores.tolist())) == expected
     blank = "" in (folder / f"STS.gs.{subsets[0]}.txt").read_text().split("\n")[:-1]
-    assert blank == (name in ("STS15", "STS16")), "the data set has ungraded pairs where the real one has"
+    assert blank == (name in ("STS15", "STS16")), "the dataset has ungraded pairs where the real one has"
 
 
 @pytest.mark.parametrize(

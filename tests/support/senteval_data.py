@@ -1,4 +1,4 @@
-"""A data set in SentEval's layout with the numbers of examples that the loader requires, in words of the tiny models.
+"""A dataset in SentEval's layout with the numbers of examples that the loader requires, in words of the tiny models.
 
 Sentences come from a small pool, so that even the full counts are few distinct sentences. Grades follow the words that
 the sides of a pair share, and labels mostly follow a marking word, so that scores are neither chance nor perfect.

@@ -1,4 +1,4 @@
-"""The training sentences: files, data sets and Python objects, and their tokens."""
+"""The training sentences: files, datasets and Python objects, and their tokens."""
 
 import datasets
 import numpy as np
@@ -154,11 +154,11 @@ def test_other_data_are_rejected(given):
         as_data(given)
 
 
-@pytest.mark.parametrize("kind", ["data set", "rows", "list of rows"])
+@pytest.mark.parametrize("kind", ["dataset", "rows", "list of rows"])
 def test_sentences_and_tokenized_rows_give_equal_weights(bert, unscored, kind):
     table = datasets.Dataset.from_dict({"n": range(64), "text": SENTENCES})
     rows = tokenize(table.select_columns("text"), tokenizer_of(bert), 32).remove_columns(TRUNCATED)
-    given = {"data set": table, "rows": rows, "list of rows": list(rows)}[kind]
+    given = {"dataset": table, "rows": rows, "list of rows": list(rows)}[kind]
     ours, theirs = (trained(str(bert), unscored(), train_dataset=data) for data in (given, SENTENCES))
     assert_same(weights_of(ours), weights_of(theirs))
     described = theirs.record().data
@@ -217,7 +217,7 @@ def test_precedence_of_evaluation_data(tmp_path, pairs_file):
         load_development(DataArguments())
 
 
-@pytest.mark.parametrize("kind", ["data set", "stream", "list"])
+@pytest.mark.parametrize("kind", ["dataset", "stream", "list"])
 def test_several_columns_of_rows_are_joined(kind):
     rows = [{"title": "one", "body": "two", "year": 1}, {"title": None, "body": "three", "year": 2}]
     data = rows if kind == "list" else datasets.Dataset.from_list(rows)

@@ -39,7 +39,7 @@ def pairs_of(sentences) -> list[tuple[str, str]]:
     return [(row["anchor"], row["positive"]) for row in rows]
 
 
-@pytest.mark.parametrize("streaming", [False, True], ids=["data set", "stream"])
+@pytest.mark.parametrize("streaming", [False, True], ids=["dataset", "stream"])
 @pytest.mark.parametrize("kind", [".csv", ".tsv", ".jsonl", ".parquet", ".arrow"])
 def test_pairs_are_read_from_files(tmp_path, kind, streaming):
     path, frame = tmp_path / f"a{kind}", pd.DataFrame(TABLE)
@@ -75,7 +75,7 @@ def test_pairs_of_every_kind_are_equal(given, text_column):
     assert pairs_of(as_data(given, text_column, COLUMNS)[1]) == PAIRS
 
 
-@pytest.mark.parametrize("kind", ["file", "data set", "stream"])
+@pytest.mark.parametrize("kind", ["file", "dataset", "stream"])
 def test_columns_of_one_text_are_joined(tmp_path, kind):
     columns = ["title", "body, title"]
     data = datasets.Dataset.from_dict({name: TABLE[name] for name in ("title", "body")})
@@ -86,12 +86,12 @@ def test_columns_of_one_text_are_joined(tmp_path, kind):
         with raises_usage("text_column", found="twice"):
             as_data(data, columns, COLUMNS)
         columns, data = ["title", "body, year"], data.add_column("year", ["then"] * 64)
-        found = as_data(data if kind == "data set" else data.to_iterable_dataset(), columns, COLUMNS)[1]
+        found = as_data(data if kind == "dataset" else data.to_iterable_dataset(), columns, COLUMNS)[1]
     last = [f"{body} {title if kind == 'file' else 'then'}" for title, body in PAIRS]
     assert pairs_of(found) == list(zip(TITLES, last))
 
 
-@pytest.mark.parametrize("kind", ["list", "data set", "file"])
+@pytest.mark.parametrize("kind", ["list", "dataset", "file"])
 def test_blank_and_equal_texts_are_skipped_and_counted(tmp_path, caplog, kind):
     rows = [*PAIRS[:3], (TITLES[3], " "), *PAIRS[4:7], (TITLES[7], TITLES[7] + " "), *PAIRS[8:]]
     given = datasets.Dataset.from_dict(dict(zip(COLUMNS, map(list, zip(*rows)))))
