@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from numbers import Real
@@ -20,10 +20,11 @@ from torch.nn.functional import normalize
 
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.encode import EmbeddingCache, Encode
-from informin.evaluation.labels import LabeledSentences
+from informin.evaluation.labels import LABEL_COLUMNS, LabeledSentences, labels_of_rows
 from informin.evaluation.measures import KINDS, Measure
-from informin.evaluation.pairs import GradedPairs, load_pairs
-from informin.evaluation.retrieval import Collection
+from informin.evaluation.pairs import COLUMNS, GradedPairs, load_pairs, pairs_of_rows
+from informin.evaluation.retrieval import PAIR_COLUMNS, Collection, collection_of_rows
+from informin.texts import Cells, is_blank
 
 DevelopmentSet = GradedPairs | LabeledSentences | Collection  # all with kind, name, sha256, measures, texts, score
 
@@ -188,14 +189,22 @@ def _as_set(one: Any, name: str) -> Any:
         return load_pairs(Path(one))
     if not isinstance(one, datasets.Dataset):
         return one
-    columns = {column: list(one[column]) for column in one.column_names}
-    if {"sentence1", "sentence2", "score"} <= columns.keys():
-        return GradedPairs(name, columns["sentence1"], columns["sentence2"], np.array(columns["score"]))
-    if {"text", "label"} <= columns.keys():
-        return LabeledSentences(name, columns["text"], columns["label"])
-    if {"query", "document"} <= columns.keys():
-        return Collection.of_pairs(name, columns["query"], columns["document"], columns.get("negative"))
-    raise UsageError(f"has the columns {', '.join(columns)}", option="eval_dataset", needed=NEEDED)
+    columns = set(one.column_names)
+    rows, where = cells_of(one), {"name": name, "source": name, "option": "eval_dataset"}
+    if {*COLUMNS} <= columns:
+        return pairs_of_rows(rows, **where)
+    if {*LABEL_COLUMNS} <= columns:
+        return labels_of_rows(rows, LABEL_COLUMNS[:1], LABEL_COLUMNS[1], **where)
+    if {*PAIR_COLUMNS} <= columns:
+        return collection_of_rows(rows, **where)
+    raise UsageError(f"has the columns {', '.join(one.column_names)}", option="eval_dataset", needed=NEEDED)
+
+
+def cells_of(data: datasets.Dataset) -> Iterator[Cells]:
+    """Yield the rows of a data set as those of a file, with None for a blank cell."""
+    for number, row in enumerate(data.with_format(None)):
+        cells = ((name, None if isinstance(cell, str) and is_blank(cell) else cell) for name, cell in row.items())
+        yield Cells(cells, f"row {number}")
 
 
 def _custom_evaluation(given: Any, name: str | None) -> CustomEvaluation | None:

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import warnings
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from informin.evaluation.measures import LABELS, Measure
 from informin.evaluation.neighbors import nearest
 from informin.evaluation.retrieval import name_in
 from informin.files import last_name
-from informin.texts import joined_cells, read_rows
+from informin.texts import Cells, joined_cells, read_rows
 
 logger = logging.getLogger(__name__)
 
@@ -89,13 +90,25 @@ def load_labels(
         UsageError: The file or a column does not exist, a text is not a string, no label is on two different sentences
             or all sentences have the same one.
     """
-    path = Path(path)
+    columns = [name.strip() for name in text_column.split(",")]
+    fix = "Choose the columns with `text_column` and `label_column`." if option == "labels" else None
+    rows = read_rows(path, [*columns, label_column], option, fix=fix)
+    return labels_of_rows(rows, columns, label_column, last_name(path), str(path), option)
+
+
+def labels_of_rows(
+    rows: Iterable[Cells], columns: Sequence[str], label_column: str, name: str, source: str, option: str
+) -> LabeledSentences:
+    """Return the labeled sentences in the rows of a table; see `load_labels`.
+
+    Args:
+        name: Name in tables.
+        source: Where the rows come from, for messages.
+    """
     texts = []
     labels = []
     skipped = 0
-    columns = [name.strip() for name in text_column.split(",")]
-    fix = "Choose the columns with `text_column` and `label_column`." if option == "labels" else None
-    for row in read_rows(path, [*columns, label_column], option, fix=fix):
+    for row in rows:
         text = joined_cells(columns, [row[name] for name in columns], partial(getattr, row, "place"))
         if not text or row[label_column] is None:
             skipped += 1
@@ -103,12 +116,12 @@ def load_labels(
         texts.append(text)
         labels.append(name_in(row[label_column]).strip())
     if skipped:
-        logger.warning(f"{path}: {counted(skipped, 'row')} without a text or a label skipped.")
-    labeled = LabeledSentences(last_name(path), texts, labels)
+        logger.warning(f"{source}: {counted(skipped, 'row')} without a text or a label skipped.")
+    labeled = LabeledSentences(name, texts, labels)
     sizes = Counter(labeled.distinct().labels)
     if not 2 <= len(sizes) < sizes.total():
         raise UsageError(
-            f"{path} has {counted(sizes.total(), 'different sentence')} with {counted(len(sizes), 'label')}",
+            f"{source} has {counted(sizes.total(), 'different sentence')} with {counted(len(sizes), 'label')}",
             option=option,
             needed="two or more labels, and one that two sentences have",
         )

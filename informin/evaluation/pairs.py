@@ -1,7 +1,7 @@
 """Graded sentence pairs, and their correlation with the similarity of embeddings."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -13,7 +13,7 @@ from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.encode import Encode, alignment, embed_once, uniformity, unit
 from informin.evaluation.measures import PAIRS, Measure
 from informin.files import last_name
-from informin.texts import as_number, as_sentence, read_rows
+from informin.texts import Cells, as_number, as_sentence, read_rows
 
 COLUMNS = ("sentence1", "sentence2", "score")
 
@@ -69,18 +69,27 @@ def load_pairs(path: str | Path, option: str = "eval_pairs") -> GradedPairs:
     Raises:
         UsageError: A column is missing, a sentence is blank, a score is not a number, or all scores are equal.
     """
-    path = Path(path)
-    rows = []
-    for row in read_rows(path, COLUMNS, option):
-        first, second = (as_sentence(row, name) for name in COLUMNS[:2])
-        rows.append((first, second, as_number(row, "score")))
-    if len({grade for _, _, grade in rows}) < 2:
+    return pairs_of_rows(read_rows(path, COLUMNS, option), last_name(path), str(path), option)
+
+
+def pairs_of_rows(rows: Iterable[Cells], name: str, source: str, option: str) -> GradedPairs:
+    """Return the graded pairs in the rows of a table; see `load_pairs`.
+
+    Args:
+        name: Name in tables.
+        source: Where the rows come from, for errors.
+    """
+    found = []
+    for row in rows:
+        first, second = (as_sentence(row, column) for column in COLUMNS[:2])
+        found.append((first, second, as_number(row, "score")))
+    if len({grade for _, _, grade in found}) < 2:
         raise UsageError(
-            f"{path} has {counted(len(rows), 'pair')} and fewer than two different scores",
+            f"{source} has {counted(len(found), 'pair')} and fewer than two different scores",
             option=option,
             needed="two or more different scores, for a rank correlation",
         )
-    return GradedPairs.of_rows(last_name(path), rows)
+    return GradedPairs.of_rows(name, found)
 
 
 def score_pairs(encode: Encode, pairs: GradedPairs) -> dict[str, float]:

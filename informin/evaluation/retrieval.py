@@ -394,21 +394,31 @@ def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> Co
         UsageError: The file or a column does not exist, a query or document is blank, no document is relevant, or as
             `grade_in` and `judge`.
     """
-    path = Path(path)
+    return collection_of_rows(read_rows(path, PAIR_COLUMNS, option), last_name(path), str(path), option)
+
+
+def collection_of_rows(rows: Iterable[Cells], name: str, source: str, option: str) -> Collection:
+    """Return the test collection in the rows of a table; see `load_retrieval_pairs`.
+
+    Args:
+        name: Name in tables.
+        source: Where the rows come from, for messages.
+    """
     negatives = []
     judged: Judgments = {}
-    for row in read_rows(path, PAIR_COLUMNS, option, optional=("negative",)):
+    for row in rows:
         pair = as_sentence(row, "query"), as_sentence(row, "document")
-        judge(judged, pair, grade_in(row, [name for name in row if name.strip().lower() in LIKE_GRADES]), row.place)
-        if row["negative"] is not None:
+        others = [column for column in row if column.strip().lower() in LIKE_GRADES]
+        judge(judged, pair, grade_in(row, others), row.place)
+        if row.get("negative") is not None:
             negatives.append(as_sentence(row, "negative"))
     queries = [query for query, _ in judged]
     documents = [document for _, document in judged]
-    collection = Collection.of_pairs(last_name(path), queries, documents, negatives, list(judged.values()))
+    collection = Collection.of_pairs(name, queries, documents, negatives, list(judged.values()))
     if not collection.queries:
-        raise UsageError(f"{path} has no relevant document", option=option)
+        raise UsageError(f"{source} has no relevant document", option=option)
     if without := len(set(queries)) - len(collection.queries):
-        logger.warning(f"{path}: {without:,} of {len(set(queries)):,} queries have no relevant document.")
+        logger.warning(f"{source}: {without:,} of {len(set(queries)):,} queries have no relevant document.")
     return collection
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import math
 
+import datasets
 import numpy as np
 import pytest
 
@@ -54,6 +55,23 @@ def test_names_and_checksums():
 def test_two_sets_of_one_kind_are_rejected():
     with raises_usage(option="eval_dataset", found="titles and more", needed="at most one of each kind"):
         Development((LABELS, PAIRS, LabeledSentences("more", LABELS.sentences, LABELS.labels)))
+
+
+def test_data_sets_are_read_as_files():
+    def the_set(**columns):
+        return as_development(datasets.Dataset.from_dict(columns)).sets[0]
+
+    found = the_set(query=["a", "a", "b"], document=["d", "z", "d"], relevance=[0, 2, 0])
+    assert (found.queries, found.documents, found.grades) == (["a"], ["d", "z"], [{1: 2}])
+    found = the_set(text=["a", "b", "c", "d", ""], label=["x", "x", "y", None, "y"])
+    assert (found.sentences, found.labels) == (["a", "b", "c"], ["x", "x", "y"])
+    found = the_set(sentence1=["a", "b"], sentence2=["c", "d"], score=[1, 0])
+    assert (found.sentences1, found.sentences2, found.scores.tolist()) == (["a", "b"], ["c", "d"], [1.0, 0.0])
+    for missing in ({"sentence2": ["c", None]}, {"score": [1, None]}):
+        with raises_usage(found="row 1"):
+            the_set(**{"sentence1": ["a", "b"], "sentence2": ["c", "d"], "score": [1, 0]} | missing)
+    with raises_usage(found="'label'"):
+        the_set(query=["a", "b"], document=["c", "d"], label=[1, 0])
 
 
 def test_eval_dataset_may_be_a_path_a_set_or_a_list(pairs_file):
