@@ -49,6 +49,8 @@ class LabeledSentences:
     def __post_init__(self):
         object.__setattr__(self, "sentences", list(self.sentences))
         object.__setattr__(self, "labels", list(map(str, self.labels)))
+        if len(self.sentences) != len(self.labels):
+            raise UsageError(f"{self.name} has sides of different lengths", needed="one label per sentence")
 
     @property
     def sha256(self) -> str:

@@ -259,6 +259,9 @@ class Collection:
         """
         negatives = [] if negatives is None else negatives
         grades = [1] * len(queries) if relevance is None else relevance
+        if not len(queries) == len(documents) == len(grades):
+            found = f"{name} has queries, documents and grades of different numbers"
+            raise UsageError(found, needed="a query, a document and a grade per row")
         pool = list(dict.fromkeys(documents) | dict.fromkeys(negatives))
         index = {document: i for i, document in enumerate(pool)}
         answers: dict[str, dict[int, int]] = {}

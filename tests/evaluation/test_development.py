@@ -57,6 +57,19 @@ def test_two_sets_of_one_kind_are_rejected():
         Development((LABELS, PAIRS, LabeledSentences("more", LABELS.sentences, LABELS.labels)))
 
 
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda: LabeledSentences("titles", ["a", "b"], ["x", "y", "x"]),
+        lambda: Collection.of_pairs("faq", ["a", "b"], ["d"]),
+        lambda: Collection.of_pairs("faq", ["a", "b"], ["d", "z"], relevance=[1]),
+    ],
+)
+def test_columns_of_different_lengths_are_rejected(create):
+    with raises_usage(needed="per"):
+        create()
+
+
 def test_data_sets_are_read_as_files():
     def the_set(**columns):
         return as_development(datasets.Dataset.from_dict(columns)).sets[0]
