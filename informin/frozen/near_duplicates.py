@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -92,7 +93,8 @@ class DuplicatesResult:
         by_row = {pair.row: pair for pair in self.pairs}
         with only_writer(output, "output"), new_file(output) as partial:
             with open(partial, "w", encoding="utf-8", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
+                # With line feeds alone as its line ends, the module would not quote a carriage return in a text.
+                writer = csv.writer(SimpleNamespace(write=lambda line: file.write(line.removesuffix("\r\n") + "\n")))
                 writer.writerow(COLUMNS)
                 for row, text in enumerate(self.texts):
                     pair = by_row.get(row)

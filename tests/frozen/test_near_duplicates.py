@@ -276,6 +276,14 @@ def test_command_writes_a_table(given, tmp_path, capsys):
     assert table.read_bytes() != before
 
 
+def test_a_table_keeps_every_sign_of_a_text(tmp_path):
+    texts = ["one\rtwo", 'a "quoted" text, with a comma', "three\nfour\r\nfive", "plain"]
+    informin.duplicates(None, texts, threshold=1, embeddings=np.eye(4)).save(tmp_path / "table.csv")
+    with open(tmp_path / "table.csv", encoding="utf-8", newline="") as file:
+        assert [row["text"] for row in csv.DictReader(file)] == texts
+    assert (tmp_path / "table.csv").read_bytes().endswith(b",plain\n")
+
+
 def test_command_replaces_only_its_own_tables(given, tmp_path, capsys):
     """The file of the texts is one, too."""
     texts = tmp_path / "titles.csv"
