@@ -154,7 +154,7 @@ class TrainedModel:
         self.is_native, self._given = is_native, given
         raise_if_tokens_lack_embeddings(st[0], tokenizer, self.name)
         self.has_lora, self.trusts_code = args.lora_r is not None, args.trust_remote_code
-        self.tokenizer: Any = tokenizer or (st.tokenizer if is_native else training_tokenizer(st))
+        self.tokenizer: Any = tokenizer or training_tokenizer(st)
         self.model: Any = None
         self._skeleton: nn.Module | None = None
         self._copy_before: SentenceTransformer | None = None  # of a model in memory
@@ -715,7 +715,9 @@ def training_tokenizer(st: SentenceTransformer) -> PreTrainedTokenizerBase:
         return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=pad, model_max_length=UNLIMITED)
     if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.pad_token_id is None:
         raise UsageError(
-            "The model has no fast tokenizer with a padding token, which training needs", option="model_name"
+            "The model has no fast tokenizer with a padding token, which training needs",
+            option="model_name",
+            fix="If it is fast, set its `pad_token`, and save it in the folder of the model.",
         )
     return tokenizer
 

@@ -20,6 +20,7 @@ from informin.evaluation.pairs import load_pairs
 from informin.model.records import RunRecord
 from modeling_informin import BertForInforMinCL
 from tests.conftest import make_sentences, raises_usage, save_letters, tokenizer_of
+from tests.publishing.helpers import change_json
 from tests.training.helpers import assert_same, logged, stream_of, trained, weights_of
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
@@ -276,6 +277,14 @@ def test_an_object_in_memory_is_no_repository(st_mean, bert, unscored, tmp_path)
     model.truncate_dim = 8
     with raises_usage(option="model_name", found="truncate_dim"):
         InforMinTrainer(model, unscored(objective="simcse"), train_dataset=SENTENCES)
+
+
+@pytest.mark.parametrize("options", [{}, {"lora_r": 2}])
+def test_a_tokenizer_without_a_padding_token_is_an_error_that_says_what_to_do(st_mean, unscored, tmp_path, options):
+    folder = shutil.copytree(st_mean, tmp_path / "model")
+    change_json(folder / "tokenizer_config.json", pad_token=None)
+    with raises_usage(option="model_name", fix="pad_token"):
+        InforMinTrainer(str(folder), unscored(objective="simcse", **options), train_dataset=SENTENCES)
 
 
 def test_methods_of_trainer_that_need_labels_or_another_card(bert, unscored):
