@@ -1,12 +1,12 @@
 """A table of token vectors that replaces a model for texts of one kind, fitted in closed form."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
+import regex
 from scipy.sparse import csr_array, diags_array
 from sentence_transformers import SentenceTransformer
 from tokenizers import AddedToken, Tokenizer
@@ -76,7 +76,7 @@ def add_words(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokenizer:
     texts_of = Counter[str]()
     normalize = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
     for text in texts:
-        texts_of.update(set(re.findall(r"\b[^\W\d_]+\b", normalize(text))))
+        texts_of.update(set(regex.findall(r"\b(?!\p{M})[^\W\d_]+\b", normalize(text))))
     common = (word for word, number in texts_of.most_common() if number > 1)
     split = (word for word in common if len(tokenizer.encode(word, add_special_tokens=False).ids) > 1)
     lowers = normalize("A") == "a"

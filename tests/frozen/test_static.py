@@ -150,6 +150,15 @@ def test_words_of_several_tokens_in_two_texts_become_tokens(monkeypatch):
     assert add_words(old, [*texts, "gluon"]).token_to_id("photons") is None  # more texts have gluon
 
 
+def test_vowel_signs_are_part_of_a_word():
+    """As those of Hindi, which Python's re does not count among the letters."""
+    hindi = "\u0939\u093f\u0902\u0926\u0940"
+    pieces = ["[UNK]", hindi[0], *(f"##{sign}" for sign in hindi[1:])]
+    old = Tokenizer(WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    old.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    assert add_words(old, [hindi, f"{hindi}."]).encode(f"{hindi} {hindi}").ids == [len(pieces)] * 2
+
+
 def test_words_become_tokens_where_the_normalizer_replaces_spaces():
     """As in Llama's tokenizer and wordllama."""
     old = Tokenizer(Unigram([("<unk>", 0), ("▁the", -1), ("▁ion", -1), ("s", -1), ("▁", -2)], unk_id=0))
