@@ -202,7 +202,8 @@ def _as_set(one: Any, name: str) -> Any:
 
 def cells_of(data: datasets.Dataset) -> Iterator[Cells]:
     """Yield the rows of a data set as those of a file, with None for a blank cell."""
-    for number, row in enumerate(data.with_format(None)):
+    plain = data if data.format["type"] == "custom" else data.with_format(None)  # a transform is applied
+    for number, row in enumerate(plain):
         cells = ((name, None if isinstance(cell, str) and is_blank(cell) else cell) for name, cell in row.items())
         yield Cells(cells, f"row {number}")
 

@@ -235,6 +235,9 @@ def _lists(items: list[Any], columns: Columns) -> list[list[str]]:
 def texts_only(data: Sentences, text_column: Sequence[str] | None, columns: Columns = ONE_TEXT) -> Sentences:
     """Return the texts of each row under the names `columns`; several columns of a text are joined with a space."""
     if isinstance(data, datasets.Dataset) and data.format["type"] is not None:
+        if data.format["type"] == "custom":
+            fix = "Apply it with `map`, which stores the texts, and pass the result."
+            raise UsageError("has a transform, which sentences are read without", option="train_dataset", fix=fix)
         data = data.with_format(None)
     names = data.column_names or list(next(iter(data), {}))
     groups = _groups(names, text_column, columns)

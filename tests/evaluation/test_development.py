@@ -80,6 +80,9 @@ def test_data_sets_are_read_as_files():
     assert (found.sentences, found.labels) == (["a", "b", "c"], ["x", "x", "y"])
     found = the_set(sentence1=["a", "b"], sentence2=["c", "d"], score=[1, 0])
     assert (found.sentences1, found.sentences2, found.scores.tolist()) == (["a", "b"], ["c", "d"], [1.0, 0.0])
+    data = datasets.Dataset.from_dict({"text": ["a", "b", "c"], "label": ["x", "x", "y"]})
+    changed = data.with_transform(lambda batch: {"text": [text * 2 for text in batch["text"]], "label": batch["label"]})
+    assert as_development(changed).sets[0].sentences == ["aa", "bb", "cc"]
     for missing in ({"sentence2": ["c", None]}, {"score": [1, None]}):
         with raises_usage(found="row 1"):
             the_set(**{"sentence1": ["a", "b"], "sentence2": ["c", "d"], "score": [1, 0]} | missing)

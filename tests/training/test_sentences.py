@@ -186,6 +186,13 @@ def test_unchanged_sentences_are_tokenized_once(bert, monkeypatch):
     assert tokenize(data, tokenizer, 6)["input_ids"][:] == first["input_ids"][:] and not counted
 
 
+def test_a_transform_of_sentences_is_not_dropped():
+    data = datasets.Dataset.from_dict({"text": SENTENCES})
+    with raises_usage(option="train_dataset", found="transform", fix="map"):
+        as_data(data.with_transform(lambda batch: {"text": [text.upper() for text in batch["text"]]}))
+    assert as_data(data.with_format("numpy"))[1][0] == {"text": SENTENCES[0]}
+
+
 def test_tokens_of_another_truncation_side_are_not_reused(bert):
     data = datasets.Dataset.from_generator(lambda: iter({"text": text} for text in SENTENCES))
     tokenize(data, tokenizer_of(bert), 6)
