@@ -13,7 +13,7 @@ from informin.evaluation import pairs
 from informin.files import write_manifest
 from informin.model.records import RunRecord
 from informin.training.checkpoints import LAST, check_same_run, checkpoint_to_resume, complete_checkpoints
-from tests.conftest import make_sentences, raises_usage, save_bert
+from tests.conftest import make_sentences, raises_usage, save_bert, save_pairs
 from tests.training.helpers import assert_same, assert_same_files, stream_of, weights_of
 from trainer_informin import InforMinTrainer
 
@@ -61,12 +61,13 @@ CHANGED = dict(  # and what the error shows
 def test_changed_options_are_refused(command, interrupted_run, tmp_path, capsys):
     before = files(interrupted_run)
     other = save_bert(tmp_path / "other-bert", num_hidden_layers=1, initializer_range=0.1)
-    everything = {name: value for name, (value, _) in CHANGED.items()} | {"model_name": other}
+    everything = {name: value for name, (value, _) in CHANGED.items()}
+    everything |= {"model_name": other, "eval_pairs": save_pairs(tmp_path / "other.tsv", seed=5)}
     for changes in (dict(objective="simcse"), everything):
         assert train.main([*command(**changes), RESUME]) == 2
         error = capsys.readouterr().err
         assert "belongs to another run" in error and files(interrupted_run) == before
-        shown = [text for _, text in CHANGED.values()] + ["weights_sha256"]
+        shown = [text for _, text in CHANGED.values()] + ["weights_sha256", "; the evaluation data, pairs"]
         if "objective" in changes:
             shown = ["objective informin, now simcse"]
         assert [text for text in shown if text not in error] == [], error
