@@ -70,6 +70,10 @@ class LayerPooling(nn.Module):
     def get_embedding_dimension(self) -> int:
         return self.width
 
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings, which checksums of models read."""
+        return {"layers": self.layers}
+
 
 class ProjectionPooling(nn.Module):
     """The projection head of training, applied to the embedding."""

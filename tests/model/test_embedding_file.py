@@ -80,6 +80,13 @@ def test_other_embeddings_are_an_error(model, tmp_path, change):
         embed(model, tmp_path, TEXTS[::-1] if change == "texts" else TEXTS, **how)
 
 
+def test_poolings_of_other_layers_are_other_embeddings(bert, tmp_path):
+    how = dict(output=tmp_path / "texts.npy", device="cpu")
+    embedding.embed(bert, TEXTS, pooler="first_last", **how)
+    with raises_usage(found="other embeddings"):
+        embedding.embed(bert, TEXTS, pooler="last2", **how)
+
+
 @pytest.mark.parametrize("name", ["texts.npy", "texts.npy.json"])
 def test_other_files_are_kept(model, tmp_path, name):
     (tmp_path / name).write_text('{"mine": 1}')
