@@ -174,8 +174,11 @@ def distill(
         return SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="cosine")
 
     whole = static(np.arange(len(texts)))
-    order = np.random.default_rng(0).permutation(len(texts))
-    held, others = np.split(order, [min(SAMPLED_TEXTS, len(texts) // 10)])
+    firsts: dict[str, int] = {}  # rows of different texts: a copy of a text that is held out would show it
+    for row, text in enumerate(texts):
+        firsts.setdefault(text, row)
+    order = np.array(list(firsts.values()))[np.random.default_rng(0).permutation(len(firsts))]
+    held, others = np.split(order, [min(SAMPLED_TEXTS, len(order) // 10)])
     vector_of = {texts[row]: vectors[row] for row in held}
     drift = held_out_drift(vector_of, lambda: static(np.sort(others[:SMOOTHED_AT_ONCE])))
     sample = [texts[row] for row in held] or texts

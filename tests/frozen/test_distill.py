@@ -54,6 +54,12 @@ def test_words_are_tokens_for_search_only(tmp_path):
         assert known.keys() & {"dog", "small"} == words and len(saved.embedding.weight) == len(known)
 
 
+def test_copies_of_held_out_texts_are_held_out_too(static):
+    one, copied = (distill(static, texts, task="search", device="cpu").drift["new"] for texts in (TEXTS, 3 * TEXTS))
+    for name in ("neighbors_kept", "rotated_cosine", "uniformity"):
+        assert copied[name] == pytest.approx(one[name], rel=1e-3)
+
+
 def test_it_reproduces_a_model_that_is_a_table(static):
     """Against vectors of random numbers, which have other neighbors by chance."""
     result = distill(static, TEXTS, task="clustering", device="cpu")
