@@ -201,7 +201,7 @@ def _as_set(one: Any, name: str) -> Any:
 
 
 def cells_of(data: datasets.Dataset) -> Iterator[Cells]:
-    """Yield the rows of a data set as those of a file, with None for a blank cell."""
+    """Yield the rows of a dataset as those of a file, with None for a blank cell."""
     plain = data if data.format["type"] == "custom" else data.with_format(None)  # a transform is applied
     for number, row in enumerate(plain):
         cells = ((name, None if isinstance(cell, str) and is_blank(cell) else cell) for name, cell in row.items())

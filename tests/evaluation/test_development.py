@@ -70,7 +70,7 @@ def test_columns_of_different_lengths_are_rejected(create):
         create()
 
 
-def test_data_sets_are_read_as_files():
+def test_datasets_are_read_as_files():
     def the_set(**columns):
         return as_development(datasets.Dataset.from_dict(columns)).sets[0]
 
