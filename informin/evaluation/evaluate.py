@@ -29,7 +29,7 @@ from informin.evaluation.transfer import score_transfer
 from informin.fast.precision import precision_of, weights_sha256
 from informin.files import only_writer, save_text
 from informin.model.checksums import settings_sha256
-from informin.model.embedding import encode_in_shares, side_prompt, width_of
+from informin.model.embedding import encode_in_shares, stored_prompt, width_of
 from informin.model.open import Loading, load_model, name_of
 from informin.model.pooling import NAME_OF_MODE
 from informin.options import with_home
@@ -247,9 +247,7 @@ def score_model(
 
 def _prompts_used(model: SentenceTransformer, chosen: dict[str | None, str | None]) -> dict[str | None, str]:
     """Return the prompt of each side, the stored one where none was chosen."""
-    prompts = {side: side_prompt(model, side) or "" for side in chosen}
-    prompts[None] = model.prompts.get(model.default_prompt_name or "") or ""
-    return prompts | {side: text for side, text in chosen.items() if text is not None}
+    return {side: stored_prompt(model, side) if text is None else text for side, text in chosen.items()}
 
 
 def _no_results(

@@ -37,7 +37,7 @@ def embed_documents(
     Raises:
         UsageError: The model has no token vectors.
     """
-    note_truncated(model, texts, prompt)
+    note_truncated(model, texts, prompt, "document")
     order = np.random.default_rng(0).permutation(len(texts))
     blocks, parts = [], []
     with bar_of_texts(model, len(texts), title) as model:

@@ -111,7 +111,7 @@ def encode_in_shares(
         UsageError: An embedding is not finite.
     """
     texts = as_texts(texts)
-    note_truncated(model, texts, prompt)
+    note_truncated(model, texts, prompt, side)
     local = texts[rank() :: world_size()]
     blocks: list[np.ndarray] = []
     with bar_of_texts(model, len(local), title) as model:
@@ -167,6 +167,12 @@ def side_prompt(model: SentenceTransformer, side: str | None) -> str | None:
     return next((model.prompts[name] for name in names if model.prompts.get(name)), None)
 
 
+def stored_prompt(model: SentenceTransformer, side: str | None) -> str:
+    """Return the prompt that texts of a side get if none is given: that of the side, or the default; empty for none."""
+    name = side if side in model.prompts else model.default_prompt_name
+    return side_prompt(model, side) or model.prompts.get(name or "") or ""
+
+
 def width_of(model: SentenceTransformer) -> int:
     """Return the number of dimensions of an embedding."""
     return model.get_embedding_dimension() or model.encode_document(["a"], show_progress_bar=False).shape[-1]
@@ -215,9 +221,11 @@ def count_truncated(model: SentenceTransformer, texts: Sequence[str], prompt: st
     return number
 
 
-def note_truncated(model: SentenceTransformer, texts: Sequence[str], prompt: str | None = None) -> bool:
-    """Log how many texts are truncated, if any are, and return whether any are."""
-    number = count_truncated(model, texts, prompt)
+def note_truncated(
+    model: SentenceTransformer, texts: Sequence[str], prompt: str | None = None, side: str | None = None
+) -> bool:
+    """Log how many texts are truncated, if any are, and return whether any are. See `encode_in_shares`."""
+    number = count_truncated(model, texts, stored_prompt(model, side) if prompt is None else prompt)
     if number:
         logger.info(
             f"{counted(number, 'text')} of {len(texts):,} {'is' if number == 1 else 'are'} truncated to "
@@ -274,7 +282,7 @@ def embed_file(
     with first_only(only_writer(path)):
         if on_first(lambda: _is_finished(path, description, overwrite)):
             return np.load(path, mmap_mode="r")
-        note_truncated(model, texts, prompt)
+        note_truncated(model, texts, prompt, side)
         folder = path.with_name(f".{path.name}.embedding")
         with named_in_errors(path):
             on_first(lambda: _begin(folder, description))

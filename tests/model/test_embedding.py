@@ -78,6 +78,17 @@ def test_truncated_texts_are_counted_once(st_mean, caplog):
         ]
 
 
+@pytest.mark.parametrize("side", [None, "query", "document"])
+def test_the_stored_prompt_counts_for_the_truncation(prompted, side, caplog):
+    model = SentenceTransformer(str(prompted), device="cpu", default_prompt_name="query")
+    model.max_seq_length = 5
+    for prompt, number in {None: 1, "": 0}.items():
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "informin"):
+            embed(model, ["the old dog", "cat"], side=side, prompt=prompt)
+        assert len([message for message in caplog.messages if "truncated" in message]) == number
+
+
 def test_mistakes_are_errors(static):
     with raises_usage(option="texts"):
         embed(static, "one text")
