@@ -52,7 +52,8 @@ def with_pooling(model: SentenceTransformer, pooler: str, projection_head: str |
     else:
         mode = getattr(transformer.config, "informin", {}).get("pooling", "cls")
         modules = [Pooling(width, pooling_mode=MODES[mode]), ProjectionPooling(width, load_file(projection_head))]
-    settings = {key: getattr(model, key) for key in ("prompts", "default_prompt_name")}
+    kept = ("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim")
+    settings = {key: getattr(model, key) for key in kept}
     return SentenceTransformer(modules=[transformer, *modules], device=str(model.device), **settings).eval()
 
 

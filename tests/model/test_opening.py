@@ -351,6 +351,13 @@ def test_own_pooling_can_be_replaced(tmp_path, bert):
     assert not np.allclose(np.linalg.norm(opened.encode(TEXTS), axis=1), 1)
 
 
+def test_another_pooling_keeps_the_similarity_and_the_truncation(tmp_path, bert):
+    folder = save_sentence_transformer(tmp_path / "model", bert, similarity_fn_name="dot", truncate_dim=8)
+    for pooler in ("auto", "cls", "first_last"):
+        opened = load_model(folder, pooler=pooler)
+        assert opened.similarity_fn_name == "dot" and opened.encode(TEXTS).shape == (len(TEXTS), 8)
+
+
 def test_models_of_other_folders_have_their_own_names(tmp_path):
     for save in (save_bert, save_roberta):
         folder = save(tmp_path / save.__name__)
