@@ -242,13 +242,19 @@ def check_dimension(dimension: int | None, width: int) -> None:
 
 
 def raise_if_not_savable(model: SentenceTransformer) -> None:
-    """Raise UsageError for a pooling that sentence-transformers lacks: no folder can hold a model with it."""
+    """Raise UsageError for a pooling that sentence-transformers lacks, or 8-bit weights: no folder can hold either."""
     if any(isinstance(module, LayerPooling | ProjectionPooling) for module in model):
         raise UsageError(
             "names a pooling with which no model can be saved",
             option="pooler",
             needed=f"one of: auto, {', '.join(MODES)}",
             fix="Or embed the texts with this pooling, and fit to the embeddings without the model.",
+        )
+    if not all(isinstance(value, torch.Tensor) and not value.is_quantized for value in model.state_dict().values()):
+        raise UsageError(
+            f"is {name_of(model)}, whose weights are quantized in memory, and no folder can hold them",
+            option="model_name",
+            fix="Fit the model that was quantized, or embed the texts, and fit to the embeddings without the model.",
         )
 
 

@@ -151,6 +151,8 @@ def test_a_model_that_torch_quantized_is_embedded_and_indexed(model, tmp_path):
     assert (np.asarray(found) * expected).sum(1).min() > 0.99
     index = informin.Index.build(given, TEXTS)
     assert index.search(TEXTS[0], k=1)[0].text == TEXTS[0]
+    with raises_usage(option="model_name"):  # no folder can hold such weights
+        informin.fit(given, TEXTS, task="search")
 
 
 def test_long_texts_fit_the_positions(tmp_path, roberta):
