@@ -27,7 +27,7 @@ from informin.frozen.static import (
     embed_tokens,
     tokenizer_of,
 )
-from informin.frozen.static_queries import StaticQueries, is_word, without_words
+from informin.frozen.static_queries import StaticQueries, added_words
 from informin.frozen.token_vectors import (
     TEXTS_IN_MEMORY,
     check_token_vectors,
@@ -230,13 +230,15 @@ def _fit_queries(
         new = [text for text in dict.fromkeys(texts) if text not in known]
         known |= dict(zip(new, encode(new))) if new else {}
         as_queries = np.stack([known[text] for text in texts])
-    tokenizer = add_words(without_words(before.tokenizer) if before else tokenizer_of(model()), texts)
+    plain = before.model_tokenizer if before else tokenizer_of(model())
+    own_words = before.own_words if before else added_words(plain, {})
+    tokenizer = add_words(plain, texts)
     counts = count_tokens(tokenizer, texts)
     alone = embed_tokens(encode, tokenizer, counts, _known_tokens(before, tokenizer, counts) if before else None)
     x = vectors.astype(np.float32)
     adapter, rows = distill_vectors(x, counts, alone, "search", as_queries)
     documents = adapter.transform(x, smooth=True).astype(np.float16)
-    return StaticQueries(tokenizer, rows.astype(np.float16), alone, as_queries), documents
+    return StaticQueries(tokenizer, rows.astype(np.float16), alone, as_queries, None, own_words), documents
 
 
 def _embeds_alike(record: IndexRecord, texts: list[str], model: SentenceTransformer) -> bool:
@@ -247,8 +249,8 @@ def _embeds_alike(record: IndexRecord, texts: list[str], model: SentenceTransfor
 
 def _known_tokens(old: StaticQueries, tokenizer: Tokenizer, counts: csr_array) -> np.ndarray:
     """Return the embeddings (V, d) of the tokens alone that were embedded before; zeros for the others."""
-    words = _added_words(tokenizer)
-    old_words = _added_words(old.tokenizer)
+    words = added_words(tokenizer, old.own_words)
+    old_words = added_words(old.tokenizer, old.own_words)
     size = counts.shape[1]
     plain = size - len(words)
     known = np.zeros((size, old.alone.shape[1]), old.alone.dtype)
@@ -258,12 +260,6 @@ def _known_tokens(old: StaticQueries, tokenizer: Tokenizer, counts: csr_array) -
     if size > VOCABULARY:
         known[np.setdiff1d(np.arange(size), counts.indices)] = 0
     return known
-
-
-def _added_words(tokenizer: Tokenizer) -> dict[str, int]:
-    """Return the tokens that `add_words` added."""
-    added = tokenizer.get_added_tokens_decoder().items()
-    return {token.content: number for number, token in added if is_word(token.single_word, token.special)}
 
 
 def projected_texts(rerank: bool, texts: int) -> int:

@@ -1,8 +1,8 @@
 """Static embeddings of the queries of an index: sums of token vectors, without the model and torch."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -10,10 +10,12 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from informin.evaluation.rows import unit_rows
+from informin.files import read_json, write_json
 from informin.frozen.late_interaction import Tokens, without_context
 
 AS_QUERIES = "as_queries.npy"
 MEANS = "means.npy"
+OWN_WORDS = "own_words.json"
 
 
 @dataclass
@@ -27,6 +29,7 @@ class StaticQueries:
         as_queries: (N, d) float16 the documents embedded as queries, to fit the rows again; None if the model embeds
             queries and documents alike.
         means: What `TokenVectors.means` returns for the documents; None for an index that does not rerank.
+        own_words: Numbers of tokens of the model that resemble added words, such as those that `distill` added.
     """
 
     tokenizer: Tokenizer
@@ -34,11 +37,12 @@ class StaticQueries:
     alone: np.ndarray
     as_queries: np.ndarray | None = None
     means: np.ndarray | None = None
+    own_words: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def model_tokenizer(self) -> Tokenizer:
         """The tokenizer without the words that were added to it, whose tokens the model sees."""
-        return without_words(self.tokenizer)
+        return without_words(self.tokenizer, self.own_words)
 
     def encode(self, queries: Sequence[str]) -> np.ndarray:
         """Return unit vectors (Q, d) float32; zeros without a known token."""
@@ -61,6 +65,8 @@ class StaticQueries:
             np.save(folder / AS_QUERIES, self.as_queries)
         if self.means is not None:
             np.save(folder / MEANS, self.means)
+        if self.own_words:
+            write_json(folder / OWN_WORDS, self.own_words)
 
     @classmethod
     def load(cls, folder: Path) -> "StaticQueries":
@@ -70,17 +76,20 @@ class StaticQueries:
         more = [folder / AS_QUERIES, folder / MEANS]
         as_queries, means = (np.load(path, mmap_mode="r") if path.is_file() else None for path in more)
         tokenizer = Tokenizer.from_str((folder / "tokenizer.json").read_text(encoding="utf-8"))
-        return cls(tokenizer, rows, alone, as_queries, means)
+        own_words = read_json(folder / OWN_WORDS) if (folder / OWN_WORDS).is_file() else {}
+        return cls(tokenizer, rows, alone, as_queries, means, own_words)
 
 
-def without_words(tokenizer: Tokenizer) -> Tokenizer:
+def without_words(tokenizer: Tokenizer, own_words: Mapping[str, int]) -> Tokenizer:
     """Return a copy of a tokenizer without the tokens that `informin.frozen.static.add_words` added."""
+    words = added_words(tokenizer, own_words)
     values = json.loads(tokenizer.to_str())
-    added = values["added_tokens"]
-    values["added_tokens"] = [token for token in added if not is_word(token["single_word"], token["special"])]
+    values["added_tokens"] = [token for token in values["added_tokens"] if token["content"] not in words]
     return Tokenizer.from_str(json.dumps(values))
 
 
-def is_word(single_word: bool, special: bool) -> bool:
-    """Return whether a token with these properties is one that `add_words` added."""
-    return single_word and not special
+def added_words(tokenizer: Tokenizer, own_words: Mapping[str, int]) -> dict[str, int]:
+    """Return the tokens that `add_words` added: those that resemble words, without the model's own."""
+    added = tokenizer.get_added_tokens_decoder().items()
+    words = {token.content: number for number, token in added if token.single_word and not token.special}
+    return {word: number for word, number in words.items() if word not in own_words}

@@ -8,6 +8,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import BoW
 
+import informin
 from informin.cli import run_command
 from informin.errors import UsageError
 from informin.frozen import static as table_module
@@ -109,6 +110,21 @@ def test_words_of_added_texts_become_tokens(tmp_path):
     alone = embed_unit(index.model, ["quark"], "query", None)[0]
     np.testing.assert_allclose(static.alone[static.tokenizer.token_to_id("quark")], alone, atol=1e-3)
     assert index.search(["quark"], 1)[0][0].text == "quark"
+
+
+def test_words_of_the_model_itself_stay_when_the_index_grows(tmp_path):
+    save_letters(tmp_path / "letters")
+    informin.distill(tmp_path / "letters", ["quark", "a quark", *make_sentences(30)], task="search").save(
+        tmp_path / "model"
+    )
+    index = Index.build(tmp_path / "model", make_sentences(30, seed=1), queries="static")
+    expected = index.static_queries.model_tokenizer.get_vocab()
+    assert "quark" in expected
+    index.save(tmp_path / "index")
+    index = Index.load(tmp_path / "index")
+    index.add(["lepton", "a lepton"])
+    assert index.static_queries.model_tokenizer.get_vocab() == expected
+    assert {"quark", "lepton"} <= {*index.static_queries.tokenizer.get_vocab()}
 
 
 def test_another_model_is_found_when_it_is_needed(static_index, tmp_path):
