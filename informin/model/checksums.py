@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from itertools import chain
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -23,13 +24,23 @@ def settings_sha256(model: SentenceTransformer) -> str:
         if isinstance(module, PreTrainedModel):
             settings = module.config.to_dict() | own_dropouts(getattr(module.config, "informin", None))
             parts.append({name: value for name, value in settings.items() if name not in SILENT})
-    tokenizer: Any = getattr(model, "tokenizer", None)
-    if isinstance(tokenizer, PreTrainedTokenizerBase) and tokenizer.is_fast:
-        tokenizer = copy_of_tokenizer(tokenizer)  # without truncation and padding, which are not settings
-        parts += [tokenizer.backend_tokenizer.to_str(), tokenizer.padding_side, tokenizer.truncation_side]
-    elif hasattr(tokenizer, "to_str"):  # of static embeddings
-        parts.append(tokenizer.to_str())
+    found: list[list[Any]] = []
+    for module in model.modules():  # the first is the whole model, and routes of a Router have tokenizers of their own
+        settings = _tokenizer_settings(getattr(module, "tokenizer", None))
+        found += [settings] if settings not in found else []
+    parts += chain.from_iterable(found)
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _tokenizer_settings(tokenizer: Any) -> list[Any]:
+    """Return the settings of a tokenizer that affect tokens; none for other objects."""
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        return [tokenizer.to_str()] if hasattr(tokenizer, "to_str") else []  # of static embeddings
+    more = [True] if tokenizer.split_special_tokens else []
+    if not tokenizer.is_fast:
+        return [tokenizer.get_vocab(), *more]
+    tokenizer = copy_of_tokenizer(tokenizer)  # without truncation and padding, which are not settings
+    return [tokenizer.backend_tokenizer.to_str(), tokenizer.padding_side, tokenizer.truncation_side, *more]
 
 
 def model_sha256(model: SentenceTransformer, prompt: str | None = None) -> str:

@@ -501,7 +501,7 @@ def tokenize(
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
-    sides = [tokenizer.padding_side, tokenizer.truncation_side]
+    sides = [tokenizer.padding_side, tokenizer.truncation_side, tokenizer.split_special_tokens]
     parts = [sentences._fingerprint, backend.to_str(), *sides, max_seq_length, prompt, TRUNCATED]
     return sentences.map(tokens, batched=True, remove_columns=list(columns), new_fingerprint=Hasher.hash(parts))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, Pooling, Transformer
+from sentence_transformers.models import Dense, Pooling, Router, Transformer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModel
@@ -341,9 +341,24 @@ def test_checksums_change_with_what_an_embedding_depends_on(tmp_path, bert, robe
     short.max_seq_length, wide.truncate_dim = 10, 8
     moved = opened("moved")
     next(moved.parameters()).data[3, 3] += 1e-3
+    others.append(opened("split"))
+    others[-1].tokenizer.split_special_tokens = True  # of a text that has [SEP]
     sums = [model_sha256(one) for one in (first, *others, short, wide, moved)]
     assert len(set(sums)) == len(sums) and weights_sha256(moved) != weights_sha256(first)
     assert model_sha256(first, "a prompt") != model_sha256(first, "")
+
+
+def test_checksums_change_with_the_tokenizer_of_each_route(bert):
+    def routed() -> SentenceTransformer:
+        routes = {side: [Transformer(str(bert)), Pooling(32)] for side in ("query", "document")}
+        return SentenceTransformer(modules=[Router(routes, default_route="document")], device="cpu")
+
+    one, other = routed(), routed()
+    assert model_sha256(one) == model_sha256(other)
+    for side in ("query", "document"):
+        other[0].sub_modules[side][0].tokenizer.truncation_side = "left"
+        assert model_sha256(one) != model_sha256(other)
+        other[0].sub_modules[side][0].tokenizer.truncation_side = "right"
 
 
 def test_own_pooling_can_be_replaced(tmp_path, bert):

@@ -202,6 +202,16 @@ def test_tokens_of_another_truncation_side_are_not_reused(bert):
     assert tokenize(data, tokenizer, 6)["input_ids"][:] == expected
 
 
+def test_tokens_of_split_special_tokens_are_not_reused(bert):
+    texts = ["the [SEP] dog", "a cat"]
+    data = datasets.Dataset.from_generator(lambda: iter({"text": text} for text in texts))
+    tokenize(data, tokenizer_of(bert), 9)
+    tokenizer = tokenizer_of(bert)
+    tokenizer.split_special_tokens = True
+    expected = tokenizer(texts)["input_ids"]
+    assert tokenize(data, tokenizer, 9)["input_ids"][:] == expected
+
+
 def test_a_length_beyond_the_encoder_and_a_long_prompt_are_rejected(bert, unscored):
     with raises_usage(option="max_seq_length"):
         InforMinTrainer(str(bert), unscored(max_seq_length=1000), train_dataset=SENTENCES)
