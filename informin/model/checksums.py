@@ -16,8 +16,13 @@ from informin.model.open import own_dropouts
 SILENT = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
 
 
-def settings_sha256(model: SentenceTransformer) -> str:
-    """Return the SHA-256 of the settings of modules, configuration and tokenizer that affect embeddings."""
+def settings_sha256(model: SentenceTransformer, tokenizer: PreTrainedTokenizerBase | None = None) -> str:
+    """Return the SHA-256 of the settings of modules, configuration and tokenizer that affect embeddings.
+
+    Args:
+        model: The model.
+        tokenizer: Tokenizer that is used instead of the model's own.
+    """
     parts: list[Any] = [model.truncate_dim]
     for module in model.modules():
         parts += [type(module).__name__, module.get_config_dict()] if hasattr(module, "get_config_dict") else []
@@ -26,7 +31,7 @@ def settings_sha256(model: SentenceTransformer) -> str:
             parts.append({name: value for name, value in settings.items() if name not in SILENT})
     found: list[list[Any]] = []
     for module in model.modules():  # the first is the whole model, and routes of a Router have tokenizers of their own
-        settings = _tokenizer_settings(getattr(module, "tokenizer", None))
+        settings = _tokenizer_settings(tokenizer or getattr(module, "tokenizer", None))
         found += [settings] if settings not in found else []
     parts += chain.from_iterable(found)
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()

@@ -160,7 +160,9 @@ class TrainedModel:
         self._copy_before: SentenceTransformer | None = None  # of a model in memory
         self.default_prompt = st.prompts.get(st.default_prompt_name or "") or ""
         self.prompt = self.default_prompt if args.prompt is None else args.prompt
-        self._checksums = {"weights_sha256": weights_sha256(st), "settings_sha256": settings_sha256(st)}
+        if is_native:
+            self.tokenizer.padding_side = "right"
+        self._checksums = {"weights_sha256": weights_sha256(st), "settings_sha256": settings_sha256(st, tokenizer)}
         self.config: Any = st[0].config if is_native else self._wrapper_config()
 
     def _wrapper_config(self) -> "WrapperConfig":
@@ -286,7 +288,6 @@ class TrainedModel:
         module._keys_to_ignore_on_save = set(module.all_tied_weights_keys)
         st[0].model = module.base_model
         st[0].processor = self.tokenizer
-        self.tokenizer.padding_side = "right"
         return module
 
     def _wrapper_module(

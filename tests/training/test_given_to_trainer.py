@@ -541,6 +541,20 @@ def test_evaluation_may_be_set_later(bert, unscored, pairs_file, when):
     assert logged(trainer, "eval_spearman")
 
 
+def test_a_run_with_another_tokenizer_is_not_resumed(bert, unscored):
+    def with_side(side: str) -> InforMinTrainer:
+        tokenizer = tokenizer_of(bert)
+        tokenizer.truncation_side = side
+        return InforMinTrainer(
+            str(bert), unscored(save_steps=1, max_steps=1), train_dataset=SENTENCES, processing_class=tokenizer
+        )
+
+    with_side("right").train()
+    with_side("right").train("last")
+    with raises_usage(option="resume_from_checkpoint", found="settings_sha256"):
+        with_side("left").train("last")
+
+
 def test_resuming_a_short_run_logs_no_warning(bert, arguments, caplog):
     how = dict(max_steps=2, eval_strategy="no", save_steps=1, logging_steps=25)
     transformers_log = logging.getLogger("transformers")
