@@ -82,7 +82,7 @@ from informin.training.callbacks import (
     SeedProcesses,
     Throughput,
 )
-from informin.training.data import stream_loader, training_rows
+from informin.training.data import rows_sha256, stream_loader, training_rows
 from informin.training.guide import add_guide
 from informin.training.inputs import explains_keywords, keyword_here
 from informin.training.model import TrainedModel
@@ -205,7 +205,7 @@ class InforMinTrainer(Trainer):
         rows = self._read_sentences(train_dataset, args, text_column)
         facts = provenance or {}
         facts = facts if "license" in facts else facts | license_of(self.trained.source)
-        self.facts = run_facts(args, self.objective, self.trained, self.sentences, facts)
+        self.facts = run_facts(args, self.objective, self.trained, self.sentences, facts) | {"inputs": self._checksums}
         tokenizer = self.trained.tokenizer
         if is_initialized() and AcceleratorState().mixed_precision != args.mixed_precision:
             AcceleratorState._reset_state()  # that of an earlier trainer, which TrainingArguments resets, too
@@ -263,7 +263,11 @@ class InforMinTrainer(Trainer):
             )
         trained.model.config.informin["max_seq_length"] = self.max_seq_length  # may depend on the sentences
         check_sentences(rows, args, self.terms)
-        rows, self._add_general = add_guide(trained, args, self.terms, rows, self.sentences, self.max_seq_length)
+        own = rows_sha256(rows, names_to_read(self.objective.view.columns)) if self.sentences is None else None
+        rows, self._add_general, self._checksums = add_guide(
+            trained, args, self.terms, rows, self.sentences, self.max_seq_length
+        )
+        self._checksums |= {"tokenized rows": own} if own else {}
         self._columns_read = names_to_read(self.objective.view.columns, getattr(rows, "column_names", None) or [])
         return rows
 

@@ -50,6 +50,7 @@ class RunRecord(Record):
             results of `informin eval`; settings_sha256, of its configuration and tokenizer. None for one in memory.
         data: sources, file names or a Hub id; hub_id (None for files); description; sentences, their number; sha256 of
             the sentences in order (both None for a stream).
+        inputs: Checksums of what else training reads: tokenized rows, and the sentences of a guide with its model.
         language, license, license_name, license_link: For the card; None if unknown.
         objective: name; title; active terms in order, each with name, title, paper (a file in
             informin/templates/citations, or None) and own (False if an option added it to the objective).
@@ -78,6 +79,7 @@ class RunRecord(Record):
     environment: dict[str, Any]
     base_model: dict[str, Any] | None = None
     data: dict[str, Any] | None = None
+    inputs: dict[str, str] = field(default_factory=dict)
     language: str | None = None
     license: str | None = None
     license_name: str | None = None

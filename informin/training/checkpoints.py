@@ -406,8 +406,8 @@ def _named_checkpoint(checkpoint: Path, output_dir: Path) -> Path:
 def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
     """Raise UsageError if a run that resumes differs from the one that saved the checkpoint.
 
-    Compares the encoder, the sentences, the evaluation data, which select the best checkpoint, the seed, the number of
-    processes and the options that affect the weights.
+    Compares the encoder, the sentences, those of a guide with its model, the evaluation data, which select the best
+    checkpoint, the seed, the number of processes and the options that affect the weights.
 
     Args:
         checkpoint: Folder of the checkpoint.
@@ -426,6 +426,8 @@ def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
     checked = "sha256" if old.get("sha256") and new.get("sha256") else "sources"  # a stream is not read before
     if old and new and old.get(checked) != new.get(checked):
         changed.append(f"the sentences, {old.get('sentences')} from {old.get('sources')}")
+    for name in began.inputs.keys() & now.inputs.keys():
+        changed += [f"the {name}, by their checksum"] if began.inputs[name] != now.inputs[name] else []
     scored = began.development_sha256, now.development_sha256
     if all(scored) and scored[0] != scored[1]:
         changed.append(f"the evaluation data, {began.development}")

@@ -1,5 +1,6 @@
 """The training sentences: where they come from, which column they are, their tokens, and the share of each process."""
 
+import hashlib
 import logging
 import math
 import os
@@ -335,6 +336,7 @@ def _skipped(sentences: datasets.Dataset, first: int, number: int) -> str:
 # Tokens
 
 TRUNCATED = "truncated"  # column that marks truncated sentences
+ROWS_AT_ONCE = 10_000  # whose checksum is computed at once
 SAMPLED_SENTENCES = 10_000  # number of sentences to measure, drawn at random
 STREAM_SAMPLE = 1_000  # number of sentences to measure, the first of a stream
 QUANTILE = 0.95  # fraction of the sentences that fit
@@ -518,6 +520,24 @@ def _tokens(
         found |= {prefix + name: tokens[name] for name in tokens}
         truncated |= [bool(encoding.overflowing) for encoding in tokens.encodings]
     return {**found, TRUNCATED: truncated.tolist()}
+
+
+def rows_sha256(rows: Any, names: Sequence[str]) -> str | None:
+    """Return the SHA-256 of columns of tokenized rows; None for a stream, and for rows that a transform may change."""
+    if isinstance(rows, Sentences) and (not isinstance(rows, datasets.Dataset) or rows.format["type"] == "custom"):
+        return None
+    rows = rows.with_format("arrow") if isinstance(rows, datasets.Dataset) else rows
+    digest = hashlib.sha256()
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        block = rows[start : start + ROWS_AT_ONCE]
+        for name in names:
+            if isinstance(block, list):
+                lists = [np.asarray(row[name], np.int64) for row in block]
+                lengths, values = np.array([len(each) for each in lists]), np.concatenate(lists)
+            else:
+                lengths, values = pc.list_value_length(block[name]), pc.list_flatten(block[name])
+            digest.update(np.asarray(lengths, np.int64).tobytes() + np.asarray(values, np.int64).tobytes())
+    return digest.hexdigest()
 
 
 def check_tokens(rows: Any, longest: int, vocabulary: int | None, names: Sequence[str]) -> None:

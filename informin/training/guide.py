@@ -48,7 +48,7 @@ def add_guide(
     rows: Any,
     sentences: Sentences | None,
     length: int,
-) -> tuple[Any, "GeneralSentences | None"]:
+) -> tuple[Any, "GeneralSentences | None", dict[str, str]]:
     """Prepare the terms with what they need from a guide, and return what a step needs.
 
     Args:
@@ -60,8 +60,8 @@ def add_guide(
         length: Maximum number of tokens in a row.
 
     Returns:
-        The rows, with their index as the column `row` if the guide embedded them; and what appends general sentences to
-        the rows of a step, or None.
+        The rows, with their index as the column `row` if the guide embedded them; what appends general sentences to
+        the rows of a step, or None; and checksums of the sentences of guides with their model, by their names.
 
     Raises:
         UsageError: An option has no effect, the dimension of the guide does not fit, or there are no sentences to
@@ -90,7 +90,8 @@ def add_guide(
     if replay:
         tokens = tokenize(texts, model.tokenizer, length, model.prompt).remove_columns(TRUNCATED)
         general = GeneralSentences(tokens, replay.size, model.tokenizer)
-    return rows, general
+    checksums = {f"guide (`guide_model`) or its {kind} sentences": guide.path.stem for kind, guide in guides.items()}
+    return rows, general, checksums
 
 
 def _load_guides(

@@ -555,6 +555,19 @@ def test_a_run_with_another_tokenizer_is_not_resumed(bert, unscored):
         with_side("left").train("last")
 
 
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_run_with_other_tokenized_rows_is_not_resumed(bert, unscored, as_list):
+    def with_rows(sentences: list[str]) -> InforMinTrainer:
+        rows = datasets.Dataset.from_dict(dict(tokenizer_of(bert)(sentences, return_token_type_ids=False)))
+        data = list(rows) if as_list else rows
+        return InforMinTrainer(str(bert), unscored(save_steps=1, max_steps=1), train_dataset=data)
+
+    with_rows(SENTENCES).train()
+    with_rows(SENTENCES).train("last")
+    with raises_usage(option="resume_from_checkpoint", found="tokenized rows"):
+        with_rows(SENTENCES[::-1]).train("last")
+
+
 def test_resuming_a_short_run_logs_no_warning(bert, arguments, caplog):
     how = dict(max_steps=2, eval_strategy="no", save_steps=1, logging_steps=25)
     transformers_log = logging.getLogger("transformers")

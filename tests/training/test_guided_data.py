@@ -7,7 +7,7 @@ import torch
 
 from informin.cli import train
 from informin.model.records import RunRecord
-from tests.conftest import how_to_train, make_sentences, raises_usage, save_bert
+from tests.conftest import how_to_train, make_sentences, raises_usage, save_bert, save_sentence_transformer
 from tests.training.helpers import assert_same, weights_of
 from trainer_informin import InforMinTrainer
 
@@ -84,9 +84,23 @@ def test_resume_is_bit_exact(build, tmp_path):
 
 
 def st_guide(folder):
-    from tests.conftest import save_sentence_transformer
-
     return save_sentence_transformer(folder / "guide-st", save_bert(folder / "guide-bert", initializer_range=0.1))
+
+
+@pytest.mark.parametrize("changed", ["model", "sentences"])
+def test_a_run_with_another_guide_of_the_same_name_is_not_resumed(build, bert, tmp_path, changed):
+    model, general = st_guide(tmp_path), tmp_path / "general.txt"
+    general.write_text("\n".join(make_sentences(9)))
+    options = WAYS["replay"] | dict(guide_model=str(model), replay_file=str(general), save_strategy="steps")
+    build(**options, max_steps=1).train()
+    build(**options, max_steps=1).train("last")
+    if changed == "model":
+        shutil.rmtree(model)
+        save_sentence_transformer(model, bert)
+    else:
+        general.write_text("\n".join(make_sentences(9, seed=1)))
+    with raises_usage(option="resume_from_checkpoint", found="general sentences"):
+        build(**options, max_steps=1).train("last")
 
 
 def test_runs_with_the_same_cache_share_the_guide(build, tmp_path):
