@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sentence_transformers.models import Normalize
+
 from informin.errors import UsageError
 from informin.evaluation.evaluate import pooler_of
 from informin.evaluation.results import Results, load_all_results, load_results
@@ -15,6 +17,8 @@ from informin.publishing.export import RESULTS, raise_if_linked
 
 # Settings of results in a card.
 AS_TESTED = {"whitening": None, "split": "test", "precision": "fp32", "truncate_dim": None}
+# Entries of the records of two seeds that must be equal. The evaluation data select the best checkpoint.
+SAME_RECIPE = ("base_model", "data", "inputs", "options", "development_sha256")
 
 
 def add_results(
@@ -51,6 +55,8 @@ def add_results(
     default = model.prompts.get(model.default_prompt_name or "", "")
     usual = {"max_seq_length": model.max_seq_length, "prompt": record.options.get("prompt", default) or None}
     usual |= {"pooler": pooler_of(model), "truncate_dim": model.truncate_dim}
+    usual |= {"normalized": any(isinstance(module, Normalize) for module in model)}
+    usual |= {"similarity": str(model.similarity_fn_name)}
     placed = {}
     for results in load_all_results(files):
         seed = _other_seed(results, record)
@@ -83,5 +89,5 @@ def _other_seed(results: Results, record: RunRecord) -> int | None:
     other = RunRecord.load(results.model)
     if other is None or other.seed == record.seed:
         return None
-    same = (other.base_model, other.data, other.options) == (record.base_model, record.data, record.options)
+    same = all(getattr(other, name) == getattr(record, name) for name in SAME_RECIPE)
     return other.seed if same and weights_sha256(load_model(results.model)) == results.weights_sha256 else None

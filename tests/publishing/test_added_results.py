@@ -44,7 +44,13 @@ def test_results_of_another_seed_are_recognized_by_its_record(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"seed": 1}, {"seed": 2, "options": {"objective": "simcse"}}, {"base_model": None}]
+    "changes",
+    [
+        {"seed": 1},
+        {"seed": 2, "options": {"objective": "simcse"}},
+        {"base_model": None},
+        {"seed": 2, "development_sha256": "1" * 64},
+    ],
 )
 def test_results_of_another_run_are_not_added(folder, tmp_path, changes):
     other = other_weights(folder, tmp_path / "other", **changes)
@@ -66,6 +72,7 @@ def test_results_of_a_seed_whose_weights_changed_are_not_added(folder, tmp_path)
     [
         *({"split": "dev"}, {"precision": "bf16"}, {"max_seq_length": 8}, {"prompt": "old "}, {"pooler": "cls"}),
         *({"whitening": {"dimensions": None, "fitted_on": "STS"}}, {"truncate_dim": 8}),
+        *({"normalized": False}, {"similarity": "dot"}),
     ],
 )
 def test_results_with_other_settings_are_not_added(folder, tmp_path, changes):
