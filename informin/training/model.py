@@ -134,7 +134,8 @@ class TrainedModel:
             return cls(saved_and_opened(given, tokenizer), args, is_native=True, tokenizer=tokenizer, given=given)
         if isinstance(model, SentenceTransformer):
             raise_if_routed(model)
-            return cls(load_model(with_same_weights(model, are_frozen=args.lora_r is not None)), args)
+            own = load_model(with_same_weights(model, are_frozen=args.lora_r is not None))
+            return cls(own, args, is_object=True)
         st = load_to_train(with_home(model), args)
         raise_if_routed(st)
         if args.lora_r is None and is_native(st):
@@ -148,10 +149,12 @@ class TrainedModel:
         is_native: bool = False,
         tokenizer: PreTrainedTokenizerBase | None = None,
         given: InforMinMixin | None = None,
+        is_object: bool = False,
     ):
         self.finished, self.source = st, source_of(st)
         self.name = self.source.name
         self.is_native, self._given = is_native, given
+        self._is_object = is_object or given is not None  # its weights may differ from those of its files
         raise_if_tokens_lack_embeddings(st[0], tokenizer, self.name)
         self.has_lora, self.trusts_code = args.lora_r is not None, args.trust_remote_code
         self.tokenizer: Any = tokenizer or training_tokenizer(st)
@@ -223,7 +226,7 @@ class TrainedModel:
         """
         needs = objective.needs(args)
         self._check_options(needs, args)
-        if args.measure_drift and not self.is_stored and not self.has_lora:
+        if args.measure_drift and self._is_object and not self.has_lora:
             self._copy_before = copy.deepcopy(self.finished).float()
         create = self._native_module if self.is_native else self._wrapper_module
         self.model = create(args, objective, self._settings(args, objective))

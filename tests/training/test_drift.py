@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import torch
 
 from informin.cli import train
 from informin.errors import UsageError
@@ -11,6 +12,7 @@ from informin.model.open import load_model
 from informin.model.records import RunRecord
 from informin.training.model import TrainedModel
 from tests.conftest import make_sentences
+from trainer_informin import InforMinTrainer
 
 
 def test_drift_compares_with_the_original_encoder(command, bert, sentences_file, tmp_path, capsys):
@@ -33,6 +35,17 @@ def test_drift_compares_with_the_original_encoder(command, bert, sentences_file,
     shown = re.search(r"drift, 10 nearest neighbors kept, % +(\S+)\n", out)[1]
     assert shown == f"{drift['new']['neighbors_kept']:.1f}"
     assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_drift_of_an_object_compares_with_its_weights_and_not_with_those_of_its_files(st_mean, unscored):
+    model = load_model(st_mean, device="cpu")
+    for weight in model.parameters():
+        weight.data += 0.3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel()))
+    how = dict(measure_drift=True, learning_rate=0.0, max_steps=1, save_strategy="no")
+    trainer = InforMinTrainer(model, unscored(**how), train_dataset=make_sentences(40))
+    trainer.train()
+    trainer.export()
+    assert trainer.record().drift["new"]["neighbors_kept"] == 100
 
 
 def test_drift_is_not_measured_by_default_nor_on_few_sentences(command, tmp_path, caplog):
