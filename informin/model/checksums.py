@@ -29,9 +29,11 @@ def settings_sha256(model: SentenceTransformer, tokenizer: PreTrainedTokenizerBa
         if isinstance(module, PreTrainedModel):
             settings = module.config.to_dict() | own_dropouts(getattr(module.config, "informin", None))
             parts.append({name: value for name, value in settings.items() if name not in SILENT})
+    # The first module is the whole model, with the tokenizer of its first part. Routes of a Router have their own.
+    own = [getattr(module, "tokenizer", None) for module in model.modules()] if tokenizer is None else [tokenizer]
     found: list[list[Any]] = []
-    for module in model.modules():  # the first is the whole model, and routes of a Router have tokenizers of their own
-        settings = _tokenizer_settings(tokenizer or getattr(module, "tokenizer", None))
+    for each in {id(each): each for each in own}.values():
+        settings = _tokenizer_settings(each)
         found += [settings] if settings not in found else []
     parts += chain.from_iterable(found)
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
