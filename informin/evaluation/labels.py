@@ -48,7 +48,11 @@ class LabeledSentences:
 
     def __post_init__(self):
         object.__setattr__(self, "sentences", list(self.sentences))
-        object.__setattr__(self, "labels", list(map(str, self.labels)))
+        labels = list(self.labels)
+        for row, label in enumerate(labels):
+            if label is None or (not isinstance(label, str) and str(label) in ("nan", "<NA>", "NaT")):
+                raise UsageError(f"{self.name} has no label in row {row:,}", fix="Leave out sentences without a label.")
+        object.__setattr__(self, "labels", [name_in(label).strip() for label in labels])
         if len(self.sentences) != len(self.labels):
             raise UsageError(f"{self.name} has sides of different lengths", needed="one label per sentence")
 

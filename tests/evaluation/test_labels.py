@@ -4,6 +4,7 @@ import math
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import homogeneity_completeness_v_measure
 
@@ -233,6 +234,13 @@ def test_labels_of_a_program():
     for given in (["x", "x", "x"], ["x", "y", "z"]):
         with pytest.raises(UndefinedScoreError, match="dev needs two or more labels, and one that two sentences have"):
             score_labels(lambda texts: np.eye(3)[: len(texts)], LabeledSentences("dev", ["a", "b", "c"], given))
+
+
+def test_labels_of_an_object_are_read_as_those_of_a_file():
+    assert LabeledSentences("o", ["a", "b", "c"], pd.Series([1, 1.0, "1 "])).labels == ["1", "1", "1"]
+    for missing in (None, float("nan"), pd.NA):
+        with raises_usage(found="row 1"):
+            LabeledSentences("o", ["a", "b"], ["nan", missing])
 
 
 def test_embeddings_that_are_not_finite():
