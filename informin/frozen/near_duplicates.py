@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
 from typing_extensions import Unpack
 
-from informin.errors import UsageError
+from informin.errors import UsageError, counted
 from informin.evaluation.rows import unit_rows
 from informin.files import new_file, only_writer
 from informin.frozen.unrelated import unrelated_scores
@@ -86,10 +86,13 @@ class DuplicatesResult:
             overwrite: Whether to replace a table that this method wrote.
 
         Raises:
-            UsageError: The file is in use or cannot be written.
+            UsageError: The file is in use or cannot be written, or there are fewer or more ids than texts.
         """
         output = Path(with_home(output))
         check_output(output, overwrite)
+        names = [""] * len(self.texts) if ids is None else list(ids)  # a Series may have labels of its own
+        if len(names) != len(self.texts):
+            raise UsageError(f"has {counted(len(names), 'item')} for {counted(len(self.texts), 'text')}", option="ids")
         by_row = {pair.row: pair for pair in self.pairs}
         with only_writer(output, "output"), new_file(output) as partial:
             with open(partial, "w", encoding="utf-8", newline="") as file:
@@ -99,7 +102,7 @@ class DuplicatesResult:
                 for row, text in enumerate(self.texts):
                     pair = by_row.get(row)
                     found = (pair.duplicate_of, f"{pair.cosine:.4f}") if pair else ("", "")
-                    writer.writerow((row, "" if ids is None else ids[row], *found, text))
+                    writer.writerow((row, names[row], *found, text))
 
 
 def duplicates(

@@ -5,6 +5,7 @@ import json
 from datetime import date
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -282,6 +283,15 @@ def test_a_table_keeps_every_sign_of_a_text(tmp_path):
     with open(tmp_path / "table.csv", encoding="utf-8", newline="") as file:
         assert [row["text"] for row in csv.DictReader(file)] == texts
     assert (tmp_path / "table.csv").read_bytes().endswith(b",plain\n")
+
+
+def test_ids_of_a_series_are_taken_by_position(tmp_path):
+    """As of rows that were sorted, whose labels are in another order."""
+    result = informin.duplicates(None, ["a b", "a c"], 0.9, embeddings=np.eye(2))
+    result.save(tmp_path / "table.csv", ids=pd.Series(["first", "second"], index=[1, 0]))
+    assert [row["id"] for row in csv.DictReader((tmp_path / "table.csv").open())] == ["first", "second"]
+    with raises_usage(option="ids"):
+        result.save(tmp_path / "other.csv", ids=["first", "second", "third"])
 
 
 def test_command_replaces_only_its_own_tables(given, tmp_path, capsys):
