@@ -38,6 +38,7 @@ class IndexRecord:
         projected: Number of texts that the projection of the token vectors was fitted to; 0 without `rerank`.
         next_row: Number of the next text that is added.
         scores: `UnrelatedScores` of the texts; None for fewer than 100 texts, or if they form no topics.
+        measured: `scores` are those of the texts with lower row numbers.
         threshold: Cosine that at most about one unrelated text per query exceeds; None without `scores`.
         words: Versions of all that decides what the words of a text are. With other versions, words are built again.
         data: Name of the folder of the data.
@@ -61,6 +62,7 @@ class IndexRecord:
     projected: int = 0
     next_row: int = 0
     scores: dict[str, Any] | None = None
+    measured: int = 0
     threshold: float | None = None
     words: dict[str, Any] = field(default_factory=dict)
     data: str = ""

@@ -192,8 +192,10 @@ def derive(
     elif record.smooth:
         documents = smooth_rows(vectors.astype(np.float32)).astype(np.float16)
     unrelated = UnrelatedScores(**record.scores) if record.scores else None
-    has_grown = unrelated is None or len(entries) > 2 * unrelated.texts  # they are measured in seconds
-    if has_grown and (static or model().similarity_fn_name != "dot"):
+    kept = int((entries.rows < record.measured).sum())  # of the texts whose cosines were measured, which takes seconds
+    has_changed = unrelated is None or 2 * kept < max(len(entries), unrelated.texts)
+    if has_changed and record.similarity != "dot":
+        record = replace(record, measured=record.next_row)
         unrelated = unrelated_scores(vectors, static.encode(entries.texts) if static else None, documents)
     scores = asdict(unrelated) if unrelated else None
     threshold = unrelated.threshold(texts=len(entries)) if unrelated else None

@@ -39,6 +39,16 @@ def test_added_and_removed_texts(built, st_mean, texts, tmp_path):
     assert len(list(tmp_path.glob(f"{DATA}*"))) == 1
 
 
+def test_the_threshold_is_that_of_the_texts_that_are_left(built, st_mean, texts, tmp_path):
+    """Also if their number is the same as before."""
+    built.save(tmp_path)
+    index = Index.load(tmp_path)
+    others = make_sentences(150, seed=5)
+    index.add(others)
+    index.remove(range(150))
+    assert index.threshold == pytest.approx(Index.build(st_mean, others).threshold, abs=1e-4) != built.threshold
+
+
 @pytest.mark.parametrize("rows", [[150], [-1], [0, 999]])
 def test_removed_rows_must_exist(built, rows):
     with raises_usage("rows"):
