@@ -97,9 +97,9 @@ def export_model(
             if record:
                 record.save(new)
             stale = [folder / name for name in WHOLE_OR_LORA if not (new / name).exists()]
-            if _weights_sha256(folder) != _weights_sha256(new):
+            if _what_embeds(folder) != _what_embeds(new):
                 stale += [path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)]
-        for path in stale:  # results of other weights; whole weights next to low-rank ones, or the reverse
+        for path in stale:  # results of another model; whole weights next to low-rank ones, or the reverse
             path.unlink(missing_ok=True)
         if (folder / ONNX_FILE).is_file():
             remove_model_args(folder)
@@ -107,9 +107,13 @@ def export_model(
             write_card(folder)
 
 
-def _weights_sha256(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of the weights of the encoder, whole or low-rank."""
-    return {name: sha256(folder / name) for name in WHOLE_OR_LORA if (folder / name).is_file()}
+def _what_embeds(folder: Path) -> dict[str, Any]:
+    """Return what a new model in a folder must share with the old one: weights, modules and their settings."""
+    patterns = (*WHOLE_OR_LORA, MODULES, "[0-9]*_*/*")  # the last one is the modules after the encoder
+    files = [path for pattern in patterns for path in folder.glob(pattern)]
+    settings = folder / "config_sentence_transformers.json"
+    truncated = {"truncate_dim": read_json(settings).get("truncate_dim")} if settings.is_file() else {}
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in files} | truncated
 
 
 def export_checkpoint(

@@ -149,16 +149,25 @@ def test_an_error_leaves_the_folder_as_it_was(folder, tmp_path, monkeypatch):
     assert not (tmp_path / "new").exists()
 
 
-def test_results_and_onnx_of_other_weights_are_removed(folder):
+@pytest.mark.parametrize("change", ["nothing", "weights", "pooling", "dimensions"])
+def test_results_and_onnx_of_another_model_are_removed(folder, change):
     stale = ["results/model.json", "results/other_seeds/seed2.json", "onnx/model.onnx"]
     for name in [*stale, "results/base-cls.json"]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("{}")
     model = load_model(folder, device="cpu")
-    model[0].auto_model.embeddings.word_embeddings.weight.data += 1
+    if change == "weights":
+        model[0].auto_model.embeddings.word_embeddings.weight.data += 1
+    if change == "pooling":
+        model[1].pooling_mode = "max"
+    if change == "dimensions":
+        model.truncate_dim = 8
     (folder / "results/base-cls.json").unlink()
+    if change == "nothing":
+        for name in stale[:2]:  # the card reads results
+            (folder / name).unlink()
     export.export_model(model, folder, RunRecord.load(folder))
-    assert not [name for name in stale if (folder / name).exists()]
+    assert [name for name in stale if (folder / name).exists()] == (stale[2:] if change == "nothing" else [])
 
 
 def test_an_export_truncates_embeddings_as_the_source(st_mean, tmp_path):
