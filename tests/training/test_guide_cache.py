@@ -74,7 +74,8 @@ def test_an_array_never_appears_without_its_header(model, tmp_path, monkeypatch,
 
     monkeypatch.setattr(os, "replace", seen)
     load_guide(tmp_path, model, SENTENCES).neighborhood_means(3)
-    assert len(list(tmp_path.glob("*.npy"))) == 2 and not caplog.records
+    assert len(list(tmp_path.glob("*.npy"))) == 2
+    assert "damaged" not in caplog.text  # a busy machine may have other records
 
 
 def test_another_model_or_other_sentences_get_another_file(guide, bert, tmp_path):
