@@ -8,9 +8,12 @@ import logging
 import math
 import os
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date
+from decimal import Decimal
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -29,6 +32,15 @@ HALF_A_SIGN = re.compile("[\ud800-\udfff]")  # of a surrogate pair that was cut,
 def is_blank(text: str | None) -> bool:
     """Return whether a text is missing, empty or only whitespace. Blank texts are neither trained on nor scored."""
     return not text or text.isspace()
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, or marks a missing one in Python, NumPy or pandas."""
+    numpy, pandas = (sys.modules.get(name) for name in ("numpy", "pandas"))  # reading texts needs neither
+    if value is None or (numpy and value is numpy.ma.masked) or (pandas and value is pandas.NA):
+        return True
+    is_number = isinstance(value, float | Decimal | date) or (numpy and isinstance(value, numpy.generic))
+    return bool(is_number and value != value)  # NaN and NaT
 
 
 def as_texts(texts: Iterable[str], option: str = "texts") -> list[str]:

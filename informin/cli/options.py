@@ -24,8 +24,8 @@ class OptionalTexts:
     Attributes:
         train_file: Files of texts, or folders of files: .txt (one text per line), .csv, .tsv, .jsonl (plain or .gz),
             .parquet or .arrow. Blank texts are skipped, as are hidden files and unsupported suffixes in folders.
-        text_column: Column of the texts, or several to join, such as subject,body. Default: `text`, `sentence`, or the
-            only column.
+        text_column: Column with the texts, or several columns to join, such as subject,body. Default: `text`,
+            `sentence`, or the only column.
     """
 
     train_file: list[Location] | None = None

@@ -25,7 +25,7 @@ from informin.evaluation.measures import LABELS, Measure
 from informin.evaluation.neighbors import nearest
 from informin.evaluation.retrieval import name_in
 from informin.files import last_name
-from informin.texts import Cells, joined_cells, read_rows
+from informin.texts import Cells, is_missing, joined_cells, read_rows
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +50,12 @@ class LabeledSentences:
         object.__setattr__(self, "sentences", list(self.sentences))
         labels = list(self.labels)
         for row, label in enumerate(labels):
-            if label is None or (not isinstance(label, str) and str(label) in ("nan", "<NA>", "NaT")):
+            if is_missing(label):
                 raise UsageError(f"{self.name} has no label in row {row:,}", fix="Leave out sentences without a label.")
         object.__setattr__(self, "labels", [name_in(label).strip() for label in labels])
         if len(self.sentences) != len(self.labels):
-            raise UsageError(f"{self.name} has sides of different lengths", needed="one label per sentence")
+            found = f"{counted(len(self.sentences), 'sentence')} and {counted(len(self.labels), 'label')}"
+            raise UsageError(f"{self.name} has {found}", needed="one label per sentence")
 
     @property
     def sha256(self) -> str:

@@ -17,8 +17,17 @@ CLASSIFIER = "L2 logistic regression, one class against the rest; C = 2^t by Sen
 COSINE = "cosine"
 # What must be equal to resume results.
 IDENTITY = (
-    *("weights_sha256", "pooler", "normalized", "prompt", "whitening", "max_seq_length", "precision", "split"),
-    *("similarity", "settings_sha256", "truncate_dim"),
+    "weights_sha256",
+    "settings_sha256",
+    "pooler",
+    "normalized",
+    "truncate_dim",
+    "prompt",
+    "whitening",
+    "max_seq_length",
+    "precision",
+    "split",
+    "similarity",
 )
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import date, time
@@ -15,7 +14,7 @@ import numpy as np
 from informin.errors import UsageError, counted
 from informin.frozen.bm25 import WORD_WEIGHT, versions
 from informin.options import described, fits
-from informin.texts import as_texts, is_blank, raise_if_set
+from informin.texts import as_texts, is_blank, is_missing, raise_if_set
 
 RECORD = "index.json"
 # Names in an index.json that this project wrote before.
@@ -240,14 +239,6 @@ def as_json(value: Any, option: str) -> Any:
         needed="texts, numbers, dates, or lists of them",
         fix="Convert it to text, or leave it out.",
     )
-
-
-def is_missing(value: Any) -> bool:
-    """Return whether a value is None, or marks a missing one in Python, NumPy or pandas."""
-    pandas = sys.modules.get("pandas")
-    if value is None or value is np.ma.masked or (pandas is not None and value is pandas.NA):
-        return True
-    return isinstance(value, float | Decimal | date | np.generic) and bool(value != value)  # NaN and NaT
 
 
 def _value(text: str, name: Any, values: dict[str, Any]) -> Any:

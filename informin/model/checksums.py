@@ -29,7 +29,7 @@ def settings_sha256(model: SentenceTransformer, tokenizer: PreTrainedTokenizerBa
         if isinstance(module, PreTrainedModel):
             settings = module.config.to_dict() | own_dropouts(getattr(module.config, "informin", None))
             parts.append({name: value for name, value in settings.items() if name not in SILENT})
-    # The first module is the whole model, with the tokenizer of its first part. Routes of a Router have their own.
+    # A SentenceTransformer has the tokenizer of its first module. In a Router, each route has its own.
     own = [getattr(module, "tokenizer", None) for module in model.modules()] if tokenizer is None else [tokenizer]
     found: list[list[Any]] = []
     for each in {id(each): each for each in own}.values():

@@ -110,7 +110,7 @@ def export_model(
 def _what_embeds(folder: Path) -> dict[str, Any]:
     """Return what a new model in a folder must share with the old one: weights, modules and their settings."""
     patterns = (*WHOLE_OR_LORA, MODULES, "[0-9]*_*/*")  # the last one is the modules after the encoder
-    files = [path for pattern in patterns for path in folder.glob(pattern)]
+    files = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
     settings = folder / "config_sentence_transformers.json"
     truncated = {"truncate_dim": read_json(settings).get("truncate_dim")} if settings.is_file() else {}
     return {path.relative_to(folder).as_posix(): sha256(path) for path in files} | truncated

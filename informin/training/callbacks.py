@@ -251,7 +251,7 @@ class Throughput(TrainerCallback):
         sentences_per_second: Sentences per second over all processes, for the last call of `train`. None before its
             end, and if it took no step, unless it resumed a finished run whose speed was recorded.
         first_step: Step at which that call began: above 0 for a resumed run.
-        sentences: Number of sentences of this process in that call, which the trainer counts.
+        sentences: Number of sentences that this process has trained on in that call. The trainer updates it.
     """
 
     sentences_per_second: float | None = None

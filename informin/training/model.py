@@ -461,7 +461,7 @@ class TrainedModel:
     def _check_and_freeze(self) -> None:
         """Raise UsageError if a step would not give the model's own embeddings. Freeze weights that none depends on.
 
-        Processes would wait for the gradients of such weights, of which BERT's pooler has some. Frozen copies replace
+        Several processes would wait for the gradients of such weights, which BERT's pooler has. Frozen copies replace
         them, because an object that was passed in shares the weights.
         """
         st = self.finished
