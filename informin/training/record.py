@@ -63,10 +63,11 @@ RARE_OPTIONS = """
 """.split()  # recorded only if they differ from the default
 DEFAULTS = {field.name: field.default for field in fields(InforMinTrainingArguments)}
 # The resolved values.
-DEFAULTS |= {"pooler": "cls", "prompt": "", "metric_for_best_model": "eval_spearman"}
+DEFAULTS |= {"pooler": "cls", "prompt": "", "metric_for_best_model": "eval_spearman", "greater_is_better": True}
 LOADER = {"use_seedable_sampler": True, "split_batches": False, "dispatch_batches": False}  # of `accelerator_config`
 DEFAULTS |= LOADER
-ONLY_IF_CHANGED = {*RARE_OPTIONS, *LOADER, "load_best_model_at_end"}
+CHOOSING = ("load_best_model_at_end", "greater_is_better")  # of a run with evaluation
+ONLY_IF_CHANGED = {*RARE_OPTIONS, *LOADER, *CHOOSING}
 
 
 def describe_sentences(sentences: Sentences) -> dict[str, Any]:
@@ -180,7 +181,7 @@ def options_of(
     rare = {name: getattr(args, name) for name in RARE_OPTIONS}
     rare |= {"pooler": settings["pooling"], "prompt": model.prompt}
     if args.eval_strategy != "no":
-        rare["load_best_model_at_end"] = args.load_best_model_at_end
+        rare |= {name: getattr(args, name) for name in CHOOSING}
     options |= {name: value for name, value in rare.items() if value != DEFAULTS[name]}
     loader = {name: getattr(args.accelerator_config, name) for name in LOADER}
     options |= {name: value for name, value in loader.items() if value != DEFAULTS[name]}

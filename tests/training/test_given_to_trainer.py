@@ -167,23 +167,6 @@ def test_the_averages_of_an_optimizer_are_evaluated_saved_and_exported(bert, sco
     torch.testing.assert_close(trainer.model.state_dict()[name], before[name] + 1)
 
 
-class StopAfterStep3(TrainerCallback):
-    def on_step_end(self, args, state, control, **kwargs):
-        control.should_training_stop |= state.global_step == 3
-
-
-def test_the_best_checkpoint_is_not_averaged_again(bert, scored, tmp_path):
-    """The run ends between two evaluations, when the optimizer has the weights that it trains."""
-    args = scored(max_steps=4, eval_steps=2, load_best_model_at_end=True, metric_for_best_model="x")
-    how = {"optimizer_cls_and_kwargs": (Averaging, {"lr": 0.0}), "callbacks": [StopAfterStep3()]}
-    trainer = InforMinTrainer(str(bert), args, train_dataset=SENTENCES, eval_dataset=lambda encode: {"x": 1.0}, **how)
-    before = weights_of(trainer)
-    trainer.train()
-    trainer.export(tmp_path / "model", report=False)
-    name = "bert.encoder.layer.0.output.dense.weight"
-    torch.testing.assert_close(trainer.model.state_dict()[name], before[name] + 1)
-
-
 @pytest.fixture
 def compiled(monkeypatch) -> list[str]:
     """Names of backends, one for each call of `torch.compile`, which compiles nothing: its import takes seconds."""
@@ -464,6 +447,17 @@ def test_a_resumed_run_keeps_the_metric_of_a_function(bert, scored):
     again.train("last")
     assert_same(weights_of(again), weights_of(trainer))
     assert again.state.best_metric == trainer.state.best_metric
+
+
+def test_a_run_whose_metric_has_another_direction_is_not_resumed(bert, scored):
+    def run(**how) -> InforMinTrainer:
+        args = scored(metric_for_best_model="error", max_steps=1, **how)
+        return InforMinTrainer(str(bert), args, train_dataset=SENTENCES, eval_dataset=lambda encode: {"error": 1.0})
+
+    run(greater_is_better=False).train()
+    run(greater_is_better=False).train("last")
+    with raises_usage(option="resume_from_checkpoint", found="greater_is_better False, now True"):
+        run().train("last")
 
 
 @pytest.mark.parametrize("rows", [SENTENCES, [{"text": text} for text in SENTENCES]], ids=["strings", "rows"])
