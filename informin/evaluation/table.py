@@ -225,7 +225,7 @@ def check_same_files(others: Sequence[Results], sums: dict[str, dict[str, str]],
         option: Option that names the results.
     """
     for other in others:
-        for name, entry in other.samples().items():
+        for name, entry in other.tasks.items():
             if name in sums and list(entry["data"].values()) != list(sums[name].values()):
                 fix = "Score all models on the same file, and rename files that differ."
                 raise UsageError(f"{other.model} was scored on another {name}", option=option, fix=fix)
@@ -237,7 +237,7 @@ def check_one_table(results: Sequence[Results], option: str) -> None:
         if one.split != results[0].split:
             found = f"{one.model} was scored on the {one.split} split"
             raise UsageError(found, option=option, needed=f"{results[0].split}, as {results[0].model}")
-        check_same_files(results, {name: entry["data"] for name, entry in one.samples().items()}, option)
+        check_same_files(results, {name: entry["data"] for name, entry in one.tasks.items()}, option)
 
 
 def tables_text(

@@ -261,6 +261,10 @@ def test_results_to_compare_with(tmp_path):
     check_same_files([other], {"titles": {"x.tsv": "1" * 64}, "STS12": {}})
     with raises_usage("compare"):
         check_same_files([other], {"titles": {"a.txt": "2" * 64}})
+    other = results({"STS12": 70.0})
+    other.tasks["STS12"]["data"] = {"STS/a.txt": "1" * 64}
+    with raises_usage("compare", found="STS12"):
+        check_same_files([other], {"STS12": {"STS/a.txt": "2" * 64}})
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "latex"])
