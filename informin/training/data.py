@@ -22,6 +22,7 @@ from datasets.fingerprint import Hasher
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, Trainer
 
+import informin.texts
 from informin.errors import UsageError, counted
 from informin.evaluation.development import Development, DevelopmentSet
 from informin.evaluation.drift import stsb_dev
@@ -29,6 +30,7 @@ from informin.evaluation.labels import load_labels
 from informin.evaluation.pairs import load_pairs
 from informin.evaluation.retrieval import load_retrieval_pairs
 from informin.evaluation.senteval import hub_file, load_stsb_dev, senteval_folder
+from informin.files import sha256
 from informin.hub import HUB_SENTENCES, hub_is_reachable
 from informin.texts import (
     TEXT_COLUMNS,
@@ -106,10 +108,10 @@ def _read_files(files: list[Path], text_column: Sequence[str] | None, columns: C
         if next(_rows(**options), None) is None:
             raise UsageError(NO_TEXT, option="train_file")
         return datasets.IterableDataset.from_generator(_rows, features=features_of(columns), gen_kwargs=options)
-    # Size and modification time are part of the cache key, so that changes cause a reload. Tuples, because each item of
-    # a list is a shard with its own call of the generator.
+    # Size, modification time and the code that reads are part of the cache key, so that changes cause a reload. Tuples,
+    # because each item of a list is a shard with its own call of the generator.
     stamps = tuple((file.stat().st_size, file.stat().st_mtime_ns) for file in files)
-    options |= {"files": tuple(names), "stamps": stamps}
+    options |= {"files": tuple(names), "stamps": (*stamps, sha256(Path(informin.texts.__file__)))}
     try:
         features = features_of(columns)
         return datasets.Dataset.from_generator(_rows, features=features, gen_kwargs=options, split="train")

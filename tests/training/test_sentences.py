@@ -1,11 +1,14 @@
 """The training sentences: files, datasets and Python objects, and their tokens."""
 
+from pathlib import Path
+
 import datasets
 import numpy as np
 import pandas
 import pandas as pd
 import pytest
 
+from informin import texts
 from informin.training import data as tokens
 from informin.training.data import TRUNCATED, as_data, draw_sample, load_development, load_sentences, tokenize
 from informin.training.inputs import DataArguments
@@ -42,6 +45,15 @@ def test_only_changed_files_are_read_again(tmp_path, monkeypatch):
     assert len(load(path)) == 3
     monkeypatch.setattr("informin.training.data.read_texts", lambda *_: pytest.fail("read again"))
     assert len(load(path)) == 3
+
+
+def test_files_are_read_again_by_another_version(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.txt", ["one", "two"])
+    assert len(load(path)) == 2
+    code = write(tmp_path / "texts.py", [Path(texts.__file__).read_text(), "# changed"])
+    monkeypatch.setattr(texts, "__file__", code)
+    monkeypatch.setattr("informin.training.data.read_texts", lambda *_: iter(["as read now"]))
+    assert load(path)["text"][:] == ["as read now"]
 
 
 @pytest.mark.parametrize("streaming", [False, True])
