@@ -13,6 +13,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Transformer
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from informin.errors import UsageError
 from informin.options import check_value
@@ -154,8 +155,10 @@ def weights_sha256(model: nn.Module) -> str:
     BERT's own pooler is left out: no embedding depends on it, and it is random if a checkpoint has none.
     """
     digest = hashlib.sha256()
+    poolers = [f"{name}.pooler." for name, part in model.named_modules() if isinstance(part, PreTrainedModel)]
+    unused = tuple(name.removeprefix(".") for name in poolers)
     for name, value in sorted(model.state_dict().items()):
-        if ".pooler." not in f".{name}":
+        if not name.startswith(unused):
             digest.update(name.encode())
             for part in value if isinstance(value, tuple) else (value,):  # weight and bias, in torch.ao
                 digest.update(_bytes(part))

@@ -29,6 +29,8 @@ def settings_sha256(model: SentenceTransformer, tokenizer: PreTrainedTokenizerBa
         if isinstance(module, PreTrainedModel):
             settings = module.config.to_dict() | own_dropouts(getattr(module.config, "informin", None))
             parts.append({name: value for name, value in settings.items() if name not in SILENT})
+        if hasattr(module, "lora_A"):  # a layer of peft, whose configuration is not that of the model
+            parts.append([module.scaling, module.active_adapters, module.disable_adapters])
     # A SentenceTransformer has the tokenizer of its first module. In a Router, each route has its own.
     own = [getattr(module, "tokenizer", None) for module in model.modules()] if tokenizer is None else [tokenizer]
     found: list[list[Any]] = []
