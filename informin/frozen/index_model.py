@@ -77,7 +77,8 @@ def open_model(
         UsageError: It is another model.
     """
     where = record.model if model is None else model
-    kept: Any = record.loading | {"trust_remote_code": trust_remote_code, "precision": precision}
+    kept: Any = {} if isinstance(where, SentenceTransformer) else record.loading
+    kept = kept | {"trust_remote_code": trust_remote_code, "precision": precision}
     options = loading_to_embed(where, kept)
     try:
         st = load_finished(where, "model_name", f"the model of the index, {record.model}", **options)

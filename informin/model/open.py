@@ -110,9 +110,13 @@ def load_model(
     Raises:
         UsageError: The model cannot be loaded, its weights are incomplete, its tokenizer has more tokens than it has
             embeddings, it stores no pooling for `pooler` auto, `max_seq_length` leaves no token of a text between two
-            special ones, or torch cannot use the device.
+            special ones, one of both is set for a SentenceTransformer, or torch cannot use the device.
     """
     if isinstance(model, SentenceTransformer):
+        for option, is_set in {"pooler": pooler != "auto", "max_seq_length": max_seq_length is not None}.items():
+            if is_set:
+                fix = "Set it when you open the model from its files, or leave it out."
+                raise UsageError("has no effect on a SentenceTransformer in memory", option=option, fix=fix)
         chosen = chosen_precision(precision, bf16, model.device)
         if "informin_source" in vars(model):
             return in_precision(model, chosen)

@@ -2,12 +2,14 @@
 
 import json
 import os
+from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Pooling, Router, Transformer
@@ -324,6 +326,15 @@ def test_safe_arguments_win_over_the_folder(model, monkeypatch):
     assert {name: seen[name] for name in opening.SAFE} == opening.SAFE and seen["trust_remote_code"] is False
 
 
+def test_a_model_in_memory_keeps_its_pooling_and_length(bert):
+    model = load_model(bert, pooler="mean")
+    for option, value in {"pooler": "cls", "max_seq_length": 8}.items():
+        with raises_usage(option=option):
+            load_model(model, **{option: value})
+        with raises_usage(option=option):
+            informin.embed(SentenceTransformer(modules=list(model)), TEXTS, **{option: value})
+
+
 # Checksums
 
 
@@ -343,6 +354,10 @@ def test_checksums_change_with_what_an_embedding_depends_on(tmp_path, bert, robe
     next(moved.parameters()).data[3, 3] += 1e-3
     others.append(opened("split"))
     others[-1].tokenizer.split_special_tokens = True  # of a text that has [SEP]
+    for weight in (1.0, 2.0):  # not BERT's pooler, which no embedding depends on
+        head = Dense(32, 32)
+        head.linear.weight.data.fill_(weight)
+        others.append(SentenceTransformer(modules=OrderedDict(encoder=first[0], pooling=first[1], pooler=head)))
     sums = [model_sha256(one) for one in (first, *others, short, wide, moved)]
     assert len(set(sums)) == len(sums) and weights_sha256(moved) != weights_sha256(first)
     assert model_sha256(first, "a prompt") != model_sha256(first, "")
@@ -359,6 +374,20 @@ def test_checksums_change_with_the_tokenizer_of_each_route(bert):
         other[0].sub_modules[side][0].tokenizer.truncation_side = "left"
         assert model_sha256(one) != model_sha256(other)
         other[0].sub_modules[side][0].tokenizer.truncation_side = "right"
+
+
+def test_checksums_change_with_how_low_rank_matrices_are_used(bert):
+    def adapted(alpha: int) -> SentenceTransformer:
+        model = load_model(bert, pooler="cls")
+        model.add_adapter(LoraConfig(r=2, lora_alpha=alpha, target_modules=["query"], init_lora_weights=True))
+        for name, weight in model.named_parameters():
+            weight.data.fill_(0.1) if "lora_" in name else None
+        return model
+
+    one, same, other = adapted(2), adapted(2), adapted(4)
+    assert model_sha256(one) == model_sha256(same) != model_sha256(other)
+    same[0].auto_model.disable_adapters()
+    assert model_sha256(one) != model_sha256(same)
 
 
 def test_own_pooling_can_be_replaced(tmp_path, bert):
