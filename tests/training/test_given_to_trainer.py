@@ -167,6 +167,24 @@ def test_the_averages_of_an_optimizer_are_evaluated_saved_and_exported(bert, sco
     torch.testing.assert_close(trainer.model.state_dict()[name], before[name] + 1)
 
 
+class StopAfterStep3(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop |= state.global_step == 3
+
+
+def test_the_best_checkpoint_is_not_averaged_again(bert, scored):
+    """The run ends between two evaluations, when the optimizer has the weights that it trains."""
+    args = scored(max_steps=4, eval_steps=2, load_best_model_at_end=True, metric_for_best_model="x")
+    how = {"optimizer_cls_and_kwargs": (Averaging, {"lr": 0.0}), "callbacks": [StopAfterStep3()]}
+    how["eval_dataset"] = lambda encode: {"x": len(encode(SENTENCES[:8]))}
+    trainer = InforMinTrainer(str(bert), args, train_dataset=SENTENCES, **how)
+    before = weights_of(trainer)
+    trainer.train()
+    trainer.evaluate()
+    name = "bert.encoder.layer.0.output.dense.weight"
+    torch.testing.assert_close(trainer.model.state_dict()[name], before[name] + 1)
+
+
 @pytest.fixture
 def compiled(monkeypatch) -> list[str]:
     """Names of backends, one for each call of `torch.compile`, which compiles nothing: its import takes seconds."""
