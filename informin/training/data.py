@@ -363,7 +363,7 @@ def training_rows(
     None for rows without text.
 
     Args:
-        data: See `as_data`. Tokenized rows are returned unchanged.
+        data: See `as_data`. Tokenized rows are returned as they are; the length is then that of the longest one.
         tokenizer: Tokenizer of the encoder.
         args: Arguments of the run.
         prompt: Prompt prepended to each sentence.
@@ -374,18 +374,18 @@ def training_rows(
     """
     rows, sentences = as_data(data, text_column, columns)
     columns = columns or ONE_TEXT
-    if sentences is None:
-        if isinstance(rows, datasets.IterableDataset):
-            rows = stream_share(rows, args)
-        else:
-            check_tokens(rows, longest, vocabulary, names_to_read(columns))
-        return rows, None, length or min(longest, LEAST_LENGTH)
-    is_stream = isinstance(sentences, datasets.IterableDataset)
+    is_stream = isinstance(rows, datasets.IterableDataset)
     if is_stream and args.max_train_samples is not None and args.dataloader_num_workers > 1:
         # Each worker reads an equal part of the sample, of which it may not have enough.
         needed = "`dataloader_num_workers` 0 or 1 for a stream"
         raise UsageError(f"is {args.max_train_samples}", option="max_train_samples", needed=needed)
-    sentences = draw_sample(sentences, args.max_train_samples, args.seed)
+    rows = draw_sample(rows, args.max_train_samples, args.seed)
+    if sentences is None:
+        if is_stream:
+            return stream_share(rows, args), None, length or min(longest, LEAST_LENGTH)
+        most = check_tokens(rows, min(longest, args.max_seq_length or longest), vocabulary, names_to_read(columns))
+        return rows, None, most or length or min(longest, LEAST_LENGTH)
+    sentences = rows
     counts = partial(token_counts, sentences, tokenizer, prompt, columns)
     if length is None:
         length = fitting_length(counts(), longest)
@@ -434,11 +434,11 @@ def warn_if_truncated(
     )
 
 
-def draw_sample(sentences: Sentences, number: int | None, seed: int) -> Sentences:
+def draw_sample(sentences: Any, number: int | None, seed: int) -> Any:
     """Return a random sample in the order of the data, or the first sentences of a stream, which is shuffled.
 
     Args:
-        sentences: Column `text`.
+        sentences: Dataset, stream, or list of rows.
         number: Number of sentences; None for all.
         seed: Seed of the sample.
     """
@@ -448,7 +448,8 @@ def draw_sample(sentences: Sentences, number: int | None, seed: int) -> Sentence
         return sentences.take(number)
     if number >= len(sentences):
         return sentences
-    return sentences.select(np.sort(np.random.default_rng(seed).choice(len(sentences), number, replace=False)))
+    places = np.sort(np.random.default_rng(seed).choice(len(sentences), number, replace=False))
+    return [sentences[place] for place in places] if isinstance(sentences, list) else sentences.select(places)
 
 
 def token_counts(
@@ -542,19 +543,19 @@ def rows_sha256(rows: Any, names: Sequence[str]) -> str | None:
     return digest.hexdigest()
 
 
-def check_tokens(rows: Any, longest: int, vocabulary: int | None, names: Sequence[str]) -> None:
-    """Raise UsageError for tokenized rows without a mask, with too many tokens, or with tokens the encoder lacks.
+def check_tokens(rows: Any, longest: int, vocabulary: int | None, names: Sequence[str]) -> int:
+    """Return the number of tokens of the longest row; 0 for rows with a transform, which may change them when read.
 
-    A transform may change rows when they are read, so its rows are not checked.
+    Raise UsageError for rows without a mask, with too many tokens, or with tokens the encoder lacks.
 
     Args:
-        rows: The rows.
-        longest: Maximum number of tokens that the encoder accepts.
+        rows: The tokenized rows.
+        longest: Maximum number of tokens that the encoder accepts, or `max_seq_length` if it is smaller.
         vocabulary: Number of tokens that the model has embeddings for; None if unknown.
         names: What a step reads; see `names_to_read`.
     """
     if isinstance(rows, datasets.Dataset) and rows.format["type"] == "custom":
-        return
+        return 0
     columns = rows.column_names if isinstance(rows, datasets.Dataset) else rows[0]
     missing = [name for name in names if name not in columns]
     if missing:
@@ -572,7 +573,7 @@ def check_tokens(rows: Any, longest: int, vocabulary: int | None, names: Sequenc
             most = max(most, *(len(row[name]) for row in rows))
             highest = max(highest, *(max(row[name]) for row in rows))
     if most > longest:
-        needed = f"at most {longest} tokens for this encoder"
+        needed = f"at most {longest} tokens (the limit of the encoder, or `max_seq_length`)"
         raise UsageError(f"has a row of {most} tokens", option="train_dataset", needed=needed)
     if vocabulary is not None and highest >= vocabulary:
         raise UsageError(
@@ -580,6 +581,7 @@ def check_tokens(rows: Any, longest: int, vocabulary: int | None, names: Sequenc
             option="train_dataset",
             fix="Tokenize the sentences with the tokenizer of the model.",
         )
+    return most
 
 
 # A stream in several processes

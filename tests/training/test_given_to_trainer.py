@@ -343,6 +343,18 @@ def test_tokenized_rows_fit_the_encoder(bert, unscored):
         InforMinTrainer(str(bert), unscored(), train_dataset=other)
 
 
+@pytest.mark.parametrize("as_list", [False, True])
+def test_options_of_sentences_hold_for_tokenized_rows(bert, unscored, as_list):
+    rows = datasets.Dataset.from_dict(dict(tokenizer_of(bert)(["the dog " * 20, *SENTENCES])))
+    data = list(rows) if as_list else rows
+    assert InforMinTrainer(str(bert), unscored(), train_dataset=data).record().options["max_seq_length"] == 42
+    with raises_usage(option="train_dataset", found="42 tokens", needed="at most 20"):
+        InforMinTrainer(str(bert), unscored(max_seq_length=20), train_dataset=data)
+    sample = InforMinTrainer(str(bert), unscored(max_train_samples=32), train_dataset=data).train_dataset
+    of_text = InforMinTrainer(str(bert), unscored(max_train_samples=32), train_dataset=rows.num_rows * ["the dog"])
+    assert len(sample) == len(of_text.train_dataset) == 32
+
+
 def test_a_tokenizer_must_fit_the_encoder(bert, unscored):
     tokenizer = tokenizer_of(bert)
     tokenizer.add_tokens(["zebra"])
