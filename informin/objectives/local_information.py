@@ -69,8 +69,9 @@ class Convolutions(Head):
 
     def __init__(self, model: Any, sizes: Sequence[int]):
         super().__init__()
-        width = model.config.hidden_size
-        widths = [len(part) for part in torch.arange(width).tensor_split(len(sizes))]
+        width = model.base_model.config.hidden_size  # of the states; a Dense module gives embeddings another dimension
+        dimensions = torch.arange(model.config.hidden_size)
+        widths = [len(part) for part in dimensions.tensor_split(len(sizes))]
         self.layers = nn.ModuleList(
             nn.Conv1d(width, part, size, padding=size // 2) for part, size in zip(widths, sizes)
         )

@@ -4,11 +4,13 @@ import math
 
 import pytest
 import torch
+from sentence_transformers.models import Dense
 
 from informin.objectives import LocalInformation
 from informin.objectives.local_information import local_information
-from tests.conftest import raises_usage
+from tests.conftest import make_sentences, raises_usage, save_sentence_transformer
 from tests.objectives.conftest import first_batch, without_dropout
+from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 
 @pytest.fixture
@@ -71,6 +73,17 @@ def test_features_are_convolutions_of_the_hidden_states(build):
     first = len(head.layers[0].bias)
     found = features["local_information"][0][0, place, first : first + len(bias)]
     torch.testing.assert_close(found, expected.relu(), rtol=1e-4, atol=1e-5)
+
+
+def test_embeddings_may_have_another_dimension_than_the_hidden_states(bert, tmp_path):
+    model = save_sentence_transformer(tmp_path / "model", bert, Dense(32, 20), normalize=False)
+    args = InforMinTrainingArguments(
+        str(tmp_path / "run"), per_device_train_batch_size=16, eval_strategy="no", bf16=False, use_cpu=True
+    )
+    trainer = InforMinTrainer(str(model), args, train_dataset=make_sentences(16), objective="isbert")
+    trainer.training_step(trainer.model, first_batch(trainer))
+    widths = [layer.weight.shape[:2] for layer in trainer.model.heads["local_information"].layers]
+    assert widths == [(7, 32), (7, 32), (6, 32)]
 
 
 @pytest.mark.parametrize("sizes", [[2], [], [1, -1]])
