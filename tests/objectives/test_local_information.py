@@ -81,7 +81,7 @@ def test_embeddings_may_have_another_dimension_than_the_hidden_states(bert, tmp_
         str(tmp_path / "run"), per_device_train_batch_size=16, eval_strategy="no", bf16=False, use_cpu=True
     )
     trainer = InforMinTrainer(str(model), args, train_dataset=make_sentences(16), objective="isbert")
-    trainer.training_step(trainer.model, first_batch(trainer))
+    trainer.compute_loss(trainer.model, first_batch(trainer)).backward()
     widths = [layer.weight.shape[:2] for layer in trainer.model.heads["local_information"].layers]
     assert widths == [(7, 32), (7, 32), (6, 32)]
 
