@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sentence_transformers.models import Normalize
+from transformers.trainer import TRAINER_STATE_NAME
 
 from informin.errors import UsageError
 from informin.evaluation.evaluate import pooler_of
@@ -85,9 +86,12 @@ def add_results(
 
 
 def _other_seed(results: Results, record: RunRecord) -> int | None:
-    """Return the seed of a run that differs from this one only in the seed, if its weights gave these results."""
+    """Return the seed of a run that differs from this one only in the seed, if its weights gave these results.
+
+    The weights of a checkpoint are not those that the run kept.
+    """
     other = RunRecord.load(results.model)
-    if other is None or other.seed == record.seed:
+    if other is None or other.seed == record.seed or Path(results.model, TRAINER_STATE_NAME).is_file():
         return None
     same = all(getattr(other, name) == getattr(record, name) for name in SAME_RECIPE)
     return other.seed if same and weights_sha256(load_model(results.model)) == results.weights_sha256 else None

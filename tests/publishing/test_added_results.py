@@ -59,6 +59,13 @@ def test_results_of_another_run_are_not_added(folder, tmp_path, changes):
     assert not (folder / "results").exists()
 
 
+def test_results_of_a_checkpoint_of_another_seed_are_not_added(folder, tmp_path):
+    checkpoint = other_weights(folder, tmp_path / "seed2" / "checkpoint-4", seed=2)
+    (checkpoint / "trainer_state.json").write_text("{}")
+    with raises_usage("results"):
+        add_results(folder, [results_of(checkpoint, tmp_path / "r.json")])
+
+
 def test_results_of_a_seed_whose_weights_changed_are_not_added(folder, tmp_path):
     seed = other_weights(folder, tmp_path / "seed2", seed=2)
     path = results_of(seed, tmp_path / "r.json")
