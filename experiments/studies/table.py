@@ -67,7 +67,8 @@ def summarize(study: Study, records: Records) -> dict:
         **{name: getattr(study, name) for name in ("name", "title", "tasks", "grid", "seeds", "measures", "published")},
         "samples": {name: [kind, Path(file).name] for name, (kind, file) in study.samples.items()},
         "missing": [list(key) for key in every if key not in records],
-        "unlike": _unlike(study, [record for (_, seed), record in records.items() if seed is not None]),
+        "unlike": _unlike(study, [record for (_, seed), record in records.items() if seed is not None])
+        | _unlike_files(study, list(records.values())),
         "before": {name: {column: value_of(record, column) for column in columns} for name, record in before.items()},
         "settings": settings,
         "differences": [compare(pair, measure, settings, study.seeds) for measure in study.measures for pair in pairs],
@@ -234,6 +235,16 @@ def _unlike(study: Study, records: Sequence[dict]) -> dict[str, dict[str, int]]:
     names = dict.fromkeys(name for run in conditions for name in run if name != "sentences" or len(sizes) == 1)
     counts = {name: dict(Counter(str(run.get(name, "none")) for run in conditions)) for name in names}
     return {name: values for name, values in counts.items() if len(values) > 1}
+
+
+def _unlike_files(study: Study, records: Sequence[dict]) -> dict[str, dict[str, int]]:
+    """Return the files that runs were scored on in different versions, with the number of runs for each checksum."""
+    found: dict[str, Counter] = {}
+    for record in records:
+        for name in study.samples.keys() & record.get("samples", {}).keys():
+            checksum = "".join(value[:8] for value in (record["samples"][name]["data"] or {}).values())
+            found.setdefault(f"the content of {name}", Counter()).update([checksum])
+    return {name: dict(counts) for name, counts in found.items() if len(counts) > 1}
 
 
 def _mean(summary: dict, column: str) -> str | None:

@@ -90,6 +90,13 @@ class TestStatistics:
         lines = [line for line in expected.splitlines() if line.startswith(("|", "**"))]
         assert [line for line in text.splitlines() if line.startswith(("|", "**"))] == lines
 
+    def test_runs_that_were_scored_on_another_file_of_the_same_name_are_named(self):
+        toy, records = load_study(str(STUDIES / "ami-small" / "summary.json"))
+        sample, record = next(iter(toy.samples)), next(iter(records.values()))
+        record["samples"][sample]["data"] = {"other.tsv": "0" * 64}
+        note = f"The finished runs differ in the content of {sample} (number of runs):"
+        assert note in "\n\n".join(tables(summarize(toy, records)))
+
     def test_mean_and_sd_ignore_undefined_values(self):
         assert mean_and_sd({1: 2.0, 2: None, 3: 4.0}) == {"values": {1: 2.0, 3: 4.0}, "mean": 3.0, "sd": 2**0.5, "n": 2}
         assert mean_and_sd({})["mean"] is None and mean_and_sd({1: 5.0})["sd"] is None
