@@ -19,14 +19,13 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from informin.distributed import to_device
-from informin.fast.attention import keep_maps, kept_maps
-from informin.fast.embeddings import dense_factors, joined_factors, scaled_embeddings
 from informin.fast.graphs import TOKENS, GraphedEncoder
 from informin.fast.masks import NumpyDropout, mask_recomputed_layers
 from informin.fast.packing import BF16_ROWS, Packed, pack, packed_copy, padding_index_of
 from informin.fast.plan import Plan
 from informin.fast.speed import nearly_equal
 from informin.fast.threads import run_in_threads
+from informin.views.encoder import dense_factors, keep_maps, kept_maps, scaled_embeddings
 
 
 @dataclass
@@ -383,6 +382,25 @@ def _split_evenly(rows: Tensor, mask: Tensor, number: int) -> Sequence[Tensor]:
     ideal = torch.arange(1, number) * lengths.sum() / number
     parts = rows[order].tensor_split(torch.searchsorted(starts, ideal))
     return [part for part in parts if len(part)]
+
+
+def joined_factors(factors: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
+    """Concatenate the factors of packed rows to (1, T, d). Return None if no row has any.
+
+    Args:
+        factors: Those of each row, (1, t, 1) or (1, t, d), also with both widths; None for 1.
+        sizes: Number of tokens of each row.
+
+    Example:
+        >>> joined_factors([None, torch.full((1, 1, 1), 0.0)], [2, 1]).flatten()
+        tensor([1., 1., 0.])
+    """
+    given = [one for one in factors if one is not None]
+    if not given:
+        return None
+    width = max(one.shape[2] for one in given)
+    ones = [given[0].new_ones(1, size, width) if one is None else one for one, size in zip(factors, sizes)]
+    return torch.cat([one.expand(-1, -1, width) for one in ones], dim=1)
 
 
 def padded_again(features: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from transformers import AttentionInterface, PreTrainedConfig
 
 from informin.distributed import to_device
 from informin.errors import UsageError
-from informin.fast.attention import rates_of
+from informin.views.encoder import rates_of
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from informin.errors import UsageError
-from informin.fast.attention import takes_attention_functions
 from informin.fast.packing import HALF, computes_at_once, copy_for_call, pack, packed_copy, padding_index_of
 from informin.fast.threads import number_of_parts
+from informin.views.encoder import takes_attention_functions
 
 # Modules after the pooling that read only the embedding.
 AFTER_POOLING = ("Normalize", "Dense", "Dropout", "LayerNorm")

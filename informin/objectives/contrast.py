@@ -10,10 +10,10 @@ from torch.nn.functional import cross_entropy, normalize
 
 from informin.distributed import gather_with_gradient, own_places
 from informin.errors import UsageError
-from informin.fast.attention import copy_with_dropout
 from informin.objectives.numerics import in_float32, mean_over_anchors
 from informin.objectives.term import Guide, GuideNeeds, Head, Term, Views, embeddings_of_guide, needed
 from informin.options import check_value, option
+from informin.views.encoder import copy_with_dropout
 from modeling_informin import HeadInputs
 
 SIMILARITIES = ("guide", "model")

@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from informin.distributed import gather_with_gradient, own_places, part_of_mean
-from informin.fast.attention import copy_with_dropout
 from informin.objectives.contrast import contrast
 from informin.objectives.numerics import in_float32
 from informin.objectives.term import Head, Term, Views, needed
 from informin.options import check_value, option
+from informin.views.encoder import copy_with_dropout
 from modeling_informin import HeadInputs
 
 FORMS = ("paper", "in_batch")

@@ -10,9 +10,9 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from informin.distributed import part_of_mean, sum_over_processes
 from informin.errors import UsageError, error_line
-from informin.fast.attention import copy_with_dropout
 from informin.objectives.term import Head, Term, Views
 from informin.options import check_value, option
+from informin.views.encoder import copy_with_dropout
 from modeling_informin import HeadInputs
 
 

@@ -35,8 +35,6 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from informin.distributed import skeleton, with_weights
 from informin.errors import UsageError, counted
-from informin.fast.attention import kept_maps, prepare_encoder, set_dropout
-from informin.fast.embeddings import scale_embeddings
 from informin.fast.forward import FastForward, with_encoder
 from informin.fast.plan import plan_of
 from informin.fast.precision import weights_sha256
@@ -65,6 +63,7 @@ from informin.options import with_home
 from informin.training.arguments import InforMinTrainingArguments
 from informin.training.objective import ActiveObjective
 from informin.views import View
+from informin.views.encoder import kept_maps, prepare_encoder, scale_embeddings, set_dropout
 from modeling_informin import (
     CLASSES,
     SOURCE_SETTINGS,

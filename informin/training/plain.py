@@ -28,10 +28,10 @@ import torch
 from torch import Tensor, nn
 
 from informin.distributed import gather_with_gradient
-from informin.fast.embeddings import dense_factors, scaled_embeddings
 from informin.objectives.contrast import copies
 from informin.objectives.term import Term, Views, losses_of
 from informin.training.batch import at_shared
+from informin.views.encoder import dense_factors, scaled_embeddings
 from modeling_informin import InforMinOutput
 
 FOR_HEADS = ("sentence_ids", "number_of_views", "original_ids", "original_mask")  # see `modeling_informin.HeadInputs`

@@ -19,12 +19,12 @@ from transformers import (
 )
 
 import informin.fast.speed as speed
-from informin.fast.attention import set_dropout
 from informin.fast.forward import FastForward
 from informin.fast.plan import plan_of
 from informin.training.batch import PadRows, StackedViews
 from informin.training.plain import forward, plain_step
 from informin.views import View
+from informin.views.encoder import set_dropout
 from informin.views.view import SentenceTokens
 from tests.conftest import (
     FOUR_STEPS,

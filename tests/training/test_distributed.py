@@ -19,7 +19,6 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
 from informin.distributed import gather_with_gradient
-from informin.fast.attention import ViewDropout
 from informin.objectives import Contrast
 from informin.objectives.term import Masking, Term
 from informin.training import callbacks, checkpoints
@@ -29,6 +28,7 @@ from informin.training.data import load_sentences
 from informin.training.guide import GeneralSentences
 from informin.training.inputs import DataArguments
 from informin.views import VIEWS
+from informin.views.encoder import ViewDropout
 from informin.views.view import SentenceTokens
 from tests.conftest import how_to_train, make_sentences, save_bert, save_pairs, save_roberta
 from tests.support import forked

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from informin.fast import forward
-from informin.fast.attention import ViewDropout
 from informin.training.plain import forward as forward_of
+from informin.views.encoder import ViewDropout
 from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage
 from trainer_informin import InforMinTrainer
 

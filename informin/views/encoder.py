@@ -1,13 +1,14 @@
-"""Give an encoder one dropout rate per view, and keep the attention maps of selected layers.
+"""What the views of a sentence need inside an encoder: dropout rates, factors of the embedding layer, attention maps.
 
 transformers passes one dropout rate for all rows to its attention function, and its faster functions return no maps. A
-registered attention function and replaced dropout modules solve both, for every model that takes such functions. No
-class is patched, and checkpoints do not change. Here rows are padded; `informin.fast.packing` does the same for packed
-rows of one view.
+registered attention function and replaced dropout modules solve both, for every model that takes such functions. A
+forward hook multiplies the output of the embedding layer, as views with cutoffs do. No class is patched, and
+checkpoints do not change. Here rows are padded; `informin.fast.packing` does the same for packed rows of one view.
 """
 
 import copy
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -277,3 +278,57 @@ def raise_if_fixed(encoder: PreTrainedModel, attention: Set[nn.Module]) -> None:
                 option="view_dropout",
                 needed="an encoder whose dropout is in modules, or one rate for both views",
             )
+
+
+# Factors of the embedding layer
+
+_factors: ContextVar[list[Tensor]] = ContextVar("factors")  # those of the next call, or none
+
+
+@contextmanager
+def scaled_embeddings(factors: Tensor | None) -> Iterator[None]:
+    """Multiply the output (N, L, d) of the embedding layer by factors of this shape, in this thread; None for 1.
+
+    The factors are those of the first call. The encoders of heads, which are called later, encode other rows.
+    """
+    token = _factors.set([] if factors is None else [factors])
+    try:
+        yield
+    finally:
+        _factors.reset(token)
+
+
+def scale_embeddings(encoder: Any) -> None:
+    """Let an encoder multiply the output of its embedding layer by the factors of `scaled_embeddings`."""
+    own = getattr(encoder, "embeddings", None)
+    table = encoder.get_input_embeddings().weight
+    same = [one for one in encoder.modules() if isinstance(one, nn.Embedding) and one.weight is table]  # T5 has two
+    for layer in [own] if isinstance(own, nn.Module) else same:
+        if _scale not in layer._forward_hooks.values():
+            layer.register_forward_hook(_scale)
+
+
+def _scale(layer: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
+    waiting = _factors.get([])
+    if not waiting:
+        return None
+    factors = waiting.pop().to(output.dtype)
+    scaled = output[: len(factors)] * factors
+    return torch.cat([scaled, output[len(factors) :]])  # rows of no view may follow, such as replayed sentences
+
+
+def dense_factors(factors: Sequence[Tensor | None], mask: Tensor) -> Tensor | None:
+    """Return factors (N, L, d) of padded rows, 1 for padding; None if no row has any.
+
+    Args:
+        factors: Those of each row, (l, 1), (1, d) or (l, d) for l tokens; None for 1.
+        mask: Attention mask, (N, L), on the CPU.
+    """
+    width = max((one.shape[1] for one in factors if one is not None), default=0)
+    if not width:
+        return None
+    dense = torch.ones(*mask.shape, width)
+    for row, there, own in zip(dense, mask.bool(), factors):
+        if own is not None:
+            row[there] = own.expand(int(there.sum()), width).to(dense.device)
+    return dense

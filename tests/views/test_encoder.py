@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, T5EncoderModel
 
-from informin.fast.attention import (
+from informin.views.encoder import (
     ViewDropout,
     copy_with_dropout,
     numeric_rates,
