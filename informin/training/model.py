@@ -558,9 +558,11 @@ class TrainedModel:
             self.tokenizer.save_pretrained(folder)
             return
         self.finished.save_pretrained(str(folder), create_model_card=False)
-        shared = {id(weight) for weight in self.finished.parameters()}  # such as the decoder of the LM head
+        written = {id(weight) for weight in self.finished.parameters()}  # also that of the LM head's decoder
         others = self.model.state_dict(keep_vars=True).items()
-        heads = {name: x.data for name, x in others if not name.startswith("st.") and id(x) not in shared}
+        # By weight: tied ones, such as the bias of BERT's LM head, have two names.
+        named = {id(x): (name, x.data) for name, x in others if not name.startswith("st.")}
+        heads = dict(entry for key, entry in named.items() if key not in written)
         if heads:
             save_file(heads, folder / HEADS_FILE, {"format": "pt"})
         if self.has_lora:

@@ -321,6 +321,15 @@ def test_the_language_model_head_comes_from_the_checkpoint(train, tmp_path, bert
         train(str(tmp_path / "plain"), "plain-run", mlm_weight=0.1)
 
 
+def test_a_checkpoint_has_the_tied_weights_of_the_language_model_head(train, bert):
+    run = train(str(bert), mlm_weight=0.1, lora_r=2, save_strategy="steps", save_steps=1, warmup_steps=0)
+    run.train()
+    trained = weights(run.model)
+    torch.nn.init.ones_(run.model.lm_head.model.cls.predictions.bias)
+    run.trained.load(Path(run.args.output_dir, "checkpoint-1"))
+    assert not changed(trained, weights(run.model))
+
+
 def test_old_names_of_weights_are_read_and_not_written(train, tmp_path, bert):
     """Those of bert-base-uncased. A run that resumed from a checkpoint with them would keep some old weights."""
     old = shutil.copytree(bert, tmp_path / "models" / "old")
