@@ -8,6 +8,7 @@ import resource
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import torch
@@ -218,7 +219,10 @@ def of_given_scheduler(scheduler: LRScheduler | AcceleratedScheduler | None) -> 
     if scheduler is None:
         return {}
     scheduler = scheduler.scheduler if isinstance(scheduler, AcceleratedScheduler) else scheduler
-    return {**dict.fromkeys(OF_SCHEDULER), "lr_scheduler_type": type(scheduler).__name__}
+    # A checkpoint has the values of a scheduler, but not those of its functions, such as the length of a linear one.
+    functions = [one for one in getattr(scheduler, "lr_lambdas", []) if isinstance(one, partial)]
+    own = {"lr_scheduler_kwargs": recorded_value([one.keywords for one in functions], "optimizers") or None}
+    return {**dict.fromkeys(OF_SCHEDULER), "lr_scheduler_type": type(scheduler).__name__} | own
 
 
 def headline(

@@ -13,7 +13,14 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
 from sentence_transformers.sentence_transformer import evaluation as evaluators
 from torch.utils.data import Dataset, IterableDataset
-from transformers import AutoModel, MPNetConfig, T5Config, T5EncoderModel, TrainerCallback
+from transformers import (
+    AutoModel,
+    MPNetConfig,
+    T5Config,
+    T5EncoderModel,
+    TrainerCallback,
+    get_linear_schedule_with_warmup,
+)
 
 from informin.evaluation.development import as_development
 from informin.evaluation.pairs import load_pairs
@@ -108,6 +115,19 @@ def test_the_record_has_the_optimizer_of_the_user(bert, unscored, kind, capsys):
         assert options["lr_scheduler_type"] == "ConstantLR" and "warmup_steps" not in options
     with raises_usage(option="resume_from_checkpoint", found="optim SGD, now adamw"):
         InforMinTrainer(str(bert), trainer.args, train_dataset=SENTENCES).train("last")
+
+
+def test_a_run_whose_given_schedule_has_another_length_is_not_resumed(bert, unscored):
+    def run(steps: int) -> InforMinTrainer:
+        trainer = InforMinTrainer(str(bert), unscored(max_steps=1, save_steps=1), train_dataset=SENTENCES)
+        trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.5)
+        trainer.lr_scheduler = get_linear_schedule_with_warmup(trainer.optimizer, 0, steps)
+        return trainer
+
+    run(4).train()
+    run(4).train("last")
+    with raises_usage(option="resume_from_checkpoint", found="lr_scheduler_kwargs"):
+        run(8).train("last")
 
 
 def optimizer_of(kind: str) -> dict:
