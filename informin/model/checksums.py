@@ -31,6 +31,10 @@ def settings_sha256(model: SentenceTransformer, tokenizer: PreTrainedTokenizerBa
             parts.append({name: value for name, value in settings.items() if name not in SILENT})
         if hasattr(module, "lora_A"):  # a layer of peft, whose configuration is not that of the model
             parts.append([module.scaling, module.active_adapters, module.disable_adapters])
+    for module in model:
+        if not hasattr(module, "get_config_dict"):  # a custom one, which cannot be saved
+            values = {name: value for name, value in vars(module).items() if isinstance(value, str | int | float)}
+            parts += [type(module).__name__, values | {"training": False}]
     # A SentenceTransformer has the tokenizer of its first module. In a Router, each route has its own.
     own = [getattr(module, "tokenizer", None) for module in model.modules()] if tokenizer is None else [tokenizer]
     found: list[list[Any]] = []

@@ -376,6 +376,19 @@ def test_checksums_change_with_the_tokenizer_of_each_route(bert):
         other[0].sub_modules[side][0].tokenizer.truncation_side = "right"
 
 
+class Power(torch.nn.Module):
+    def __init__(self, exponent: float):
+        super().__init__()
+        self.exponent = exponent
+
+
+def test_checksums_change_with_a_module_that_has_no_settings_in_files(st_mean):
+    first = load_model(st_mean)
+    models = [SentenceTransformer(modules=[*first, own]) for own in (Power(2.0), Power(3.0), torch.nn.ReLU())]
+    sums = [model_sha256(one) for one in (first, *models)]
+    assert len(set(sums)) == 4 and model_sha256(models[0].train()) == sums[1]
+
+
 def test_checksums_change_with_how_low_rank_matrices_are_used(bert):
     def adapted(alpha: int) -> SentenceTransformer:
         model = load_model(bert, pooler="cls")
