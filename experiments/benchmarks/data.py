@@ -7,8 +7,7 @@ import numpy as np
 from informin.evaluation.encode import unit
 from informin.evaluation.labels import load_labels
 from informin.evaluation.retrieval import load_collection
-from informin.model.embedding import encode_in_shares
-from informin.model.open import load_model
+from informin.model.embedding import embed
 
 DOCUMENTS, QUERIES = 5_000, 2_500  # sentences of a labeled set
 LABELED = {  # files of the documents and of the queries; the second half of one file if there is only one
@@ -46,13 +45,11 @@ def embedded(model: str, cache: Path, data: str, side: str, texts: list[str]) ->
     """Return unit vectors (n, d) of texts by a model, NAME=FOLDER, from the cache if they are there.
 
     Texts of a search collection get the prompts of their side. Texts of a labeled set are all queries.
+
+    Raises:
+        UsageError: The cache has vectors of other texts or another model of this name.
     """
     name, folder = model.split("=", 1)
     path = cache / f"{name}-{data}-{side}.npy"
-    if not path.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        np.save(
-            path,
-            encode_in_shares(load_model(folder, max_seq_length=256), texts, side="query" if data in LABELED else side),
-        )
-    return unit(np.load(path))
+    side = "query" if data in LABELED else side
+    return unit(embed(folder, texts, path, side=side, max_seq_length=256, precision="fp32"))
