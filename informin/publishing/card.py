@@ -19,7 +19,7 @@ from informin.evaluation.drift import CHANGED, FORGOT, MAIN, MEASURES, drift_tab
 from informin.evaluation.measures import KINDS, Measure
 from informin.evaluation.results import Results, load_results
 from informin.evaluation.senteval import GROUPS, STS_TASKS, TRANSFER_TASKS
-from informin.evaluation.table import TITLES, render, score_tables
+from informin.evaluation.table import SIMILARITY_TITLES, TITLES, render, score_tables
 from informin.files import PREFIX, last_name, read_json, save_text
 from informin.hub import HUB_DATA, is_hub_id
 from informin.model.open import Source, modules_of
@@ -122,6 +122,7 @@ def _run_card(folder: Path, record: RunRecord, shown: dict[str, Any]) -> ModelCa
         results=results,
         tables=result_tables(results, record.seed, samples=False),
         samples=result_tables(results, record.seed, samples=True),
+        similarities=SIMILARITY_TITLES,
         kinds=KINDS,
         drift=render(drift_table({AFTER: drift}, BEFORE), "markdown") if drift else "",
         worse=list(worse_after_training(record, results)),
@@ -146,7 +147,7 @@ def _fit_card(record: FitRecord, shown: dict[str, Any]) -> ModelCard:
 
 TAGS = ["sentence-transformers", "sentence-similarity", "feature-extraction"]
 # Task type, metric type and metric name.
-STS = ("semantic-similarity", "spearman_cosine", "Spearman x 100")
+STS = ("semantic-similarity", "spearman_{}", "Spearman x 100")  # with the similarity
 TRANSFER = ("text-classification", "accuracy", "Accuracy x 100")
 TITLES_OF_TASKS = {**dict.fromkeys(STS_TASKS, STS), **dict.fromkeys(TRANSFER_TASKS, TRANSFER)}
 SAMPLE_TYPES = {"labels": "Clustering", "retrieval": "Retrieval"}
@@ -181,8 +182,8 @@ def eval_results(results: Results) -> list[EvalResult]:
 
     def add(kind: tuple[str, str, str], score: float, **data: Any) -> None:
         task, metric, name = kind
-        value = round(score, 2)
-        scored.append(EvalResult(task_type=task, metric_type=metric, metric_name=name, metric_value=value, **data))
+        how = {"metric_type": metric.format(results.similarity), "metric_name": name}
+        scored.append(EvalResult(task_type=task, metric_value=round(score, 2), **how, **data))
 
     for name, entry in results.tasks.items():
         if name in TITLES_OF_TASKS and entry["score"] is not None:

@@ -63,6 +63,13 @@ def test_results_are_in_the_metadata(folder):
     assert (first["dataset"]["config"], first["dataset"]["split"]) == ("STS12", "test")
 
 
+def test_scores_by_dot_product_are_not_those_of_cosines(folder):
+    add(folder, "model.json", 70.126, model="this model", similarity="dot")
+    card = render_card(folder, "alice/m")
+    assert metadata(card)["model-index"][0]["results"][0]["metrics"][0]["type"] == "spearman_dot"
+    assert "correlation of the dot product over" in " ".join(card.split()) and "cosine similarities" not in card
+
+
 @pytest.mark.parametrize("hub_id", [None, "a b/c", "../x", EVIL])
 def test_values_that_are_no_hub_ids_are_left_out(folder, hub_id):
     base = {"name": "model", "hub_id": hub_id, "revision": None}
