@@ -424,8 +424,9 @@ def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
     old = began.data or {}
     new = now.data or {}
     checked = "sha256" if old.get("sha256") and new.get("sha256") else "sources"  # a stream is not read before
-    if old and new and old.get(checked) != new.get(checked):
-        changed.append(f"the sentences, {old.get('sentences')} from {old.get('sources')}")
+    if old.get(checked) != new.get(checked):  # tokenized rows have neither
+        before = f"{old.get('sentences')} from {old.get('sources')}" if old else "which were tokenized rows"
+        changed.append(f"the sentences, {before}")
     for name in began.inputs.keys() & now.inputs.keys():
         changed += [f"the {name}, by their checksum"] if began.inputs[name] != now.inputs[name] else []
     scored = began.development_sha256, now.development_sha256

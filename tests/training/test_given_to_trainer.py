@@ -627,6 +627,9 @@ def test_a_run_with_other_tokenized_rows_is_not_resumed(bert, unscored, as_list)
     with_rows(SENTENCES).train("last")
     with raises_usage(option="resume_from_checkpoint", found="tokenized rows"):
         with_rows(SENTENCES[::-1]).train("last")
+    args = unscored(save_steps=1, max_steps=1)
+    with raises_usage(option="resume_from_checkpoint", found="the sentences"):
+        InforMinTrainer(str(bert), args, train_dataset=SENTENCES[::-1]).train("last")
 
 
 def test_resuming_a_short_run_logs_no_warning(bert, arguments, caplog):
