@@ -282,8 +282,8 @@ class InforMinTrainer(Trainer):
         for kind in (PrinterCallback, ProgressCallback, DEFAULT_PROGRESS_CALLBACK):
             self.remove_callback(kind)
         show = NotebookProgress if is_in_notebook() and not self.args.disable_tqdm else Progress
-        progress = show(self.eval_dataset, self._headline, self.gradient_ratios.line)
-        own = [progress, AfterStep(), LogShortRuns(), SeedProcesses(), checkpoints.EpochStart(), self.throughput]
+        self._progress = show(self.eval_dataset, self._headline, self.gradient_ratios.line)
+        own = [self._progress, AfterStep(), LogShortRuns(), SeedProcesses(), checkpoints.EpochStart(), self.throughput]
         for callback in own:
             self.add_callback(callback)
 
@@ -497,6 +497,7 @@ class InforMinTrainer(Trainer):
             if wanted not in metrics and self.args.metric_for_best_model:
                 raise UsageError(f"is {wanted}", option="metric_for_best_model", needed=f"one of {', '.join(metrics)}")
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - start
+        self._progress.development = development  # which may be other data than before
         self.log(metrics)
         if not self.is_in_train:
             self.state.log_history[-1]["outside_training"] = True  # maybe on other data

@@ -291,7 +291,7 @@ class Progress(TrainerCallback):
     """Shows a bar in a terminal, and prints a line for each evaluation; elsewhere also a line for each logged loss.
 
     Args:
-        development: Evaluation data; None without evaluation.
+        development: Evaluation data of the next scores, which the trainer may change; None without evaluation.
         headline: Returns the line to print when training begins.
         first_step: Returns the line to print after the first step, or an empty one.
     """
@@ -426,8 +426,9 @@ def shown_scores(scores: Mapping[str, float], development: Development) -> dict[
         f"{one.name} {measure.title}": measure.shown(scores[name])
         for one in development.sets
         for name, measure in one.measures.items()
+        if name in scores
     }
-    return shown | {name: f"{value:.4g}" for name, value in scores.items() if name not in development.measures}
+    return shown | {name: f"{scores[name]:.4g}" for name in scores if name not in measures_of_sets(development)}
 
 
 def scores_line(scores: Mapping[str, float], development: Development) -> str:
@@ -436,10 +437,15 @@ def scores_line(scores: Mapping[str, float], development: Development) -> str:
     for one in development.sets:
         values = []
         for name, measure in one.measures.items():
+            if name not in scores:  # a callback may log a score alone
+                continue
             title = "" if name.endswith("spearman") else f"{measure.title} "  # the usual score of pairs needs no name
             values.append(f"{title}{measure.shown(scores[name])}")
-        shown.append(f"{one.name} {'  '.join(values)}")
-    for name, value in scores.items():
-        if name not in development.measures:
-            shown.append(f"{name} {value:.4g}")
+        shown += [f"{one.name} {'  '.join(values)}"] if values else []
+    shown += [f"{name} {scores[name]:.4g}" for name in scores if name not in measures_of_sets(development)]
     return "  ".join(shown)
+
+
+def measures_of_sets(development: Development) -> set[str]:
+    """Return the names of the scores of the sets, without those of custom evaluations and of named sets."""
+    return {name for one in development.sets for name in one.measures}

@@ -471,6 +471,16 @@ def test_data_sets_are_scored_by_their_columns(bert, unscored):
         assert next(iter(scores)) == metric and np.isfinite([*scores.values()]).all(), scores
 
 
+def test_scores_of_other_data_have_its_name(bert, unscored, pairs_file, capsys):
+    trainer = InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES, eval_dataset=pairs_file)
+    other = shutil.copy(pairs_file, pairs_file.with_name("other.tsv"))
+    for given, name in ((other, "other.tsv"), ({"test": other}, "test"), (None, "pairs.tsv")):
+        trainer.evaluate(given)
+        assert name in capsys.readouterr().out
+    trainer.log({"eval_own": 0.5})
+    assert capsys.readouterr().out == "step 0  own 0.5\n"
+
+
 def test_named_sets(bert, scored, pairs_file):
     given = {"dev": load_pairs(pairs_file), "own": lambda encode: 1.0}
     trainer = InforMinTrainer(str(bert), scored(), train_dataset=SENTENCES, eval_dataset=given)
