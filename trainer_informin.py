@@ -601,6 +601,11 @@ class InforMinTrainer(Trainer):
         self.background.wait()
         self.accelerator.wait_for_everyone()
         self._use_averages()  # before the weights of the best checkpoint replace them
+        if self.args.load_best_model_at_end and self.state.best_global_step and not self.state.best_model_checkpoint:
+            logger.warning(
+                f"The best score is that of step {self.state.best_global_step}, which has no checkpoint. The last "
+                "weights are kept instead. Set `save_strategy` to best, or `save_steps` to `eval_steps`."
+            )
         return super()._finalize_training(*args, **kwargs)
 
     def _load_best_model(self) -> None:

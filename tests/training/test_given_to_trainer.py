@@ -593,6 +593,13 @@ def test_the_latest_checkpoint_is_kept_unless_the_best_is_loaded(bert, scored, p
     assert trainer.record().chosen is False
 
 
+def test_a_best_score_without_a_checkpoint_is_named(bert, scored, caplog):
+    scores = iter([0, 2, 1])
+    how = dict(train_dataset=SENTENCES, eval_dataset=lambda encode: {"own": next(scores)})
+    trainer = trained(str(bert), scored(save_steps=2, metric_for_best_model="own", greater_is_better=True), **how)
+    assert "that of step 1, which has no checkpoint" in caplog.text and trainer.record().kept_step == 2
+
+
 def test_resume_from_something_else_is_refused(bert, unscored):
     trainer = InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES)
     for value in ("", 4, 1.5):
