@@ -462,6 +462,10 @@ def check_values(args: InforMinTrainingArguments) -> None:
     for name, reason in WITHOUT_EFFECT.items():
         if getattr(args, name):
             raise UsageError("has no effect on this trainer", option=name, fix=f"{reason} Leave it out.")
+    optim = getattr(args.optim, "value", args.optim)
+    if args.optim_args and optim in ("adamw_torch", "adamw_torch_fused", "adafactor"):  # which transformers gives none
+        fix = "Pass `optimizer_cls_and_kwargs` to the trainer."
+        raise UsageError(f"has no effect with `optim` {optim}", option="optim_args", fix=fix)
     for name in ("padding_free", "cuda_graphs", "gradient_cache_chunk_size"):
         if not args.fast and getattr(args, name):
             raise UsageError("cannot be combined with `fast` false", option=name, fix="Leave one out.")

@@ -369,6 +369,7 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
         ("neftune_noise_alpha", dict(neftune_noise_alpha=float("nan"))),
         ("max_train_samples", dict(max_train_samples=-1)),
         ("lora_r", dict(lora_r=0)),
+        ("optim_args", dict(optim="adafactor", optim_args="relative_step=True")),
         ("lora_dropout", dict(lora_dropout=1.0)),
         ("gradient_cache_chunk_size", dict(gradient_cache_chunk_size=0)),
         # Options of transformers that this trainer does not read, or with which Trainer does something else.
