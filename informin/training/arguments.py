@@ -586,6 +586,9 @@ def check_sentences(rows: Any, args: InforMinTrainingArguments, terms: Sequence[
     number = len(rows) if hasattr(rows, "__len__") else math.inf
     if number == steps == math.inf:
         raise UsageError("is not set, and the length of a stream is unknown", option="max_steps", needed="1 or more")
+    if number == math.inf and args.train_sampling_strategy == "group_by_length":
+        found = "is group_by_length, and a stream is read in its own order"
+        raise UsageError(found, option="train_sampling_strategy", fix="Leave it out.")
     if number < (batch if args.dataloader_drop_last else 1):
         raise UsageError(
             f"Found {counted(int(number), 'sentence')}, fewer than one batch of {batch}",

@@ -555,6 +555,12 @@ def test_a_stream_needs_a_number_of_steps(bert, unscored, tmp_path):
         InforMinTrainer(str(bert), unscored(max_steps=-1), train_dataset=stream_of(tmp_path, SENTENCES))
 
 
+def test_a_stream_cannot_be_grouped_by_length(bert, unscored, tmp_path):
+    with raises_usage("train_sampling_strategy"):
+        how = unscored(train_sampling_strategy="group_by_length")
+        InforMinTrainer(str(bert), how, train_dataset=stream_of(tmp_path, SENTENCES))
+
+
 def test_workers_of_a_stream_tokenize(bert, unscored, tmp_path, monkeypatch):
     """Threads of tokenizers do not exist in a forked worker, which would wait for them forever."""
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
