@@ -256,6 +256,8 @@ def main() -> int:
     if args.serve:
         serve(*args.serve)
         return 0
+    if args.work is None:
+        parser.error("--work FOLDER is required")
     chosen = {name: commands for name, commands in runs().items() if args.only in name}
     if args.without_dropout:
         chosen = {name: [undropped(words) for words in commands] for name, commands in chosen.items()}
