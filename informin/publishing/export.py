@@ -53,7 +53,8 @@ WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, *ADAPTER_WEIGHTS)  # in the root of a folder
 TOKENIZER_CONFIG = "tokenizer_config.json"
 ONNX_FILE = "onnx/model.onnx"
 QUANTIZED = "onnx/model_quantized.onnx"  # the 8-bit file that transformers.js loads by default in browsers
-RESULTS = ("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json")
+BEFORE_TRAINING = "results/base-*.json"
+RESULTS = ("results/model.json", BEFORE_TRAINING, "results/other_seeds/seed*.json")
 # Files that belong to one version of the weights.
 MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx")
 
@@ -96,10 +97,13 @@ def export_model(
             save_model(model, new, head, ((record and record.base_model) or {}).get("hub_id"))
             if record:
                 record.save(new)
-            stale = [folder / name for name in WHOLE_OR_LORA if not (new / name).exists()]
+            stale = [folder / name for name in (*WHOLE_OR_LORA, HEAD_FILE) if not (new / name).exists()]
             if _what_embeds(folder) != _what_embeds(new):
                 stale += [path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)]
-        for path in stale:  # results of another model; whole weights next to low-rank ones, or the reverse
+            source = ((record and record.base_model) or {}).get("weights_sha256")
+            before = folder.glob(BEFORE_TRAINING) if record else ()
+            stale += [path for path in before if read_json(path).get("weights_sha256") != source]
+        for path in stale:  # of another model, or whole weights next to low-rank ones, or the reverse
             path.unlink(missing_ok=True)
         if (folder / ONNX_FILE).is_file():
             remove_model_args(folder)

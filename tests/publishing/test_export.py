@@ -17,7 +17,16 @@ from informin.publishing import export
 from informin.publishing.export import export_checkpoint, save_model
 from modeling_informin import HEAD_FILE
 from tests.conftest import raises_usage
-from tests.publishing.helpers import PUBLISHED, TEXTS, change_json, contents, export_of, largest_difference, read_json
+from tests.publishing.helpers import (
+    PUBLISHED,
+    TEXTS,
+    change_json,
+    contents,
+    export_of,
+    largest_difference,
+    read_json,
+    results_of,
+)
 
 
 def tokens_of(folder):
@@ -152,7 +161,7 @@ def test_an_error_leaves_the_folder_as_it_was(folder, tmp_path, monkeypatch):
 @pytest.mark.parametrize("change", ["nothing", "weights", "pooling", "dimensions"])
 def test_results_and_onnx_of_another_model_are_removed(folder, change):
     stale = ["results/model.json", "results/other_seeds/seed2.json", "onnx/model.onnx"]
-    for name in [*stale, "results/base-cls.json"]:
+    for name in stale:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("{}")
     model = load_model(folder, device="cpu")
@@ -162,12 +171,23 @@ def test_results_and_onnx_of_another_model_are_removed(folder, change):
         model[1].pooling_mode = "max"
     if change == "dimensions":
         model.truncate_dim = 8
-    (folder / "results/base-cls.json").unlink()
     if change == "nothing":
         for name in stale[:2]:  # the card reads results
             (folder / name).unlink()
     export.export_model(model, folder, RunRecord.load(folder))
     assert [name for name in stale if (folder / name).exists()] == (stale[2:] if change == "nothing" else [])
+
+
+def test_a_head_and_scores_of_another_source_model_are_removed(folder):
+    of_source = {"base-cls.json": "1" * 64, "base-mean.json": "2" * 64}
+    for name, weights in of_source.items():
+        results_of(folder, folder / "results" / name, weights_sha256=weights)
+    model, record = load_model(folder, device="cpu"), RunRecord.load(folder)
+    export.export_model(model, folder, record, head={"dense.weight": torch.eye(32)})
+    assert export.projection_head(folder)
+    export.export_model(model, folder, record)
+    assert export.projection_head(folder) is None
+    assert [path.name for path in (folder / "results").iterdir()] == ["base-cls.json"]
 
 
 def test_an_export_truncates_embeddings_as_the_source(st_mean, tmp_path):
