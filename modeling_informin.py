@@ -230,10 +230,10 @@ def with_default_prompt(
 
     It gets a new name unless one of the prompts equals it: `default`, or `default_2` and so on.
     """
-    if prompts.get(default or "", "") == prompt:
-        return prompts, default
     if not prompt:
         return prompts, None
+    if prompts.get(default or "") == prompt:
+        return prompts, default
     own = [name for name, text in prompts.items() if text == prompt]
     new = itertools.chain(["default"], (f"default_{i}" for i in itertools.count(2)))
     name = own[0] if own else next(name for name in new if name not in prompts)

@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 
 from informin.errors import UsageError, counted
 from informin.evaluation.rows import CHUNK, native, raise_if_not_finite, rows_of, unit_rows
-from informin.model.embedding import encode_in_shares, raise_if_other_texts
+from informin.model.embedding import DOCUMENT_PROMPTS, encode_in_shares, raise_if_other_texts
 from informin.model.open import Loading, load_model, name_of
 from informin.options import with_home
 
@@ -40,7 +40,8 @@ def open_with_prompt(
     if prompt is None:
         return opened
     prompted = copy(opened)
-    prompted.prompts = opened.prompts | {"document": prompt, "text": prompt}
+    replaced = [name for name in DOCUMENT_PROMPTS if name in opened.prompts]  # an empty prompt would be looked over
+    prompted.prompts = opened.prompts | dict.fromkeys([*replaced, "document", "text"], prompt)
     prompted.default_prompt_name = "text"
     return prompted
 

@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 TEXTS_PER_CALL = 8_192  # texts in one call of the model's `encode`, which sorts them by length
 RECORDED_AT_ONCE = 4_096  # texts of a file that are embedded and recorded at once
 KIND = "embeddings of informin"  # of a record
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # names in a model, best first
 
 
 def embed(
@@ -163,7 +164,7 @@ def side_prompt(model: SentenceTransformer, side: str | None) -> str | None:
     sentence-transformers adds empty prompts `query` and `document`, and `encode_document` would prefer the empty one to
     a stored `passage`.
     """
-    names = {"query": ("query",), "document": ("document", "passage", "corpus"), None: ()}[side]
+    names = {"query": ("query",), "document": DOCUMENT_PROMPTS, None: ()}[side]
     return next((model.prompts[name] for name in names if model.prompts.get(name)), None)
 
 

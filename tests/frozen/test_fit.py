@@ -16,7 +16,7 @@ from informin.frozen.adapter import TASKS, LinearAdapter
 from informin.frozen.distill import distill
 from informin.frozen.fit import fit
 from informin.model.embedding import embed
-from tests.conftest import raises_usage
+from tests.conftest import raises_usage, save_sentence_transformer
 from tests.frozen.conftest import PROMPTS, TEXTS
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +86,17 @@ def test_a_sentence_transformer_is_a_model_and_stays_as_it_is(st_mean, tmp_path)
     np.testing.assert_array_equal(model.encode(TEXTS), before)
     a, b = (SentenceTransformer(str(tmp_path / name), device="cpu").encode(TEXTS) for name in "ab")
     np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_an_empty_prompt_replaces_that_of_passages(bert, tmp_path):
+    prompts = {"query": "the ", "passage": "a young "}
+    source = save_sentence_transformer(tmp_path / "source", bert, prompts=prompts)
+    result = fit(source, TEXTS, task="search", prompt="", device="cpu")
+    np.testing.assert_allclose(result.vectors, embed(source, TEXTS, prompt="", device="cpu"), atol=1e-5)
+    result.save(tmp_path / "better")
+    adapted = SentenceTransformer(str(tmp_path / "better"), device="cpu")
+    for encode in (adapted.encode, adapted.encode_document):
+        np.testing.assert_allclose(unit(encode(TEXTS[:9])), result.adapter.transform(result.vectors[:9]), atol=1e-5)
 
 
 def test_a_prompt_is_saved_for_documents_and_queries_keep_theirs(prompted, tmp_path):
