@@ -21,6 +21,8 @@ from typing import Any
 
 from informin.errors import UsageError, counted, error_line
 
+GENERAL_SENTENCES = Path(__file__).with_name("general_sentences.txt")  # English sentences of many topics
+
 logger = logging.getLogger(__name__)
 
 

@@ -7,7 +7,6 @@ all of `MEASURES` (None if undefined); and `warnings`, a list of messages. The r
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,8 +32,6 @@ from informin.texts import is_blank
 
 COMPARED_NEIGHBORS = 10
 FEWEST = 30  # sentences; with fewer, more than a third of the neighbors are kept by chance
-GENERAL = Path(__file__).parents[1] / "general_sentences.txt"
-MOST_GENERAL = 500  # sentences, a sample of that file
 SAMPLED_TEXTS = 2000  # enough to measure kept neighbors to half a percentage point, in 64 MB
 SEED = 42  # of samples
 NOT_SCORED = "not scored"
@@ -196,11 +193,6 @@ def rows_to_read(number: int, count: int = SAMPLED_TEXTS, seed: int = SEED) -> l
 def distinct(sentences: Iterable[str], count: int = SAMPLED_TEXTS) -> list[str]:
     """Return the first `count` distinct sentences that are not blank, with single spaces between words."""
     return list(dict.fromkeys(" ".join(text.split()) for text in sentences if not is_blank(text)))[:count]
-
-
-def general_sentences() -> list[str]:
-    """Return a sample of the English sentences of this package, which show changes outside of the run's domain."""
-    return draw(GENERAL.read_text(encoding="utf-8").splitlines(), MOST_GENERAL)
 
 
 def stsb_dev(senteval_dir: str | None) -> GradedPairs | None:

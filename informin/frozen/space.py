@@ -11,9 +11,9 @@ import informin
 from informin.files import write_json
 from informin.frozen import page
 from informin.publishing.push import SPACE_TAG
+from informin.texts import GENERAL_SENTENCES
 
 APP = Path(__file__).parent / "templates" / "app.py"
-SENTENCES = Path(informin.__file__).parent / "general_sentences.txt"
 REQUIREMENTS = ("sentence-transformers", "transformers", "torch", "numpy")
 BODY = """# Sentences with {model}
 
@@ -31,13 +31,13 @@ def write_space(folder: str | Path, model: str, revision: str | None = None) -> 
         revision: Branch, tag or commit of the model.
     """
     folder = Path(folder)
-    count = len(SENTENCES.read_text(encoding="utf-8").splitlines())
+    count = len(GENERAL_SENTENCES.read_text(encoding="utf-8").splitlines())
     texts = {"model": model, "count": f"{count:,}", "version": informin.__version__}
     write_json(folder / "model.json", {"model": model, "revision": revision})
     shutil.copyfile(APP, folder / "app.py")
     shutil.copyfile(page.__file__, folder / "page.py")
     shutil.copyfile(page.STYLE, folder / "page.css")
-    shutil.copyfile(SENTENCES, folder / "sentences.txt")
+    shutil.copyfile(GENERAL_SENTENCES, folder / "sentences.txt")
     lines = (f"{name}=={version(name).partition('+')[0]}\n" for name in REQUIREMENTS)
     (folder / "requirements.txt").write_text("".join(lines), encoding="utf-8")
     metadata = SpaceCardData(

@@ -28,7 +28,7 @@ from informin.model.embedding import bar_of_texts, encode, hidden, width_of
 from informin.model.open import Source, limit_length, load_finished, name_of
 from informin.objectives import Replay
 from informin.objectives.term import Term, needed
-from informin.texts import read_texts
+from informin.texts import GENERAL_SENTENCES, read_texts
 from informin.training.arguments import InforMinTrainingArguments
 from informin.training.batch import IGNORED, join_rows
 from informin.training.data import TRUNCATED, Sentences, tokenize
@@ -38,7 +38,6 @@ from modeling_informin import with_default_prompt
 logger = logging.getLogger(__name__)
 
 FOLDER = "guide"  # in the output folder, unless `guide_cache` names another one
-PACKAGED = Path(__file__).parents[1] / "general_sentences.txt"
 
 
 def add_guide(
@@ -73,7 +72,8 @@ def add_guide(
     guided = [term for term in terms if term.guide_needs]
     if args.guide_model and not guided:
         raise UsageError("has no effect: no term uses a guide", option="guide_model", fix="Set `guided_weight`.")
-    texts = datasets.Dataset.from_dict({"text": list(read_texts(args.replay_file or PACKAGED))}) if replay else None
+    file = args.replay_file or GENERAL_SENTENCES
+    texts = datasets.Dataset.from_dict({"text": list(read_texts(file))}) if replay else None
     if texts is not None and len(texts) == 0:
         raise UsageError(f"{args.replay_file} has no sentence", option="replay_file")
     guides = _load_guides(model, args, guided, sentences, texts, length) if guided else {}

@@ -8,8 +8,9 @@ import pytest
 from huggingface_hub import RepoCard
 
 from informin.files import read_json, write_json
-from informin.frozen.space import SENTENCES, write_space
+from informin.frozen.space import write_space
 from informin.publishing.push import SPACE_TAG
+from informin.texts import GENERAL_SENTENCES
 
 pytestmark = pytest.mark.skipif(not find_spec("gradio"), reason="gradio is not installed")
 
@@ -39,6 +40,6 @@ def test_app_compares_sentences_without_this_package(tmp_path, st_mean, monkeypa
     assert [card.group for card in cards] == ["the dog sleeps"] * 2 + ["the dog sleeps today"] * 2
     assert cards[0].text == "the dog sleeps today" and cards[2].text == "the dog sleeps"
     assert cards[0].score == cards[2].score
-    known = {"the dog sleeps", "the dog sleeps today", *SENTENCES.read_text().splitlines()}
+    known = {"the dog sleeps", "the dog sleeps today", *GENERAL_SENTENCES.read_text().splitlines()}
     assert {card.text for card in cards} <= known
     assert app["demo"].title == str(st_mean)
