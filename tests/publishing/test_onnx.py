@@ -92,11 +92,12 @@ def test_what_other_clients_need(tmp_path):
     assert names[0] == "last_hidden_state"
 
 
-def test_the_file_truncates_embeddings_as_the_model(tmp_path):
+def test_the_file_truncates_embeddings_as_the_model_and_prepends_no_prompt(tmp_path):
     bert, folder = save_bert(tmp_path / "bert", num_hidden_layers=0), tmp_path / "new"
-    source = save_sentence_transformer(tmp_path / "source", bert, truncate_dim=8)
+    prompts = {"prompts": {"old": "the "}, "default_prompt_name": "old"}
+    source = save_sentence_transformer(tmp_path / "source", bert, truncate_dim=8, **prompts)
     assert run_command("export", "--model_name", str(source), "--output_dir", str(folder), "--onnx") == 0
-    expected = SentenceTransformer(str(source), device="cpu").encode(TEXTS)
+    expected = SentenceTransformer(str(source), device="cpu").encode(TEXTS, prompt="")
     assert expected.shape[1] == 8 and np.abs(embed(folder, onnx.ONNX_FILE) - expected).max() < 1e-5
     assert onnx.settings_for_clients(folder) is None
 
