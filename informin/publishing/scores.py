@@ -42,8 +42,8 @@ def add_results(
         to: Folder that gets them, such as a preview; None for the exported folder.
 
     Raises:
-        UsageError: The folder is not an output of training, or results belong to another model, other settings or
-            another file of the same name.
+        UsageError: The folder is not an output of training, results belong to another model, other settings or another
+            file of the same name, or two of them to one model.
     """
     folder = Path(folder)
     raise_if_linked(folder)
@@ -77,7 +77,10 @@ def add_results(
             if getattr(results, setting) != value:
                 found = f"has results of {results.model} with {setting} {getattr(results, setting)!r}"
                 raise UsageError(found, option="results", needed=repr(value))
-        placed[place] = replace(results, model=name)  # the name may be a local path
+        named = replace(results, model=name)  # the name may be a local path
+        if placed.setdefault(place, named) != named:
+            fix = "Score all tasks into one file: `informin eval` adds them to its `output`."
+            raise UsageError(f"has two results of {results.model} ({name})", option="results", fix=fix)
     earlier = {path.relative_to(folder / "results").as_posix(): path for each in RESULTS for path in folder.glob(each)}
     kept = [load_results(path) for place, path in earlier.items() if place not in placed]
     check_one_table([*placed.values(), *kept], "results")

@@ -28,6 +28,14 @@ def test_results_of_the_model_are_added_without_its_path(folder, tmp_path):
     assert results.model == "this model" and results.tasks["STS12"]["score"] == 71.0
 
 
+def test_two_results_of_the_model_are_not_added(folder, tmp_path):
+    one = results_of(folder, tmp_path / "sts.json", tasks=["STS12"])
+    add_results(folder, [one, one])
+    with raises_usage("results"):
+        add_results(folder, [one, results_of(folder, tmp_path / "transfer.json", tasks=["MR"])])
+    assert list(load_results(folder / "results/model.json").tasks) == ["STS12"]
+
+
 def test_results_of_the_source_model_are_added_by_pooling(folder, tmp_path):
     path = results_of(folder, tmp_path / "r.json", weights_sha256="1" * 64, pooler="cls", normalized=False)
     add_results(folder, [path])
