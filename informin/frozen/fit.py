@@ -26,7 +26,6 @@ from informin.fast.precision import chosen_precision, precision_of
 from informin.files import last_name, new_folder, only_writer
 from informin.frozen.adapter import TASKS, LinearAdapter
 from informin.frozen.vectors import given_vectors, open_with_prompt, side_of, vectors_of
-from informin.hub import is_hub_id
 from informin.model.embedding import width_of
 from informin.model.open import Loading, has_own_code, in_precision, loading_to_embed, name_of, source_of
 from informin.model.pooling import MODES, LayerPooling, ProjectionPooling
@@ -323,7 +322,7 @@ def fit_record(model: SentenceTransformer, **entries: Any) -> FitRecord:
         entries: Entries of the record besides the model's name and license.
     """
     source = source_of(model)
-    hub_id = source.name if source.folder is None and is_hub_id(source.name) else None
+    hub_id = source.hub_id
     name = hub_id or last_name(source.folder or source.name)
     return FitRecord(
         informin=__version__,

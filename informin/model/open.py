@@ -29,15 +29,16 @@ from informin.errors import UsageError, counted, error_line
 from informin.fast.packing import copy_for_call, has_position_table, padding_index_of
 from informin.fast.precision import Precision, chosen_precision, precision_of, set_precision
 from informin.fast.speed import copy_of_tokenizer, set_inference
-from informin.hub import MODEL_FILES, names_of_model, raise_if_not_found
+from informin.hub import MODEL_FILES, is_hub_id, names_of_model, raise_if_not_found
 from informin.model.pooling import POOLERS, with_pooling
 from informin.options import check_value, with_home
-from modeling_informin import HEAD_FILE
+from modeling_informin import CLASSES, HEAD_FILE
 
 logger = logging.getLogger(__name__)
 MODULES = "modules.json"
 ROUTES = ("router_config.json", "config.json")  # of a Router; the second one in older versions
 ADAPTER_CONFIG = "adapter_config.json"  # of peft
+CLASS_NAMES = ("SentenceTransformer", *(kind.__name__ for kind in CLASSES.values()))  # of models without a name
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 FEWEST_TOKENS = 3  # of a text: one, between two special ones
 # First in priority, before the arguments in a model's own files. The last three choose code from the Hub.
@@ -74,6 +75,11 @@ class Source:
     name: str
     folder: Path | None = None
     revision: str | None = None
+
+    @property
+    def hub_id(self) -> str | None:
+        """The name on the Hub; None for a folder, and for a model in memory that has a path or no name."""
+        return self.name if not self.folder and self.name not in CLASS_NAMES and is_hub_id(self.name) else None
 
 
 def load_model(

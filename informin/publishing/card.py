@@ -197,8 +197,10 @@ def eval_results(results: Results) -> list[EvalResult]:
 
 def license_of(source: Source) -> dict[str, Any]:
     """Return `license`, `license_name` and `license_link` in the card of a model, without those that it lacks."""
+    path = source.folder / "README.md" if source.folder else source.hub_id
+    if path is None:
+        return {}
     try:
-        path = source.folder / "README.md" if source.folder else source.name
         card = ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
     except (OSError, ValueError, HfHubHTTPError, yaml.YAMLError):
         return {}

@@ -76,7 +76,6 @@ from modeling_informin import (
 
 HEADS_FILE = "heads.safetensors"  # in checkpoints: the projection head, the language-model head, and those of the terms
 TRAINED_FILE = "trained.safetensors"  # with LoRA: all weights that training changes, in checkpoints
-CLASS_NAMES = {"SentenceTransformer", *(kind.__name__ for kind in CLASSES.values())}  # of objects without a name
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 UNLIMITED = 1_000_000  # tokens; maximum length of models that do not truncate, such as static embeddings
 TEXTS = ["A dog sleeps.", "The price of the old house by the river fell again last year."]
@@ -203,11 +202,8 @@ class TrainedModel:
 
         An object in memory may have the name of its class, or a path.
         """
-        folder = self.source.folder
-        is_path = folder is not None or os.path.isabs(self.name) or os.path.exists(self.name)
-        is_on_hub = not is_path and self.name not in CLASS_NAMES
-        name = self.name if is_on_hub else last_name(folder.resolve() if folder else self.name)
-        hub_id = name if is_on_hub else None
+        folder, hub_id = self.source.folder, self.source.hub_id
+        name = hub_id or last_name(folder.resolve() if folder else self.name)
         return {"name": name, "hub_id": hub_id, "revision": self.source.revision} | self._checksums
 
     # Building

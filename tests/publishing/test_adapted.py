@@ -73,6 +73,14 @@ def test_the_record_names_no_path(saved, st_mean):
     assert str(st_mean.parent) not in "".join(map(str, contents(saved).values()))
 
 
+def test_the_card_of_a_model_in_memory_links_to_no_model(st_mean, tmp_path):
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    save_adapted(model, fitted(model), tmp_path / "new", texts=60, task="search")
+    assert FitRecord.load(tmp_path / "new").base_model["hub_id"] is None
+    card = (tmp_path / "new" / "README.md").read_text()
+    assert "base_model" not in metadata(card) and "huggingface.co/SentenceTransformer" not in card
+
+
 def test_the_card_says_what_the_adapter_is_for(saved, model, tmp_path):
     card = " ".join((saved / "README.md").read_text().split())
     assert "similar documents" in card and "not for question answering" in card
