@@ -78,13 +78,15 @@ def is_restarted() -> bool:
 
 
 def raise_if_output_used(output_dir: str | Path, allow_incomplete: bool = False) -> None:
-    """Raise UsageError if the output folder of a new run already has a model or a checkpoint.
+    """Raise UsageError if the output folder of a new run already has a model or a checkpoint, or is a file.
 
     Args:
         output_dir: Output folder of the run.
         allow_incomplete: Allow incomplete checkpoints, as a run that was interrupted leaves.
     """
     folder = Path(output_dir)
+    if any(path.is_file() for path in (folder, *folder.parents)):
+        raise UsageError(f"is {folder}, which is a file or within one", option="output_dir", needed="a folder")
     existing = [path for path in (folder / "model.safetensors", folder / "modules.json") if path.exists()]
     existing += complete_checkpoints(folder) if allow_incomplete else all_checkpoints(folder)
     if existing:

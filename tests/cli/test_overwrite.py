@@ -76,11 +76,12 @@ def test_a_folder_that_another_process_writes_is_found_before_the_work(command, 
     assert "--output_dir" in capsys.readouterr().err
 
 
-def test_a_run_in_the_folder_of_another_one_ends_before_the_data_are_read(model, texts, tmp_path, monkeypatch, capsys):
-    """A guide would embed all sentences first."""
+@pytest.mark.parametrize("name", [".", "modules.json", "modules.json/new"])
+def test_a_run_that_cannot_write_there_ends_before_the_data_are_read(model, texts, tmp_path, monkeypatch, capsys, name):
+    """A guide would embed all sentences first. The output is a folder of another run, a file, or within a file."""
     (tmp_path / "modules.json").write_text("[]")
     monkeypatch.setattr("informin.cli.train.new_trainer", None)
-    words = [f"--model_name={model}", f"--train_file={texts}", f"--output_dir={tmp_path}", "--eval_strategy=no"]
+    words = [f"--model_name={model}", f"--train_file={texts}", f"--output_dir={tmp_path / name}", "--eval_strategy=no"]
     assert run_command("train", *words) == 2
     assert "--output_dir" in capsys.readouterr().err
 

@@ -120,6 +120,15 @@ def test_paths_that_do_not_exist_are_named_as_such(name):
         load_model(name)
 
 
+def test_a_folder_without_a_model_is_named_as_such(tmp_path):
+    """As the output folder of an interrupted run, whose models are in its checkpoints: no pooling would help."""
+    (tmp_path / "checkpoint-1").mkdir()
+    (tmp_path / "checkpoint-1" / "config.json").write_text("{}")
+    for pooler in ("auto", "mean"):
+        with raises_usage("model_name", found="a folder without"):
+            load_model(str(tmp_path), pooler=pooler)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_an_embedding_does_not_depend_on_the_padding(model, side):
     change(model, "tokenizer_config.json", padding_side=side)
