@@ -5,7 +5,10 @@ import json
 from itertools import chain
 from typing import Any
 
+import numpy as np
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Transformer
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from informin.fast.precision import weights_sha256
@@ -31,10 +34,13 @@ def settings_sha256(model: SentenceTransformer, tokenizer: PreTrainedTokenizerBa
             parts.append({name: value for name, value in settings.items() if name not in SILENT})
         if hasattr(module, "lora_A"):  # a layer of peft, whose configuration is not that of the model
             parts.append([module.scaling, module.active_adapters, module.disable_adapters])
-    for module in model:
-        if not hasattr(module, "get_config_dict"):  # a custom one, which cannot be saved
-            values = {name: value for name, value in vars(module).items() if isinstance(value, str | int | float)}
-            parts += [type(module).__name__, values | {"training": False}]
+    custom = (module for module in model if not hasattr(module, "get_config_dict"))  # which cannot be saved
+    for module in chain.from_iterable(each.modules() for each in custom):
+        values = {name: value for name, value in vars(module).items() if _is_plain(value)}
+        parts += [type(module).__name__, values | {"training": False}]
+    # The model's maximum length is the longest one of the routes of a Router.
+    lengths = [module.max_seq_length for module in model.modules() if isinstance(module, Transformer)]
+    parts += lengths if len(set(lengths)) > 1 else []
     # A SentenceTransformer has the tokenizer of its first module. In a Router, each route has its own.
     own = [getattr(module, "tokenizer", None) for module in model.modules()] if tokenizer is None else [tokenizer]
     found: list[list[Any]] = []
@@ -42,7 +48,18 @@ def settings_sha256(model: SentenceTransformer, tokenizer: PreTrainedTokenizerBa
         settings = _tokenizer_settings(each)
         found += [settings] if settings not in found else []
     parts += chain.from_iterable(found)
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_as_json).encode()).hexdigest()
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value of a custom module is text, a number, an array, or a list of them."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, str | int | float | np.generic | np.ndarray | Tensor)
+
+
+def _as_json(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.generic | np.ndarray | Tensor) else str(value)
 
 
 def _tokenizer_settings(tokenizer: Any) -> list[Any]:

@@ -5,6 +5,7 @@ import os
 from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -372,7 +373,7 @@ def test_checksums_change_with_what_an_embedding_depends_on(tmp_path, bert, robe
     assert model_sha256(first, "a prompt") != model_sha256(first, "")
 
 
-def test_checksums_change_with_the_tokenizer_of_each_route(bert):
+def test_checksums_change_with_the_tokenizer_and_the_length_of_each_route(bert):
     def routed() -> SentenceTransformer:
         routes = {side: [Transformer(str(bert)), Pooling(32)] for side in ("query", "document")}
         return SentenceTransformer(modules=[Router(routes, default_route="document")], device="cpu")
@@ -383,19 +384,24 @@ def test_checksums_change_with_the_tokenizer_of_each_route(bert):
         other[0].sub_modules[side][0].tokenizer.truncation_side = "left"
         assert model_sha256(one) != model_sha256(other)
         other[0].sub_modules[side][0].tokenizer.truncation_side = "right"
+        length, other[0].sub_modules[side][0].max_seq_length = other.max_seq_length, 4
+        assert model_sha256(one) != model_sha256(other)
+        other[0].sub_modules[side][0].max_seq_length = length
 
 
 class Power(torch.nn.Module):
-    def __init__(self, exponent: float):
+    def __init__(self, exponent: Any):
         super().__init__()
         self.exponent = exponent
 
 
 def test_checksums_change_with_a_module_that_has_no_settings_in_files(st_mean):
     first = load_model(st_mean)
-    models = [SentenceTransformer(modules=[*first, own]) for own in (Power(2.0), Power(3.0), torch.nn.ReLU())]
+    modules = [*map(Power, (2.0, 3.0, [1, 2], [2, 1], np.ones(2000), np.eye(2000)[0])), torch.nn.ReLU()]
+    modules += [torch.nn.Sequential(Power(exponent)) for exponent in (2.0, 3.0)]
+    models = [SentenceTransformer(modules=[*first, own]) for own in modules]
     sums = [model_sha256(one) for one in (first, *models)]
-    assert len(set(sums)) == 4 and model_sha256(models[0].train()) == sums[1]
+    assert len(set(sums)) == len(sums) and model_sha256(models[0].train()) == sums[1]
 
 
 def test_checksums_change_with_how_low_rank_matrices_are_used(bert):
