@@ -79,10 +79,12 @@ def new_folder(folder: str | Path, option: str | None = None, replaces: str | No
             partial.mkdir()
             yield partial
             if target.is_dir():
-                for path in replaced:
-                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-                for path in partial.iterdir():
-                    os.replace(path, target / path.name)
+                with tempfile.TemporaryDirectory(prefix=PREFIX, dir=target) as old:
+                    for path in replaced:
+                        os.replace(path, Path(old, path.name))
+                    for path in partial.iterdir():
+                        os.replace(path, target / path.name)
+                    # Deleting large files takes time. If it is interrupted, the new folder is complete.
             else:
                 os.replace(partial, target)
         finally:

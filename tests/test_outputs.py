@@ -1,6 +1,7 @@
 """Outputs appear when they are complete, have one writer at a time, and never replace files of others."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 from safetensors import SafetensorError
 
 from informin.errors import SaveError
-from informin.files import PREFIX, new_file, new_files, new_folder, only_writer, raise_if_used, save_text
+from informin.files import PREFIX, contents, new_file, new_files, new_folder, only_writer, raise_if_used, save_text
 from tests.conftest import ROOT, raises_usage
 
 
@@ -89,6 +90,23 @@ def test_files_of_the_operating_system_do_not_make_a_folder_used(tmp_path, name)
     (folder / "fit.json").rename(folder / "notes.txt")
     with raises_usage(found="contains notes.txt"):
         raise_if_used(folder)
+
+
+def test_ctrl_c_while_an_old_output_is_deleted_leaves_the_new_one(tmp_path, monkeypatch):
+    for name in ("a.json", "b/old", "fit.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("old")
+    delete = shutil.rmtree
+
+    def interrupted(path, *args, **how):
+        monkeypatch.setattr(shutil, "rmtree", delete)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path, replaces="fit.json") as new:
+        for name in ("a.json", "fit.json"):
+            (new / name).write_text("new")
+        monkeypatch.setattr(shutil, "rmtree", interrupted)
+    assert {path.name: path.read_text() for path in contents(tmp_path)} == {"a.json": "new", "fit.json": "new"}
 
 
 def test_used_folders(tmp_path):
