@@ -117,6 +117,8 @@ def read_texts(
 ) -> Iterator[str]:
     """Yield the texts of files that are not blank: one per line of a .txt file, one per row of another file.
 
+    The number of blank texts is logged at the end.
+
     Args:
         paths: Files, or folders of files; see `find_files`.
         text_column: Column of the texts, or several with commas between them, which are joined by a space. Default:
@@ -140,7 +142,19 @@ def read_texts(
             for number, row in read(names):
                 yield joined_cells(names, row, partial(_place, file, number))
 
-    return every() if keep_blank else (text for text in every() if not is_blank(text))
+    return every() if keep_blank else _without_blank(every())
+
+
+def _without_blank(texts: Iterator[str]) -> Iterator[str]:
+    """Yield the texts that are not blank, and log the number of the others."""
+    skipped = 0
+    for text in texts:
+        if is_blank(text):
+            skipped += 1
+        else:
+            yield text
+    if skipped:
+        logger.info(f"{counted(skipped, 'blank text')} skipped")
 
 
 def as_shard(shard: str) -> tuple[int, int]:
@@ -433,6 +447,7 @@ def _described_columns(path: Path, columns: list[str]) -> tuple[str, str | None]
 Read = Callable[[Sequence[str]], Iterator[tuple[int, Sequence[Any]]]]
 
 FIRST_ROWS = 1_000  # of a JSON Lines file, whose keys are its columns
+QUOTED = re.compile('"([^"]|"")*"')
 # Most programs that write TSV do not quote, and their fields can begin with a quotation mark.
 DIALECTS: dict[str, dict[str, Any]] = {
     ".csv": {"delimiter": ",", "strict": True},
@@ -478,6 +493,11 @@ def _open_csv(path: Path, kind: str) -> tuple[list[str], Read]:
     return header, read
 
 
+def _is_quoted(field: str) -> bool:
+    """Return whether a program may have quoted a field, or its first line: the text has no quotation of its own."""
+    return field.startswith('"') and (QUOTED.fullmatch(field) is not None or field.count('"') % 2 == 1)
+
+
 def _csv_rows(path: Path, kind: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a CSV or TSV file that are not empty, header first, each with the number of its last line."""
     reader = csv.reader(lines(path), **DIALECTS[kind])
@@ -492,11 +512,11 @@ def _csv_rows(path: Path, kind: str) -> Iterator[tuple[int, list[str]]]:
                     fix="Put quotation marks around a text with commas (CSV), or remove the tab from it (TSV). If each "
                     "line is a text, let the file's name end in .txt.",
                 )
-            if kind == ".tsv" and not quoted and any(field.startswith('"') for field in row):
+            if kind == ".tsv" and not quoted and any(map(_is_quoted, row)):
                 quoted = True
                 logger.warning(
-                    f"{path}, line {reader.line_num}: a field begins with a quotation mark, which is read as part of "
-                    "the text. If a program has quoted the fields, save the file as CSV."
+                    f"{path}, line {reader.line_num}: a field is in quotation marks, which are read as part of the "
+                    "text. If a program has quoted the fields, save the file as CSV."
                 )
             if row:
                 yield reader.line_num, row

@@ -167,7 +167,11 @@ def test_one_warning_for_quoted_fields_of_tsv(write, caplog):
     assert list(read_texts(path)) == ["plain", '"He said ""no"""', '"two"']
     assert len(caplog.messages) == 1 and "line 3" in caplog.messages[0] and "quotation mark" in caplog.messages[0]
     caplog.clear()
-    assert list(read_texts(write("b.tsv", 'text\tn\nHe said "no"\t2\n'))) == ['He said "no"'] and not caplog.messages
+    list(read_texts(write("b.tsv", 'text\tn\n"over two\t1\nlines"\t2\n')))
+    assert len(caplog.messages) == 1
+    caplog.clear()
+    list(read_texts(write("c.tsv", 'text\tn\nHe said "no"\t2\n"svn up" fails\t3\n"No" is "no"\t4\n')))
+    assert not caplog.messages, "quotations that the texts have themselves"
 
 
 @pytest.mark.parametrize(
@@ -369,6 +373,14 @@ def test_errors_about_items_and_cells_name_the_row(tmp_path):
     assert as_sentence(first, "sentence1") == "one\ntwo" and as_number(first, "score") == 1
     with raises_usage(found="pairs.csv, line 4: the column score contains 'x'"):
         as_number(second, "score")
+
+
+def test_blank_texts_are_counted_in_a_message(tmp_path, caplog):
+    """Rows of an array of embeddings are otherwise those of other rows of the file, without a word."""
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": null}\n{"text": "two"}\n{"text": " "}\n')
+    with caplog.at_level(logging.INFO, "informin"):
+        assert list(read_texts(tmp_path / "a.jsonl")) == ["one", "two"]
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["2"]
 
 
 def test_blank_texts_can_be_kept(tmp_path):
