@@ -31,7 +31,7 @@ from informin.files import only_writer, save_text
 from informin.model.checksums import settings_sha256
 from informin.model.embedding import encode_in_shares, stored_prompt, width_of
 from informin.model.open import Loading, load_model, name_of
-from informin.model.pooling import NAME_OF_MODE
+from informin.model.pooling import NAME_OF_MODE, raise_if_unknown
 from informin.options import with_home
 
 logger = logging.getLogger(__name__)
@@ -458,6 +458,9 @@ def evaluate(
     """
     models = [model] if isinstance(model, Model) else list(model)
     poolers = [pooler] if isinstance(pooler, str) else list(pooler)
+    for name in poolers:  # before minutes of scoring with those before it
+        if name != "auto":
+            raise_if_unknown(name)
     output = with_home(output)
     check_output(output, [(Path(name_of(one)).name, how) for one in models for how in poolers])
     files = {"labels": _as_list(labels), "retrieval": _as_list(retrieval)}

@@ -142,10 +142,16 @@ def load_task(folder: str | Path, name: str, split: str = "test") -> StsTask | T
         split: `test` or `dev`. STS12 to STS16 have no dev split.
 
     Raises:
-        FileNotFoundError: A file is missing.
-        UsageError: A file has an unexpected number of examples.
+        UsageError: A file is missing, or has an unexpected number of examples.
     """
-    folder = Path(folder)
+    try:
+        return _load_task(Path(folder), name, split)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        found = f"is {folder}, which has no {os.path.relpath(error.filename, folder)}"
+        raise UsageError(found, option="senteval_dir", needed="SentEval's data/downstream") from None
+
+
+def _load_task(folder: Path, name: str, split: str) -> StsTask | TransferTask:
     if name in YEARS:
         return _load_year(folder, name)
     if name == "STS-B":

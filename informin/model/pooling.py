@@ -26,6 +26,12 @@ MODES = {name: mode for name, mode in POOLERS.items() if isinstance(mode, str)}
 NAME_OF_MODE = {mode: name for name, mode in MODES.items()}
 
 
+def raise_if_unknown(pooler: str) -> None:
+    """Raise UsageError for a name that is not in `POOLERS`."""
+    if pooler not in POOLERS:
+        raise UsageError(f"is {pooler}", option="pooler", needed=f"one of: auto, {', '.join(POOLERS)}")
+
+
 def with_pooling(model: SentenceTransformer, pooler: str, projection_head: str | None = None) -> SentenceTransformer:
     """Return a model with another pooling of its transformer's tokens, without its other modules.
 
@@ -39,8 +45,7 @@ def with_pooling(model: SentenceTransformer, pooler: str, projection_head: str |
     """
     transformer = model[0]
     width, modules = transformer.get_embedding_dimension(), []
-    if pooler not in POOLERS:
-        raise UsageError(f"is {pooler}", option="pooler", needed=f"one of: auto, {', '.join(POOLERS)}")
+    raise_if_unknown(pooler)
     how = POOLERS[pooler]
     if isinstance(how, str):
         modules = [Pooling(width, pooling_mode=how)]

@@ -142,6 +142,7 @@ def test_options_of_eval_without_effect_are_errors(capsys, unused, needed):
 
 
 def test_error_of_a_job_is_one_line_with_the_flag(capsys, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
     words = ["--model_name", str(tmp_path), "--train_file", "nowhere.txt", "--output", str(tmp_path / "v.npy")]
     assert run_command("embed", *words) == 2
     error = capsys.readouterr().err

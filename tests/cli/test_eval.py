@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from informin.cli import run_command
 from informin.model.open import load_model
-from tests.conftest import ROOT, make_sentences
+from tests.conftest import make_sentences
 from tests.evaluation.results_helpers import results, sample
 from tests.support.senteval_data import small_counts, write_senteval
 
@@ -197,20 +197,17 @@ def test_dev_split_and_whitening(run, tmp_path):
     assert read(path)["split"] == "dev" and read(path)["whitening"]["dimensions"] == 4
 
 
-SAME_NAMES = [str(ROOT / "tests" / "cli"), str(ROOT / "informin" / "cli")]
-
-
 @pytest.mark.parametrize(
     "options, named",
     [
         (dict(tasks=["STS17"]), "--tasks"),
         (dict(model_name="/no/model"), "--model_name"),
         (dict(pooler=["mlp"]), "--pooler"),
+        (dict(pooler=["mean", "maen"], output="out"), "--pooler"),  # before the first one is scored
         (dict(whitening=33), "--whitening"),
         (dict(labels="/no/file.tsv"), "--labels"),
         (dict(retrieval="/no/file.tsv"), "--retrieval"),
         (dict(pooler=["cls", "mean"], output="a.json"), "--output"),
-        (dict(model_name=SAME_NAMES, output="out"), "--output"),
     ],
 )
 def test_wrong_options_are_one_line(run, tmp_path, monkeypatch, options, named):
@@ -220,9 +217,24 @@ def test_wrong_options_are_one_line(run, tmp_path, monkeypatch, options, named):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_models_of_one_name_are_not_saved_in_one_file(run, tmp_path):
+    folders = [tmp_path / parent / "m" for parent in "ab"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+    code, out, err = run(model_name=list(map(str, folders)), tasks="STS-B", output=str(tmp_path / "out"))
+    assert (code, out) == (2, "") and err.startswith("error: --output") and not (tmp_path / "out").exists()
+
+
 def test_missing_data_is_one_line_with_its_path(run):
     code, out, err = run(tasks="STS-B", senteval_dir="/no/data")
-    assert code > 0 and out == "" and err.startswith("error: ") and "/no/data/STS" in err and err.count("\n") == 1
+    assert (
+        code > 0
+        and out == ""
+        and err.startswith("error: ")
+        and "--senteval_dir is /no/data" in err
+        and err.count("\n") == 1
+    )
 
 
 def test_a_model_or_saved_results_are_needed(capsys):

@@ -187,7 +187,7 @@ def test_stsb_dev_is_never_fetched(tmp_path, monkeypatch):
     assert stsb_dev(str(folder)).sha256 == expected
     monkeypatch.setenv("SENTEVAL_DATA", str(folder))
     assert stsb_dev(None).sha256 == expected
-    with pytest.raises(FileNotFoundError):
+    with raises_usage("senteval_dir"):
         stsb_dev(str(tmp_path / "absent"))
 
 

@@ -257,8 +257,10 @@ def test_other_fields_and_values_are_rejected(small, name, file, edit):
 def test_missing_files_are_named(small, name):
     path = load_task(small, name).files[-1]
     path.unlink()
-    with pytest.raises(FileNotFoundError, match=path.name):
+    with raises_usage("senteval_dir", found=path.name):
         load_task(str(small), name)
+    with raises_usage("senteval_dir"):
+        load_task(small.parent, name)
 
 
 @pytest.mark.parametrize(
