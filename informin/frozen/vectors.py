@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 
 from informin.errors import UsageError, counted
 from informin.evaluation.rows import CHUNK, native, raise_if_not_finite, rows_of, unit_rows
-from informin.model.embedding import DOCUMENT_PROMPTS, encode_in_shares, raise_if_other_texts
+from informin.model.embedding import DOCUMENT_PROMPTS, encode_in_shares, raise_if_other_texts, side_prompt
 from informin.model.open import Loading, load_model, name_of
 from informin.options import with_home
 
@@ -35,12 +35,17 @@ def side_of(task: str) -> str | None:
 def open_with_prompt(
     model: str | Path | SentenceTransformer, prompt: str | None, pooler: str, loading: Loading
 ) -> SentenceTransformer:
-    """Open a model that prepends a prompt to texts and documents, unless it is None; queries keep their prompt."""
+    """Open a model that prepends a prompt to texts and documents, for None the stored one; queries keep their prompt.
+
+    Its prompt `document` is that of documents, also if the model stores it under another name.
+    """
     opened = load_model(model, pooler=pooler, **loading)
-    if prompt is None:
-        return opened
     prompted = copy(opened)
-    replaced = [name for name in DOCUMENT_PROMPTS if name in opened.prompts]  # an empty prompt would be looked over
+    if prompt is None:
+        stored = side_prompt(opened, "document")  # maybe of passages, which `encode_document` ignores
+        prompted.prompts = opened.prompts | ({"document": stored} if stored else {})
+        return prompted
+    replaced = [name for name in DOCUMENT_PROMPTS if name in opened.prompts]  # `side_prompt` skips empty ones
     prompted.prompts = opened.prompts | dict.fromkeys([*replaced, "document", "text"], prompt)
     prompted.default_prompt_name = "text"
     return prompted

@@ -88,15 +88,16 @@ def test_a_sentence_transformer_is_a_model_and_stays_as_it_is(st_mean, tmp_path)
     np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def test_an_empty_prompt_replaces_that_of_passages(bert, tmp_path):
+@pytest.mark.parametrize("prompt", [None, ""])
+def test_a_stored_prompt_of_passages_is_that_of_documents_unless_replaced(bert, tmp_path, prompt):
     prompts = {"query": "the ", "passage": "a young "}
     source = save_sentence_transformer(tmp_path / "source", bert, prompts=prompts)
-    result = fit(source, TEXTS, task="search", prompt="", device="cpu")
-    np.testing.assert_allclose(result.vectors, embed(source, TEXTS, prompt="", device="cpu"), atol=1e-5)
+    expected = "a young " if prompt is None else prompt
+    result = fit(source, TEXTS, task="search", prompt=prompt, device="cpu")
+    np.testing.assert_allclose(result.vectors, embed(source, TEXTS, prompt=expected, device="cpu"), atol=1e-5)
     result.save(tmp_path / "better")
-    adapted = SentenceTransformer(str(tmp_path / "better"), device="cpu")
-    for encode in (adapted.encode, adapted.encode_document):
-        np.testing.assert_allclose(unit(encode(TEXTS[:9])), result.adapter.transform(result.vectors[:9]), atol=1e-5)
+    adapted = SentenceTransformer(str(tmp_path / "better"), device="cpu").encode_document(TEXTS[:9])
+    np.testing.assert_allclose(unit(adapted), result.adapter.transform(result.vectors[:9]), atol=1e-5)
 
 
 def test_a_prompt_is_saved_for_documents_and_queries_keep_theirs(prompted, tmp_path):
