@@ -97,13 +97,13 @@ def export_model(
             save_model(model, new, head, ((record and record.base_model) or {}).get("hub_id"))
             if record:
                 record.save(new)
-            stale = [folder / name for name in (*WHOLE_OR_LORA, HEAD_FILE) if not (new / name).exists()]
+            stale = [folder / name for name in (*MODULE, HEAD_FILE) if not (new / name).exists()]
             if _what_embeds(folder) != _what_embeds(new):
                 stale += [path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)]
             source = ((record and record.base_model) or {}).get("weights_sha256")
             before = folder.glob(BEFORE_TRAINING) if record else ()
             stale += [path for path in before if read_json(path).get("weights_sha256") != source]
-        for path in stale:  # of another model, or whole weights next to low-rank ones, or the reverse
+        for path in stale:  # of another model: readers would mix its tokenizer or low-rank weights with the new ones
             path.unlink(missing_ok=True)
         if (folder / ONNX_FILE).is_file():
             remove_model_args(folder)

@@ -190,6 +190,15 @@ def test_a_head_and_scores_of_another_source_model_are_removed(folder):
     assert [path.name for path in (folder / "results").iterdir()] == ["base-cls.json"]
 
 
+def test_a_tokenizer_of_another_model_is_removed(exported, folder):
+    before = tokens_of(folder)["input_ids"]
+    (folder / "special_tokens_map.json").write_text('{"cls_token": "dog"}')
+    assert not torch.equal(tokens_of(folder)["input_ids"], before)
+    (folder / "notes.txt").touch()
+    export.export_model(load_model(exported, device="cpu"), folder, RunRecord.load(folder))
+    assert torch.equal(tokens_of(folder)["input_ids"], before) and (folder / "notes.txt").exists()
+
+
 def test_an_export_truncates_embeddings_as_the_source(st_mean, tmp_path):
     source = SentenceTransformer(str(st_mean), device="cpu", truncate_dim=8)
     source.save_pretrained(str(tmp_path / "source"), create_model_card=False)
