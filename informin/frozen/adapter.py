@@ -18,6 +18,7 @@ from informin.distributed import rank, sum_over_processes, world_size
 from informin.errors import UsageError, counted
 from informin.evaluation.neighbors import ROWS_AT_ONCE, nearest_rows, neighbor_means, nonzero, unit_tensor
 from informin.evaluation.rows import CHUNK, native, raise_if_not_finite, rows_of
+from informin.files import named_in_errors, new_file
 from informin.frozen.duplicates import GRIDS, distinct_rows, duplicate_keys, first_duplicates
 from informin.frozen.unrelated import FEWEST_TEXTS, UnrelatedScores, draw_rows, unrelated_scores
 from informin.options import check_value, with_home
@@ -245,15 +246,17 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def save(self, path: str | Path) -> None:
         """Save the map as a safetensors file with `coef` (d_out, d) and `intercept` (d_out,), in float32.
 
-        The scores of `measure_scores` are in its metadata, as JSON under `scores`.
+        The scores of `measure_scores` are in its metadata, as JSON under `scores`. Raises SaveError if the file cannot
+        be written; an earlier one is unchanged.
         """
         check_is_fitted(self)
         tensors = {"coef": self.coef_.astype(np.float32, "C"), "intercept": self.intercept_.astype(np.float32)}
         metadata = {"format": "informin-linear-adapter", "version": "1"}
         if self.scores_:
             metadata["scores"] = json.dumps(asdict(self.scores_))
-        # `save_file` of safetensors writes a file that only its owner can read.
-        Path(with_home(path)).write_bytes(save(tensors, metadata))
+        path = with_home(path)
+        with named_in_errors(path), new_file(path) as partial:
+            partial.write_bytes(save(tensors, metadata))  # that of `save_file` can be read by its owner only
 
     @property
     def _n_features_out(self) -> int:

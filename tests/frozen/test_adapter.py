@@ -10,7 +10,7 @@ import torch.distributed as dist
 from safetensors.numpy import load_file
 from sklearn.utils.estimator_checks import check_estimator
 
-from informin.errors import UsageError
+from informin.errors import SaveError, UsageError
 from informin.evaluation import encode as geometry
 from informin.evaluation import neighbors as nearest
 from informin.frozen import adapter as blocks
@@ -347,6 +347,21 @@ def test_a_matrix_in_another_order_of_memory_is_saved_as_it_is(tmp_path):
     adapter.save(tmp_path / "adapter.safetensors")
     saved = load_file(tmp_path / "adapter.safetensors")["coef"]
     np.testing.assert_array_equal(saved, adapter.coef_.astype(np.float32))
+
+
+def test_a_full_disk_leaves_an_earlier_adapter_as_it_was(tmp_path, monkeypatch):
+    path, adapter = tmp_path / "adapter.safetensors", LinearAdapter().fit(clustered())
+    adapter.save(path)
+    before, write = path.read_bytes(), Path.write_bytes
+
+    def fail(path, data):
+        write(path, data[:9])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(SaveError):
+        adapter.save(path)
+    assert path.read_bytes() == before and os.listdir(tmp_path) == [path.name]
 
 
 def fit_as(rank: int, folder: str) -> None:
