@@ -371,6 +371,8 @@ def search_command(
         return
     for rank, hit in enumerate(hits, start=1):
         print(shown(rank, hit))
+    if not hits:
+        print("No hits." if where is None else "No hits: no text of the index has these values of --where.")
 
 
 def print_json(values: list) -> None:

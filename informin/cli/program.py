@@ -96,7 +96,9 @@ def exit_code(function: Callable[[], int | None], options: Collection[str]) -> i
     except OSError as error:  # of the disk, or of transformers and huggingface_hub for a model that they cannot load
         if isinstance(error, BrokenPipeError) and _reader_has_gone():
             return READER_GONE
-        print_error(f"error: {one_line(error_line(error))}")
+        missing = isinstance(error, FileNotFoundError) and error.filename is not None
+        message = f"{error.filename} does not exist. Check the path." if missing else error_line(error)
+        print_error(f"error: {one_line(message)}")
         return 2 if is_wrong_path(error) else 1
     except KeyboardInterrupt as error:
         return _interrupted(error)

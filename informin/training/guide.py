@@ -73,7 +73,7 @@ def add_guide(
     if args.guide_model and not guided:
         raise UsageError("has no effect: no term uses a guide", option="guide_model", fix="Set `guided_weight`.")
     file = args.replay_file or GENERAL_SENTENCES
-    texts = datasets.Dataset.from_dict({"text": list(read_texts(file))}) if replay else None
+    texts = datasets.Dataset.from_dict({"text": _read_general(file)}) if replay else None
     if texts is not None and len(texts) == 0:
         raise UsageError(f"{args.replay_file} has no sentence", option="replay_file")
     guides = _load_guides(model, args, guided, sentences, texts, length) if guided else {}
@@ -92,6 +92,15 @@ def add_guide(
         general = GeneralSentences(tokens, replay.size, model.tokenizer)
     checksums = {f"guide (`guide_model`) or its {kind} sentences": guide.path.stem for kind, guide in guides.items()}
     return rows, general, checksums
+
+
+def _read_general(file: str | Path) -> list[str]:
+    """Return the texts of a file of general sentences. Raises UsageError about `replay_file` if it cannot be read."""
+    try:
+        return list(read_texts(file))
+    except UsageError as error:
+        option = "replay_file" if error.option == "train_file" else error.option
+        raise UsageError(error.found, option=option, needed=error.needed, fix=error.fix) from None
 
 
 def _load_guides(

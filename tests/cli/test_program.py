@@ -50,6 +50,7 @@ PUSH = {"model_name": "my folder", "hub_model_id": "me/m", "revision": "v2", "ov
         (OSError(28, "No space\nleft", "a.npy"), 1, "error: [Errno 28] No space left: 'a.npy'"),
         (BrokenPipeError(32, "Broken pipe"), 1, "error: [Errno 32] Broken pipe"),  # not that of the output
         (PermissionError(13, "Denied", "a"), 2, "error: [Errno 13] Denied: 'a'"),
+        (FileNotFoundError(2, "No file", "a"), 2, "error: a does not exist. Check the path."),
         (NotADirectoryError(20, "No folder", "a"), 2, "error: [Errno 20] No folder: 'a'"),
         (OSError(30, "Read-only", "a"), 2, "error: [Errno 30] Read-only: 'a'"),
         (

@@ -86,3 +86,6 @@ def test_command(kept, tmp_path, capsys):
     assert all(hit["row"] < 20 for hit in hits)
     assert run_command(*words, "git") == 2
     assert "--where" in capsys.readouterr().err
+    words[4:6] = []
+    assert run_command(*words, "product=cvs") == 0
+    assert "--where" in capsys.readouterr().out, "a line says why there is no hit"

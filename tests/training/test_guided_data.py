@@ -121,6 +121,7 @@ def test_another_model_guides(build, tmp_path):
     [
         (dict(objective="simcse", guide_model="x"), 40, "guide_model"),
         (dict(objective="simcse", replay_file="x"), 40, "replay_file"),
+        (WAYS["replay"] | dict(replay_file="gone.txt"), 40, "replay_file"),
         (SIMILARITY, TOKENS, "train_dataset"),
         (SIMILARITY | dict(guided_neighbors=50), 40, "guided_neighbors"),
         (WAYS["replay"] | dict(view_dropout=[0.1, 0.2]), 40, "view_dropout"),
