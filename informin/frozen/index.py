@@ -167,7 +167,7 @@ class Index:
         """Embed texts and weight their words.
 
         Args:
-            model: Hub id, folder or SentenceTransformer.
+            model: Hub id, folder or SentenceTransformer. If you train the object afterwards, build the index again.
             texts: N texts. Blank ones are left out, and the others keep their row numbers.
             ids: N ids, such as keys in a database: texts, numbers, or dates, which become text.
             fields: N mappings of further values that hits show, such as the title and the address.
