@@ -55,6 +55,8 @@ ONNX_FILE = "onnx/model.onnx"
 QUANTIZED = "onnx/model_quantized.onnx"  # the 8-bit file that transformers.js loads by default in browsers
 BEFORE_TRAINING = "results/base-*.json"
 RESULTS = ("results/model.json", BEFORE_TRAINING, "results/other_seeds/seed*.json")
+SETTINGS = ("config_sentence_transformers.json", "sentence_bert_config.json")  # prompts, lengths and the similarity
+UNRELATED = ("__version__", "model_args")  # among them
 # Files that belong to one version of the weights.
 MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx")
 
@@ -115,9 +117,11 @@ def _what_embeds(folder: Path) -> dict[str, Any]:
     """Return what a new model in a folder must share with the old one: weights, modules and their settings."""
     patterns = (*WHOLE_OR_LORA, MODULES, "[0-9]*_*/*")  # the last one is the modules after the encoder
     files = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
-    settings = folder / "config_sentence_transformers.json"
-    truncated = {"truncate_dim": read_json(settings).get("truncate_dim")} if settings.is_file() else {}
-    return {path.relative_to(folder).as_posix(): sha256(path) for path in files} | truncated
+    found: dict[str, Any] = {path.relative_to(folder).as_posix(): sha256(path) for path in files}
+    for name in SETTINGS:
+        values = read_json(folder / name) if (folder / name).is_file() else {}
+        found[name] = {key: value for key, value in values.items() if key not in UNRELATED}
+    return found
 
 
 def export_checkpoint(

@@ -158,7 +158,7 @@ def test_an_error_leaves_the_folder_as_it_was(folder, tmp_path, monkeypatch):
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("change", ["nothing", "weights", "pooling", "dimensions"])
+@pytest.mark.parametrize("change", ["nothing", "weights", "pooling", "dimensions", "prompt", "length", "similarity"])
 def test_results_and_onnx_of_another_model_are_removed(folder, change):
     stale = ["results/model.json", "results/other_seeds/seed2.json", "onnx/model.onnx"]
     for name in stale:
@@ -171,6 +171,12 @@ def test_results_and_onnx_of_another_model_are_removed(folder, change):
         model[1].pooling_mode = "max"
     if change == "dimensions":
         model.truncate_dim = 8
+    if change == "prompt":
+        model.prompts, model.default_prompt_name = {"query": "query: "}, "query"
+    if change == "length":
+        model.max_seq_length = 16
+    if change == "similarity":
+        model.similarity_fn_name = "dot"
     if change == "nothing":
         for name in stale[:2]:  # the card reads results
             (folder / name).unlink()
