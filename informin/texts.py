@@ -242,7 +242,7 @@ def read_documents(
 
     Args:
         paths, text_column: See `read_texts`.
-        columns: Names of the further columns, each with the option that asks for it. An empty cell is None.
+        columns: Names of the further columns, each with the option that asks for it. A missing or blank cell is None.
 
     Raises:
         UsageError: As `read_texts`, or a file has no columns.
@@ -258,20 +258,24 @@ def read_documents(
         names = text_columns(file, header, text_column)
         for number, row in read([*names, *columns]):
             text = joined_cells(names, row[: len(names)], partial(_place, file, number))
-            values = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row[len(names) :])
-            yield text, dict(zip(columns, values))
+            yield text, dict(zip(columns, map(cell_or_none, row[len(names) :])))
 
 
 class Cells(dict[str, Any]):
-    """The cells of a row by column name.
+    """The cells of a row by column name; None for one that is missing, empty or blank.
 
     Attributes:
         place: The file and the line, for errors.
     """
 
     def __init__(self, cells: Iterable[tuple[str, Any]], place: str):
-        super().__init__(cells)
+        super().__init__((name, cell_or_none(cell)) for name, cell in cells)
         self.place = place
+
+
+def cell_or_none(cell: Any) -> Any:
+    """Return a cell; None if it is blank, or marks a missing value, as NaN of JSON does."""
+    return None if is_missing(cell) or (isinstance(cell, str) and is_blank(cell)) else cell
 
 
 def read_rows(
@@ -287,7 +291,7 @@ def read_rows(
         fix: How to choose other columns, for errors.
 
     Returns:
-        Texts, or also other values from JSONL; None for an empty or blank cell.
+        Texts, or also other values from JSONL; None for a missing or blank cell.
 
     Raises:
         UsageError: The file or a column does not exist, the file cannot be parsed, or a row has too many fields.
@@ -302,8 +306,7 @@ def read_rows(
     check_columns(path, header, [*columns, *present], option, fix)
     names = list(dict.fromkeys([*header, *optional]))
     for number, row in read(names):
-        cells = (None if isinstance(cell, str) and is_blank(cell) else cell for cell in row)
-        yield Cells(zip(names, cells), _place(path, number))
+        yield Cells(zip(names, row), _place(path, number))
 
 
 def as_sentence(row: Cells, column: str) -> str:

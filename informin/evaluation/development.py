@@ -24,7 +24,7 @@ from informin.evaluation.labels import LABEL_COLUMNS, LabeledSentences, labels_o
 from informin.evaluation.measures import KINDS, Measure
 from informin.evaluation.pairs import COLUMNS, GradedPairs, load_pairs, pairs_of_rows
 from informin.evaluation.retrieval import PAIR_COLUMNS, Collection, collection_of_rows
-from informin.texts import Cells, is_blank
+from informin.texts import Cells
 
 DevelopmentSet = GradedPairs | LabeledSentences | Collection  # all with kind, name, sha256, measures, texts, score
 
@@ -201,11 +201,10 @@ def _as_set(one: Any, name: str) -> Any:
 
 
 def cells_of(data: datasets.Dataset) -> Iterator[Cells]:
-    """Yield the rows of a dataset as those of a file, with None for a blank cell."""
+    """Yield the rows of a dataset as those of a file."""
     plain = data if data.format["type"] == "custom" else data.with_format(None)  # a transform is applied
     for number, row in enumerate(plain):
-        cells = ((name, None if isinstance(cell, str) and is_blank(cell) else cell) for name, cell in row.items())
-        yield Cells(cells, f"row {number}")
+        yield Cells(row.items(), f"row {number}")
 
 
 def _custom_evaluation(given: Any, name: str | None) -> CustomEvaluation | None:

@@ -78,6 +78,8 @@ def test_datasets_are_read_as_files():
     assert (found.queries, found.documents, found.grades) == (["a"], ["d", "z"], [{1: 2}])
     found = the_set(text=["a", "b", "c", "d", ""], label=["x", "x", "y", None, "y"])
     assert (found.sentences, found.labels) == (["a", "b", "c"], ["x", "x", "y"])
+    found = the_set(text=["a", "b", "c", "d", "e"], label=[1.0, 1.0, 2.0, float("nan"), float("nan")])
+    assert (found.sentences, found.labels) == (["a", "b", "c"], ["1", "1", "2"])
     found = the_set(sentence1=["a", "b"], sentence2=["c", "d"], score=[1, 0])
     assert (found.sentences1, found.sentences2, found.scores.tolist()) == (["a", "b"], ["c", "d"], [1.0, 0.0])
     data = datasets.Dataset.from_dict({"text": ["a", "b", "c"], "label": ["x", "x", "y"]})

@@ -236,6 +236,14 @@ def test_labels_of_a_program():
             score_labels(lambda texts: np.eye(3)[: len(texts)], LabeledSentences("dev", ["a", "b", "c"], given))
 
 
+def test_nan_of_json_is_a_missing_label(tmp_path):
+    """Python writes it for what pandas has as missing."""
+    rows = "".join(
+        f'{{"text": "{text}", "label": {label}}}\n' for text, label in zip("abcde", [1.0, 1, 2.0, "NaN", "NaN"])
+    )
+    assert load_labels(write(tmp_path / "a.jsonl", rows)).labels == ["1", "1", "2"]
+
+
 def test_labels_of_an_object_are_read_as_those_of_a_file():
     assert LabeledSentences("o", ["a", "b", "c"], pd.Series([1, 1.0, "1 "])).labels == ["1", "1", "1"]
     for missing in (None, float("nan"), pd.NA):
