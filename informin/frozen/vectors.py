@@ -91,8 +91,8 @@ def load_vectors(source: str | Path | ArrayLike) -> np.ndarray:
         (n, d) float16, float32 or float64.
 
     Raises:
-        UsageError: Its suffix is not supported, it does not hold one matrix of floating-point numbers, or it contains a
-            null, NaN or infinity.
+        UsageError: It does not exist, its suffix is not supported, it does not hold one matrix of floating-point
+            numbers, or it contains a null, NaN or infinity.
     """
     if not isinstance(source, str | Path):
         array = _numpy(source) if isinstance(source, torch.Tensor) else np.asarray(source)
@@ -100,6 +100,8 @@ def load_vectors(source: str | Path | ArrayLike) -> np.ndarray:
     path = Path(with_home(source))
     if path.suffix not in EMBEDDING_SUFFIXES:
         raise UsageError(f"is {path}", option="embeddings", needed=f"a file ending in {', '.join(EMBEDDING_SUFFIXES)}")
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist", option="embeddings")
     try:
         array = _read(path)
     except UsageError:

@@ -41,6 +41,12 @@ def test_an_array_without_embeddings_is_refused(tmp_path, array):
         load_vectors(tmp_path / "x.npy")
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".parquet", ".safetensors"])
+def test_a_file_that_does_not_exist(tmp_path, suffix):
+    with raises_usage("embeddings", found="does not exist"):
+        load_vectors(tmp_path / f"gone{suffix}")
+
+
 def test_pickles_are_not_loaded(tmp_path):
     np.save(tmp_path / "x.npy", np.array([[1, None]], dtype=object), allow_pickle=True)
     with raises_usage(option="embeddings", found="objects"):
