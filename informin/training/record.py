@@ -255,7 +255,7 @@ def headline(
     ]
     parts += ["without evaluation"] if args.eval_strategy == "no" else []
     parts += [f"resuming from step {step}"] if step else []
-    return ", ".join(parts) + ("; other options as in the paper" if preset.papers else "")
+    return ", ".join(parts)
 
 
 def drift_of_run(
