@@ -100,8 +100,8 @@ def set_precision(model: SentenceTransformer, precision: str, device: str | torc
     native = native_precision(device)
     if device.type == "cpu" and precision not in ("fp32", native):
         logger.warning(f"On this processor, {precision} may be slower than {native}, which `precision` auto chooses.")
+    vars(model).pop("informin_rounded", None)  # weights that were rounded before stay so in float32
     before = weights_sha256(model)
-    vars(model).pop("informin_rounded", None)
     converted: dict[Tensor, Tensor] = {}  # tied weights stay tied
     for encoder in found:
         for module in encoder.modules():
@@ -152,6 +152,7 @@ def _convert(module: nn.Module, dtype: torch.dtype, converted: dict[Tensor, Tens
 def weights_sha256(model: nn.Module) -> str:
     """Return the SHA-256 of the names and float32 values of a model's weights, before `set_precision` rounded them.
 
+    With the precision, it tells the weights: those in float32 that were rounded earlier have another checksum.
     BERT's own pooler is left out: no embedding depends on it, and it is random if a checkpoint has none.
     """
     digest = hashlib.sha256()
