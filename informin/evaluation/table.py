@@ -79,7 +79,8 @@ def score_tables(rows: Sequence[Results], others: Sequence[Results] = (), seeds:
         line = partial(_group_line, columns=columns, group=group)
         tables.append(Table(TITLES[group], [*columns, AVERAGE], _compared(rows, others, line, seeds)))
     for name, entry in {name: entry for results in rows for name, entry in results.samples().items()}.items():
-        first = next(results.tasks[name] for results in (*others, *rows) if name in results.tasks)
+        every = [results.tasks[name] for results in (*others, *rows) if name in results.tasks]
+        first = next((task for task in every if "queries" in task), every[0])  # an undefined score has none
         line = partial(_sample_line, name=name, baseline=first | first.get("with_words", {}))
         lines = _compared(rows, others, line, seeds) + _ranking_lines(name, rows, line)
         columns = list(dict.fromkeys(column for row in lines for column in row.values)) or list(KINDS[entry["kind"]])
@@ -189,11 +190,22 @@ def footnotes(rows: Sequence[Results], others: Sequence[Results] = ()) -> list[s
         if results.similarity != COSINE:
             what = SIMILARITY_TITLES.get(results.similarity, results.similarity)
             notes.append(f"Similarity in STS and retrieval: {what}, as declared by {label}.")
-    tested = [results for results in (*others, *rows) if any("queries" in task for task in results.tasks.values())]
-    if len(tested) > 1 or any("bm25" in task for results in tested for task in results.tasks.values()):
-        bm25 = "with BM25: " if any("with_words" in task for task in tested[0].tasks.values()) else ""
-        against = f"against {bm25}{model_label(tested[0])}, two-sided, {TRIALS:,} sign flips over queries"
-        notes.append(f"p: paired randomization test {against}.")
+    return notes + _notes_of_tests([*others, *rows])
+
+
+def _notes_of_tests(every: Sequence[Results]) -> list[str]:
+    """Return notes about what the p-values of each collection are computed against; one if it is the same for all."""
+    names_of: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for results in every for name, task in results.tasks.items() if "queries" in task):
+        tested = [results for results in every if "queries" in results.tasks.get(name, {})]
+        if len(tested) > 1 or any("bm25" in results.tasks[name] for results in tested):
+            bm25 = "with BM25: " if "with_words" in tested[0].tasks[name] else ""
+            names_of.setdefault(f"{bm25}{model_label(tested[0])}", []).append(name)
+    notes = []
+    for baseline, names in names_of.items():
+        which = f" of {', '.join(names)}" if len(names_of) > 1 else ""
+        against = f"against {baseline}, two-sided, {TRIALS:,} sign flips over queries"
+        notes.append(f"p{which}: paired randomization test {against}.")
     return notes
 
 

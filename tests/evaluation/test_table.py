@@ -19,7 +19,7 @@ from informin.evaluation.table import (
     tables_text,
 )
 from tests.conftest import raises_usage
-from tests.evaluation.results_helpers import STS, results, sample, search
+from tests.evaluation.results_helpers import STS, entry, results, sample, search
 
 
 @pytest.mark.parametrize(
@@ -224,6 +224,18 @@ def test_retrieval_is_tested_against_the_first_row():
     assert [row.label for row in table.rows] == ["a, cls", "b, cls", "b, cls - a, cls"]
     assert [row.cell("p, nDCG@10") for row in table.rows] == ["-", expected, "-"]
     assert footnotes(rows[1:2], rows[:1]) == [note]
+
+
+def test_each_collection_is_tested_against_the_first_row_that_has_it():
+    rows = [searched("a", 1), searched("b", 2), searched("c", 3)]
+    rows[0].add("docs", entry(None, kind="retrieval", documents=40))
+    for one, values in zip(rows[1:], ([30.0] * 9, [20.0] * 9)):
+        one.add("docs", search(50.0, values))
+    _, docs = score_tables(rows)
+    expected = f"{randomization_test(np.full(9, 20.0), np.full(9, 30.0)):.4f}"
+    assert [row.cell("p, nDCG@10") for row in docs.rows] == ["-", "-", expected]
+    notes = [note.split(", two-sided")[0] for note in footnotes(rows) if note.startswith("p")]
+    assert notes == [f"p of {x}: paired randomization test against {y}, cls" for x, y in (("faq", "a"), ("docs", "b"))]
 
 
 def test_models_with_equal_names_have_all_their_rows():
