@@ -134,12 +134,12 @@ def read_judgments(path: Path, query: str, document: str) -> Judgments:
 
 
 def judge(judged: Judgments, pair: tuple[str, str], grade: int, place: str) -> None:
-    """Add the grade of a query and a document. Raises UsageError if it contradicts an earlier one.
+    """Add the grade of a query and a document. Raises UsageError if it is NaN or contradicts an earlier one.
 
     Args:
         place: The file and the line, for the error.
     """
-    if judged.setdefault(pair, grade) != grade:
+    if judged.setdefault(pair, grade) != grade:  # also NaN
         raise UsageError(f"{place}: {' and '.join(map(repr, pair))} have the grades {judged[pair]} and {grade}")
 
 
@@ -256,6 +256,9 @@ class Collection:
             queries, documents: N texts each. A query with several relevant documents has a row for each.
             negatives: Further documents to search among.
             relevance: N grades, 0 for not relevant; None for all 1. Queries without a relevant document are left out.
+
+        Raises:
+            UsageError: The numbers of texts and grades differ, a grade is NaN, or one contradicts an earlier one.
         """
         negatives = [] if negatives is None else negatives
         grades = [1] * len(queries) if relevance is None else relevance
@@ -265,7 +268,9 @@ class Collection:
         pool = list(dict.fromkeys(documents) | dict.fromkeys(negatives))
         index = {document: i for i, document in enumerate(pool)}
         answers: dict[str, dict[int, int]] = {}
-        for query, document, grade in zip(queries, documents, grades):
+        judged: Judgments = {}
+        for row, (query, document, grade) in enumerate(zip(queries, documents, grades)):
+            judge(judged, (query, document), grade, f"{name}, row {row}")
             if grade > 0:
                 answers.setdefault(query, {})[index[document]] = grade
         copies = {query: index.get(query, -1) for query in answers}

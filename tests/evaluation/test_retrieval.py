@@ -85,6 +85,12 @@ def test_relevance_is_part_of_the_checksum():
     assert plain.sha256 == known
 
 
+@pytest.mark.parametrize("documents, grades", [("aa", [2, 1]), ("aa", [1, 0]), ("ab", [1, np.nan])])
+def test_contradicting_and_missing_grades_of_an_object_are_rejected(documents, grades):
+    with raises_usage(found="row 1"):
+        Collection.of_pairs("s", ["q", "q"], list(documents), [], grades)
+
+
 def search(seed: int = 0):
     """40 queries near their documents. Two have a second relevant document, and three are also documents."""
     source = np.random.default_rng(seed)
