@@ -9,7 +9,7 @@ from numbers import Real
 from os import PathLike
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import datasets
 import numpy as np
@@ -256,7 +256,13 @@ class EncodingModel:
         """Return the embeddings (N, d) of N texts, or (d,) of one, in the form that sentence-transformers returns.
 
         Other arguments, such as the batch size, are those of the encode function.
+
+        Raises:
+            UsageError: An argument changes the embeddings, such as a prompt for queries.
         """
+        for name in ("prompt", "prompt_name", "truncate_dim", "precision"):
+            if kwargs.get(name) not in (None, "float32"):
+                raise_unsupported(name)
         texts = [sentences] if isinstance(sentences, str) else list(sentences)
         x: Any = torch.from_numpy(np.asarray(self._encode(texts), dtype=np.float32))
         x = normalize(x, dim=-1) if normalize_embeddings else x
@@ -270,6 +276,10 @@ class EncodingModel:
     def truncate_embeddings(self, dimension: int | None) -> Any:
         """Raise UsageError for fewer dimensions: the encode function has one number of them."""
         if dimension is not None:
-            found = "has an evaluator with truncate_dim, which training does not support"
-            raise UsageError(found, option="eval_dataset")
+            raise_unsupported("truncate_dim")
         return nullcontext()
+
+
+def raise_unsupported(setting: str) -> NoReturn:
+    """Raise UsageError for a setting of an evaluator that asks for other embeddings than the encode function gives."""
+    raise UsageError(f"has an evaluator with {setting}, which training does not support", option="eval_dataset")

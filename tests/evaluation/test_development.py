@@ -6,6 +6,10 @@ import math
 import datasets
 import numpy as np
 import pytest
+from sentence_transformers.sentence_transformer.evaluation import (
+    EmbeddingSimilarityEvaluator,
+    InformationRetrievalEvaluator,
+)
 
 from informin.evaluation.development import Development, as_development
 from informin.evaluation.labels import LabeledSentences, score_labels
@@ -90,6 +94,22 @@ def test_datasets_are_read_as_files():
             the_set(**{"sentence1": ["a", "b"], "sentence2": ["c", "d"], "score": [1, 0]} | missing)
     with raises_usage(found="'label'"):
         the_set(query=["a", "b"], document=["c", "d"], label=[1, 0])
+
+
+@pytest.mark.parametrize(
+    "setting, value", [("query_prompt", "query: "), ("corpus_prompt_name", "document"), ("truncate_dim", 4)]
+)
+def test_evaluators_of_other_embeddings_are_rejected(setting, value):
+    texts = {"q": "a"}, {"d": "b", "e": "c"}, {"q": {"d"}}
+    development = as_development(InformationRetrievalEvaluator(*texts, **{setting: value}, write_csv=False))
+    with raises_usage(option="eval_dataset", found="evaluator with"):
+        development.score(letters)
+
+
+def test_evaluators_of_quantized_embeddings_are_rejected():
+    development = as_development(EmbeddingSimilarityEvaluator(["a", "b"], ["c", "d"], [1.0, 0.5], precision="binary"))
+    with raises_usage(option="eval_dataset", found="precision"):
+        development.score(letters)
 
 
 def test_eval_dataset_may_be_a_path_a_set_or_a_list(pairs_file):
