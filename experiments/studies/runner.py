@@ -102,21 +102,22 @@ class Runner:
 
     def _finish(self, run: Run, job: int) -> bool:
         """Train and score a run as far as necessary, and write its run.json. Return whether a command failed."""
-        model, seconds = run.folder / "model", {"training": 0.0, "scoring": 0.0}
+        model, results = run.folder / "model", run.folder / "results.json"
+        seconds = {"training": 0.0, "scoring": 0.0}
         if run.setting.trained and not (model / "training.json").exists():
+            results.unlink(missing_ok=True)  # of an earlier model
             seconds["training"] = self._call(run, training_command(run, model), job)
             if not (model / "training.json").exists():
                 return True
         if not self._keep_checkpoints:
             for checkpoint in model.glob("checkpoint-*"):
                 shutil.rmtree(checkpoint)
-        results = run.folder / "results.json"
-        if self._study.scored:
-            results.unlink(missing_ok=True)
+        if self._study.scored:  # scores of other studies with the same run stay
             seconds["scoring"] = self._call(run, scoring_command(run, model, self._study, results), job)
-            if not results.exists():
-                return True
-        write_json(run.folder / "run.json", run_record(run, model, results) | {"seconds": seconds})
+        record = run_record(run, model, results)
+        if not set(self._study.scored) <= record["scores"].keys():
+            return True
+        write_json(run.folder / "run.json", record | {"seconds": seconds})
         return False
 
     def _call(self, run: Run, command: list[str], job: int) -> float:

@@ -140,6 +140,11 @@ if sys.argv[1] == "train":
     record |= {"base_model": {"weights_sha256": "0"}, "data": {"sentences": 1}, "environment": {}, "development": "d"}
     if options["--seed"] != "2":
         (folder / "training.json").write_text(json.dumps(record))
+elif options["--tasks"] != "STS16":
+    file = pathlib.Path(options["--output"])
+    results = json.loads(file.read_text()) if file.exists() else {"tasks": {}, "average": {}}
+    results["tasks"][options["--tasks"]] = {"score": 50.0}
+    file.write_text(json.dumps(results))
 """
 
 
@@ -159,6 +164,17 @@ def test_runs_are_trained_once_and_a_failed_one_is_missing(study, tmp_path, monk
     assert (
         gain["mean"] == 10 and gain["verdict"] == "equal values: no interval" and (tmp_path / "toy/plot.png").exists()
     )
+
+
+def test_studies_with_the_same_runs_keep_the_scores_of_each_other(study, tmp_path, monkeypatch):
+    (tmp_path / "pretend.py").write_text(PRETEND)
+    monkeypatch.setattr(runner, "INFORMIN", [sys.executable, str(tmp_path / "pretend.py")])
+    for task in ("STS12", "STS13", "STS16"):  # the last one fails
+        toy = study(STUDY.split("grid:")[0] + f"seeds: [1]\ntasks: [{task}]\n")
+        runs = runs_of(toy, tmp_path / "out")
+        Runner(toy, jobs=1).process(runs)
+        assert all(bool(read_run(run, toy.scored)) == (task != "STS16") for run in runs)
+    assert all(read_run(run, ["STS12", "STS13"]) for run in runs)
 
 
 def test_options_become_words_of_a_command_line():
