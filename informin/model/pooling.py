@@ -48,7 +48,8 @@ def with_pooling(model: SentenceTransformer, pooler: str, projection_head: str |
     raise_if_unknown(pooler)
     how = POOLERS[pooler]
     if isinstance(how, str):
-        modules = [Pooling(width, pooling_mode=how)]
+        pools_prompt = all(getattr(module, "include_prompt", True) for module in model)
+        modules = [Pooling(width, pooling_mode=how, include_prompt=pools_prompt or how == "cls")]  # [CLS] comes first
     elif how is not None:
         transformer.config.output_hidden_states = True
         modules = [LayerPooling(width, how)]

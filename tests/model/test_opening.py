@@ -432,6 +432,20 @@ def test_another_pooling_keeps_the_similarity_and_the_truncation(tmp_path, bert)
         assert opened.similarity_fn_name == "dot" and opened.encode(TEXTS).shape == (len(TEXTS), 8)
 
 
+def test_another_pooling_leaves_out_the_prompt_as_the_model_does(tmp_path, bert):
+    folder = save_sentence_transformer(tmp_path / "whole", bert, normalize=False)
+    stored = SentenceTransformer(str(folder), device="cpu")
+    stored.set_pooling_include_prompt(False)
+    stored.save_pretrained(str(tmp_path / "without"))
+
+    def vectors(name, pooler):
+        return load_model(tmp_path / name, pooler=pooler, device="cpu").encode(TEXTS, prompt="the cat ")
+
+    np.testing.assert_allclose(vectors("without", "mean"), stored.encode(TEXTS, prompt="the cat "), atol=1e-5)
+    assert not np.allclose(vectors("without", "mean"), vectors("whole", "mean"), atol=1e-3)
+    np.testing.assert_array_equal(vectors("without", "cls"), vectors("whole", "cls"))
+
+
 def test_models_of_other_folders_have_their_own_names(tmp_path):
     for save in (save_bert, save_roberta):
         folder = save(tmp_path / save.__name__)
