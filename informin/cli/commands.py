@@ -198,7 +198,9 @@ def print_report(paths: list[str], compare: list[str], format: str, seeds: bool,
     if output and Path(output).resolve() in (file.resolve().parent for path in paths for file in results_files(path)):
         found = f"is {output}, which has the results, and a copy beside them would count twice"
         raise UsageError(found, option="output", needed="another folder")
-    rows = load_all_results(paths)
+    loaded = load_all_results(paths)
+    # Copies count once, such as those that `Evaluation.save` writes beside the `output` of `evaluate`.
+    rows = [results for number, results in enumerate(loaded) if results not in loaded[:number]]
     saved = Evaluation(rows, load_others(compare, len(rows), rows[0].split))
     check_one_table(rows, "report")
     check_one_table([*rows, *saved.others], "compare")

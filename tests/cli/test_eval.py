@@ -115,6 +115,15 @@ def test_saved_results_are_printed_again_and_compared(run, model, tmp_path):
     assert "mean ± sd of these 2" in out
 
 
+def test_copies_of_results_are_one_row_of_a_report(tmp_path, capsys):
+    """`Evaluation.save` writes them beside the `output` of `evaluate`: --seeds counted each run twice."""
+    for name, score in (("a", 1.0), ("b", 2.0), ("copy of b", 2.0)):
+        results({"MR": score}, model=name[-1]).save(tmp_path / f"{name}.json")
+    assert run_command("eval", "--report", str(tmp_path), "--seeds") == 0
+    out = capsys.readouterr().out
+    assert "mean ± sd of these 2" in out and "1.50 ± 0.71" in out
+
+
 def test_saved_results_of_other_data_are_not_in_one_table(tmp_path, capsys):
     for folder, entries in (("a", "1"), ("b", "2")):
         saved = results({})
