@@ -301,7 +301,7 @@ def read_rows(
         raise UsageError(f"{path} does not exist", option=option)
     if format_of(path) not in TABLES:
         raise UsageError(f"{path} has an unsupported suffix", option=option, needed=", ".join(TABLES))
-    header, read = open_table(path)
+    header, read = open_table(path, every_key=True)
     present = [name for name in optional if name in header]
     check_columns(path, header, [*columns, *present], option, fix)
     names = list(dict.fromkeys([*header, *optional]))
@@ -449,7 +449,7 @@ def _described_columns(path: Path, columns: list[str]) -> tuple[str, str | None]
 # From names of columns to the number and the cells of each row.
 Read = Callable[[Sequence[str]], Iterator[tuple[int, Sequence[Any]]]]
 
-FIRST_ROWS = 1_000  # of a JSON Lines file, whose keys are its columns
+FIRST_ROWS = 1_000  # of a JSON Lines file of texts, whose keys are its columns
 QUOTED = re.compile('"([^"]|"")*"')
 # Most programs that write TSV do not quote, and their fields can begin with a quotation mark.
 DIALECTS: dict[str, dict[str, Any]] = {
@@ -459,12 +459,17 @@ DIALECTS: dict[str, dict[str, Any]] = {
 csv.field_size_limit(2**24)  # another column can hold a long page
 
 
-def open_table(path: Path) -> tuple[list[str], Read]:
-    """Return the names of the columns, and a function that reads some of them, with None for a missing cell."""
+def open_table(path: Path, every_key: bool = False) -> tuple[list[str], Read]:
+    """Return the names of the columns, and a function that reads some of them, with None for a missing cell.
+
+    Args:
+        path: The file.
+        every_key: Whether the columns of a JSON Lines file are the keys of all rows, for which it is read twice.
+    """
     kind = format_of(path)
     if kind in DIALECTS:
         return _open_csv(path, kind)
-    return _open_json(path) if kind == ".jsonl" else _open_arrow(path, kind)
+    return _open_json(path, every_key) if kind == ".jsonl" else _open_arrow(path, kind)
 
 
 def lines(path: Path) -> Iterator[str]:
@@ -529,14 +534,15 @@ def _csv_rows(path: Path, kind: str) -> Iterator[tuple[int, list[str]]]:
         raise UsageError(f"{path}, line {reader.line_num}: {found}", fix=fix) from None
 
 
-def _open_json(path: Path) -> tuple[list[str], Read]:
+def _open_json(path: Path, every_key: bool) -> tuple[list[str], Read]:
     records = _json_records(path)
-    first = list(islice(records, FIRST_ROWS))
+    first = [] if every_key else list(islice(records, FIRST_ROWS))
+    with_keys = _json_records(path) if every_key else first
 
     def read(names: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         return ((number, [record.get(name) for name in names]) for number, record in chain(first, records))
 
-    return list(dict.fromkeys(key for _, record in first for key in record)), read
+    return list(dict.fromkeys(key for _, record in with_keys for key in record)), read
 
 
 def _json_records(path: Path) -> Iterator[tuple[int, dict]]:

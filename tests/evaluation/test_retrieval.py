@@ -66,6 +66,15 @@ def test_unusable_values_of_json_are_rejected(tmp_path, row):
         load_retrieval_pairs(write(tmp_path / "a.jsonl", f'{{"query": "a", {row}}}'))
 
 
+def test_keys_of_late_rows_are_columns(tmp_path):
+    """The columns were the keys of the first 1,000 rows, and documents that are not relevant counted as relevant."""
+    rows = "".join(f'{{"query": "q{i}", "document": "d{i}"}}\n' for i in range(1_001))
+    more = '{"query": "q", "document": "d", "negative": "n"}'
+    assert "n" in load_retrieval_pairs(write(tmp_path / "a.jsonl", rows + more)).documents
+    with raises_usage(found="found relevance None"):
+        load_retrieval_pairs(write(tmp_path / "a.jsonl", rows + '{"query": "q0", "document": "d1", "relevance": 0}'))
+
+
 def test_queries_without_a_relevant_document_are_left_out(tmp_path, caplog):
     rows = "a\tA\t2\na\tB\t0\nb\tB\t-1\nb\tC\t1\nc\tA\t0\n"
     pairs = load_retrieval_pairs(write(tmp_path / "a.tsv", GRADED + rows))
