@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -80,15 +80,23 @@ def new_folder(folder: str | Path, option: str | None = None, replaces: str | No
             yield partial
             if target.is_dir():
                 with tempfile.TemporaryDirectory(prefix=PREFIX, dir=target) as old:
-                    for path in replaced:
-                        os.replace(path, Path(old, path.name))
-                    for path in partial.iterdir():
-                        os.replace(path, target / path.name)
+                    try:
+                        move(replaced, Path(old))
+                    except BaseException:  # such as a folder in it that belongs to root
+                        move(Path(old).iterdir(), target)
+                        raise
+                    move(partial.iterdir(), target)
                     # Deleting large files takes time. If it is interrupted, the new folder is complete.
             else:
                 os.replace(partial, target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def move(paths: Iterable[Path], folder: Path) -> None:
+    """Move files and folders into a folder on the same file system."""
+    for path in list(paths):
+        os.replace(path, folder / path.name)
 
 
 def raise_if_used(folder: str | Path, option: str | None = None, replaces: str | None = None) -> None:

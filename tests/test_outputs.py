@@ -109,6 +109,25 @@ def test_ctrl_c_while_an_old_output_is_deleted_leaves_the_new_one(tmp_path, monk
     assert {path.name: path.read_text() for path in contents(tmp_path)} == {"a.json": "new", "fit.json": "new"}
 
 
+def test_an_old_output_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
+    """A user may not move a folder of root, such as one that a container wrote."""
+    for name in ("a.json", "fit.json", "onnx"):
+        (tmp_path / name).write_text("old")
+    replace = os.replace
+
+    def refused(path, place):
+        if Path(path).name == "onnx":
+            raise PermissionError(13, "Permission denied", str(path))
+        replace(path, place)
+
+    monkeypatch.setattr(os, "replace", refused)
+    with pytest.raises(SaveError), new_folder(tmp_path, replaces="fit.json") as new:
+        (new / "fit.json").write_text("new")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ["a.json", "fit.json", "onnx"], "old"
+    )
+
+
 def test_used_folders(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "full" / "x").mkdir(parents=True)
