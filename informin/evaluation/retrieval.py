@@ -265,7 +265,7 @@ class Collection:
         if not len(queries) == len(documents) == len(grades):
             found = f"{name} has queries, documents and grades of different numbers"
             raise UsageError(found, needed="a query, a document and a grade per row")
-        pool = list(dict.fromkeys(documents) | dict.fromkeys(negatives))
+        pool = sorted({*documents, *negatives})  # the order decides ties: negatives must not be last
         index = {document: i for i, document in enumerate(pool)}
         answers: dict[str, dict[int, int]] = {}
         judged: Judgments = {}

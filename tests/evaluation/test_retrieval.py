@@ -233,6 +233,14 @@ def test_ties_are_ranked_by_position():
     assert (found["mrr_10"], found["accuracy_1"], found["accuracy_10"]) == (75, 50, 100)
 
 
+def test_ties_do_not_favor_the_relevant_document():
+    """Of a collapsed model, or a static one and negatives with the same words, it was the first."""
+    texts = list("abcdefghij")
+    pools = [Collection.of_pairs("s", ["q"], [text], [other for other in texts if other != text]) for text in texts]
+    scores = [pool.score(lambda given: np.ones((len(given), 4)))["accuracy_1"] for pool in pools]
+    assert np.mean(scores) == 10
+
+
 def test_embeddings_not_finite_have_no_score():
     with pytest.raises(UndefinedScoreError, match="the embeddings of 4 of 4 sentences are not finite"):
         Collection.of_pairs("s", ["q", "r"], ["a", "b"]).score(lambda texts: np.full((len(texts), 3), np.nan))
