@@ -48,7 +48,7 @@ def settings_sha256(model: SentenceTransformer, tokenizer: PreTrainedTokenizerBa
         settings = _tokenizer_settings(each)
         found += [settings] if settings not in found else []
     parts += chain.from_iterable(found)
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_as_json).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_plain_value).encode()).hexdigest()
 
 
 def _is_plain(value: Any) -> bool:
@@ -58,7 +58,7 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float | np.generic | np.ndarray | Tensor)
 
 
-def _as_json(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.generic | np.ndarray | Tensor) else str(value)
 
 
