@@ -86,7 +86,7 @@ def new_folder(folder: str | Path, option: str | None = None, replaces: str | No
                         move(Path(old).iterdir(), target)
                         raise
                     move(partial.iterdir(), target)
-                    # Deleting large files takes time. If it is interrupted, the new folder is complete.
+                    # The new files are in place before the old ones are deleted, which can take long.
             else:
                 os.replace(partial, target)
         finally:

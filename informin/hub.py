@@ -87,7 +87,7 @@ def is_cached(repo: str, files: tuple[str, ...], kind: str = "model", revision: 
 
 
 def raise_if_not_found(name: str, revision: str | None = None) -> None:
-    """Raise UsageError for a model that is neither its folder nor a name on the Hub, or not cached without the Hub."""
+    """Raise UsageError for a model that is neither a folder with a model nor a name on the Hub, or is not cached."""
     if Path(name).is_dir():
         if not any(Path(name, file).is_file() for file in MODEL_FILES):
             found = f"is {name}, a folder without {', '.join(MODEL_FILES[:-1])} or {MODEL_FILES[-1]}"

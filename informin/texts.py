@@ -242,7 +242,7 @@ def read_documents(
 
     Args:
         paths, text_column: See `read_texts`.
-        columns: Names of the further columns, each with the option that asks for it. A missing or blank cell is None.
+        columns: Further columns to read, each mapped to the option that names it. A missing or blank cell is None.
 
     Raises:
         UsageError: As `read_texts`, or a file has no columns.

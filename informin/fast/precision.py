@@ -152,7 +152,7 @@ def _convert(module: nn.Module, dtype: torch.dtype, converted: dict[Tensor, Tens
 def weights_sha256(model: nn.Module) -> str:
     """Return the SHA-256 of the names and float32 values of a model's weights, before `set_precision` rounded them.
 
-    With the precision, it tells the weights: those in float32 that were rounded earlier have another checksum.
+    Weights in float32 that were rounded earlier have a different checksum.
     BERT's own pooler is left out: no embedding depends on it, and it is random if a checkpoint has none.
     """
     digest = hashlib.sha256()

@@ -247,7 +247,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """Save the map as a safetensors file with `coef` (d_out, d) and `intercept` (d_out,), in float32.
 
         The scores of `measure_scores` are in its metadata, as JSON under `scores`. Raises SaveError if the file cannot
-        be written; an earlier one is unchanged.
+        be written, and then leaves an existing file unchanged.
         """
         check_is_fitted(self)
         tensors = {"coef": self.coef_.astype(np.float32, "C"), "intercept": self.intercept_.astype(np.float32)}
@@ -256,7 +256,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             metadata["scores"] = json.dumps(asdict(self.scores_))
         path = with_home(path)
         with named_in_errors(path), new_file(path) as partial:
-            partial.write_bytes(save(tensors, metadata))  # that of `save_file` can be read by its owner only
+            partial.write_bytes(save(tensors, metadata))  # only the owner could read a file of `save_file`
 
     @property
     def _n_features_out(self) -> int:

@@ -35,7 +35,7 @@ def side_of(task: str) -> str | None:
 def open_with_prompt(
     model: str | Path | SentenceTransformer, prompt: str | None, pooler: str, loading: Loading
 ) -> SentenceTransformer:
-    """Open a model that prepends a prompt to texts and documents, for None the stored one; queries keep their prompt.
+    """Open a model that prepends a prompt to texts and documents. None keeps the stored prompt; queries keep theirs.
 
     Its prompt `document` is that of documents, also if the model stores it under another name.
     """
