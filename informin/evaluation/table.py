@@ -70,7 +70,8 @@ def score_tables(rows: Sequence[Results], others: Sequence[Results] = (), seeds:
         rows: Results.
         others: Results to compare with: one for all rows, or one per row. The table shows them first, and the
             differences (row minus other) last.
-        seeds: Rows are seeds of one recipe. Adds mean ± standard deviation (n - 1), also of the differences.
+        seeds: Rows are seeds of one recipe. Adds mean ± standard deviation (n - 1), also of the differences; one of
+            each pooling, if there are several.
     """
     tables = []
     for group, tasks in GROUPS.items():
@@ -94,12 +95,16 @@ def score_tables(rows: Sequence[Results], others: Sequence[Results] = (), seeds:
 
 def model_label(results: Results, whole: bool = False) -> str:
     """Return the name of a model, or its whole path, with its pooling, such as `all-MiniLM-L6-v2, cls`."""
+    return f"{results.model if whole else Path(results.model).name}, {_embedding_label(results)}"
+
+
+def _embedding_label(results: Results) -> str:
+    """Return how a model's embeddings are made, such as `cls, 128 dimensions`."""
     whitening = results.whitening
     size = f" {whitening['dimensions']}" if whitening and whitening["dimensions"] else ""
     prompt = f", prompt {results.prompt!r}" if results.prompt else ""
-    name = results.model if whole else Path(results.model).name
     width = "" if results.truncate_dim is None else f", {results.truncate_dim} dimensions"
-    return f"{name}, {results.pooler}{width}{prompt}{f', whitening{size}' if whitening else ''}"
+    return f"{results.pooler}{width}{prompt}{f', whitening{size}' if whitening else ''}"
 
 
 def _group_line(results: Results, columns: list[str], group: str) -> Row:
@@ -147,7 +152,8 @@ def _compared(
     before = list(map(line, others))
     after = list(map(line, rows))
     gains = [difference(row, other) for row, other in zip(after, before * len(after))]  # one for all, or one per row
-    return [row for block in (before, after, gains) for row in (_with_mean(block) if seeds else block)]
+    blocks = ((before, others), (after, rows), (gains, rows))
+    return [row for block, models in blocks for row in (_with_means(block, models) if seeds else block)]
 
 
 def difference(row: Row, other: Row) -> Row:
@@ -162,18 +168,25 @@ def difference(row: Row, other: Row) -> Row:
     return Row(f"{row.label} - {other.label}", values, signed=True, digits=row.digits)
 
 
-def _with_mean(rows: list[Row]) -> list[Row]:
-    """Append the mean and standard deviation of several rows, in the columns where each row has a number."""
-    if len(rows) < 2:
-        return rows
-    complete: dict[str, list[float]] = {}
-    for name in rows[0].values:
-        values = [value for row in rows if isinstance(value := row.values.get(name), float | int)]
-        if len(values) == len(rows):
-            complete[name] = values
-    means = {name: float(np.mean(values)) for name, values in complete.items()}
-    spread = {name: float(np.std(values, ddof=1)) for name, values in complete.items()}
-    return [*rows, Row(f"mean ± sd of these {len(rows)}", means, spread, rows[0].signed, rows[0].digits)]
+def _with_means(rows: list[Row], models: Sequence[Results]) -> list[Row]:
+    """Append the mean and standard deviation of the rows of each pooling, where each row has a number."""
+    seeds_of: dict[str, list[Row]] = {}
+    for row, results in zip(rows, models):
+        seeds_of.setdefault(_embedding_label(results), []).append(row)
+    means = []
+    for way, seeds in seeds_of.items():
+        if len(seeds) < 2:
+            continue
+        complete: dict[str, list[float]] = {}
+        for name in seeds[0].values:
+            values = [value for row in seeds if isinstance(value := row.values.get(name), float | int)]
+            if len(values) == len(seeds):
+                complete[name] = values
+        mean = {name: float(np.mean(values)) for name, values in complete.items()}
+        spread = {name: float(np.std(values, ddof=1)) for name, values in complete.items()}
+        which = f"these {len(seeds)}" if len(seeds_of) == 1 else f"{len(seeds)}, {way}"
+        means.append(Row(f"mean ± sd of {which}", mean, spread, seeds[0].signed, seeds[0].digits))
+    return [*rows, *means]
 
 
 def footnotes(rows: Sequence[Results], others: Sequence[Results] = ()) -> list[str]:

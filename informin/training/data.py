@@ -207,6 +207,7 @@ def as_data(
         raise UsageError(found, option="train_dataset", needed="a list of sentences, or a dataset")
     raise_if_table(data, "train_dataset")
     try:
+        data = sorted(data) if isinstance(data, set | frozenset) else data  # the order of a set differs by process
         # Without a method `__iter__`, Python reads until an IndexError, which a map-style dataset need not raise.
         items = list(data) if isinstance(data, Iterable) else [data[place] for place in range(len(data))]
     except TypeError as error:

@@ -102,8 +102,8 @@ SEEDS = ([80.0, 82.5, 81.1], [10.0, 9.0, 14.5])
 BEFORE = ([79.0, 82.0, 79.5], [11.0, 9.5, 12.0])
 
 
-def seeds(name: str, scores) -> list[Results]:
-    return [results({"STS-B": a, "SICK-R": b}, model=f"{name}{i}") for i, (a, b) in enumerate(zip(*scores))]
+def seeds(name: str, scores, **how) -> list[Results]:
+    return [results({"STS-B": a, "SICK-R": b}, model=f"{name}{i}", **how) for i, (a, b) in enumerate(zip(*scores))]
 
 
 def test_mean_and_standard_deviation_over_seeds():
@@ -117,6 +117,14 @@ def test_mean_and_standard_deviation_over_seeds():
         assert last.spread[name] == pytest.approx(np.std(values, ddof=1))
     assert last.cell("STS-B") == "81.20 ± 1.25" and last.cell("Avg") == "-"
     assert len(score_tables(seeds("s", SEEDS)[:1], seeds=True)[0].rows) == 1, "one seed has no spread"
+
+
+def test_poolings_of_seeds_are_not_averaged():
+    """`eval --pooler cls mean --seeds` printed the mean of both poolings."""
+    rows = [one for pooler in ("cls", "mean") for one in seeds("s", SEEDS, pooler=pooler)]
+    (table,) = score_tables(rows, seeds=True)
+    assert [row.label for row in table.rows[-2:]] == ["mean ± sd of 3, cls", "mean ± sd of 3, mean"]
+    assert [row.cell("STS-B") for row in table.rows[-2:]] == ["81.20 ± 1.25"] * 2
 
 
 def test_differences_from_one_result():

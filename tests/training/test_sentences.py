@@ -138,6 +138,10 @@ def test_sentences_of_every_kind_are_equal(given):
     assert rows["text"][:] == sentences["text"][:] == SENTENCES
 
 
+def test_a_set_has_the_same_order_in_each_process():
+    assert as_data(set(SENTENCES))[0]["text"][:] == sorted(SENTENCES)
+
+
 def test_the_column_can_be_named():
     table = datasets.Dataset.from_dict({"a": SENTENCES, "b": ["x"] * 64, "input_ids": [[1]] * 64})
     assert as_data(table, "a")[1]["text"][:] == SENTENCES and as_data(table, "a,b")[1]["text"][0] == f"{SENTENCES[0]} x"
