@@ -343,6 +343,7 @@ ROWS_AT_ONCE = 10_000  # whose checksum is computed at once
 SAMPLED_SENTENCES = 10_000  # number of sentences to measure, drawn at random
 STREAM_SAMPLE = 1_000  # number of sentences to measure, the first of a stream
 QUANTILE = 0.95  # fraction of the sentences that fit
+UNKNOWN = 0.1  # fraction of unknown tokens that is too high: text has a few, such as emojis
 LENGTH_STEP = 8  # lengths are multiples of it
 LEAST_LENGTH = 32  # the papers' length
 
@@ -396,25 +397,20 @@ def training_rows(
         raise UsageError("leaves no room for a sentence in `max_seq_length`", option="prompt")
     shared = stream_share(sentences, args) if is_stream else sentences
     rows = tokenize(shared, tokenizer, length, prompt, columns)
-    warn_if_truncated(rows, counts, length, longest, args)
+    if args.process_index == 0:
+        warn_if_truncated(rows, counts, length, longest)
+        warn_if_unknown(rows, tokenizer)
     return rows.remove_columns(TRUNCATED), sentences, length
 
 
-def warn_if_truncated(
-    rows: Sentences,
-    counts: Callable[[], np.ndarray],
-    length: int,
-    longest: int,
-    args: InforMinTrainingArguments,
-) -> None:
-    """Warn in the first process if more sentences are truncated than `QUANTILE` allows, with the length that fits.
+def warn_if_truncated(rows: Sentences, counts: Callable[[], np.ndarray], length: int, longest: int) -> None:
+    """Warn if more sentences are truncated than `QUANTILE` allows, with the length that fits.
 
     Args:
         rows: Rows with the column `truncated`. Of a stream, the first sentences are measured instead.
         counts: Returns the number of tokens of a sample of the sentences.
         length: Maximum number of tokens in a row.
         longest: Maximum number of tokens that the encoder accepts.
-        args: Arguments of the run.
     """
     if isinstance(rows, datasets.IterableDataset):
         measured = counts()
@@ -422,7 +418,7 @@ def warn_if_truncated(
     else:
         truncated, total = pc.sum(rows.with_format("arrow")[TRUNCATED]).as_py(), len(rows)
         what = "training sentences"
-    if args.process_index > 0 or truncated <= (1 - QUANTILE) * total:
+    if truncated <= (1 - QUANTILE) * total:
         return
     measured = counts()
     fitting = fitting_length(measured, longest)
@@ -433,6 +429,22 @@ def warn_if_truncated(
         f"{truncated:,} of {total:,} {what} ({truncated / total:.1%}) are truncated at `max_seq_length` {length}. "
         + advice
     )
+
+
+def warn_if_unknown(rows: Sentences, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Warn if the tokenizer does not know many words of the text, such as those of another script."""
+    unknown = tokenizer.unk_token_id
+    if unknown in (None, tokenizer.eos_token_id, tokenizer.pad_token_id):  # as in GPT-2
+        return
+    if isinstance(rows, datasets.IterableDataset):
+        rows = datasets.Dataset.from_list(list(rows.take(STREAM_SAMPLE)))
+    tokens = pc.list_flatten(rows.with_format("arrow")["input_ids"])
+    share = pc.mean(pc.equal(tokens, unknown)).as_py()
+    if share > UNKNOWN:
+        logger.warning(
+            f"The tokenizer does not know {share:.0%} of the tokens of the training sentences, which are all read as "
+            f"{tokenizer.unk_token}. Choose an encoder for this language."
+        )
 
 
 def draw_sample(sentences: Any, number: int | None, seed: int) -> Any:

@@ -80,3 +80,13 @@ def test_the_beginning_of_a_stream_is_measured(bert, arguments, caplog):
 def test_a_given_length_is_kept(bert, arguments):
     trainer = InforMinTrainer(str(bert), arguments(**GUIDED, max_seq_length=12), train_dataset=LONG)
     assert trainer.max_seq_length == 12 == max(map(len, trainer.train_dataset["input_ids"]))
+
+
+@pytest.mark.parametrize("unknown, said", [(1, False), (20, True)])
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_tokenizer_for_another_script_is_a_warning(bert, arguments, caplog, unknown, said, is_stream):
+    sentences = [*make_sentences(40 - unknown), *(f"ตั๋ว หมาย เลข {'หนึ่ง ' * n}" for n in range(unknown))]
+    data = datasets.Dataset.from_dict({"text": sentences})
+    data = data.to_iterable_dataset() if is_stream else data
+    InforMinTrainer(str(bert), arguments(eval_strategy="no"), train_dataset=data)
+    assert ("[UNK]" in caplog.text) == said
