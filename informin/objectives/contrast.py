@@ -306,7 +306,7 @@ class Contrast(Term):
             )
 
     def loss(self, views: Views) -> Tensor:
-        earlier, ids = views.heads.get("queue", (None, None))
+        earlier, ids = views.heads.get(self.head_name, (None, None))
         excluded = None if ids is None else copies(needed(views.sentence_ids), ids)
         return contrast(views.z1, views.z2, self.temperature, earlier, excluded, self._negative_weights(views))
 

@@ -181,5 +181,5 @@ class Decorrelation(Term):
         return Projector(model, self.projector_size)
 
     def loss(self, views: Views) -> Tensor:
-        first, second = views.heads["decorrelation"]
+        first, second = views.heads[self.head_name]
         return decorrelation(first, second, self.off_diagonal_weight)

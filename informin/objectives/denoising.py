@@ -125,4 +125,4 @@ class Denoising(Term):
         return TiedDecoder(model)
 
     def loss(self, views: Views) -> Tensor:
-        return denoising(*views.heads["denoising"])
+        return denoising(*views.heads[self.head_name])

@@ -116,5 +116,5 @@ class LocalInformation(Term):
         return Convolutions(model, self._sizes)
 
     def loss(self, views: Views) -> Tensor:
-        features, embeddings, mask = views.heads["local_information"]
+        features, embeddings, mask = views.heads[self.head_name]
         return local_information(features, embeddings, mask, views.negatives)

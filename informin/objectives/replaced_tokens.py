@@ -148,4 +148,4 @@ class ReplacedTokens(Term):
         return Discriminator(model, self.generator, self.replaced_fraction)
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        return replaced_tokens(*views.heads["replaced_tokens"])
+        return replaced_tokens(*views.heads[self.head_name])

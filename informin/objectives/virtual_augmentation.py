@@ -167,4 +167,4 @@ class VirtualAugmentation(Term):
         return Perturbation(self.neighbors, self.perturbation_radius, self.perturbation_temperature, detached)
 
     def loss(self, views: Views) -> Tensor:
-        return virtual_augmentation(*views.heads["virtual_augmentation"], self.perturbation_temperature)
+        return virtual_augmentation(*views.heads[self.head_name], self.perturbation_temperature)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from informin.objectives import AttentionMI, Contrast, Head, MaskedLM, Reconstruction, Term
+from informin.objectives import AttentionMI, Contrast, Head, LocalInformation, MaskedLM, Reconstruction, Term
 from informin.publishing.card import write_card
 from informin.training.callbacks import logged_terms
 from informin.views import Crop
@@ -311,6 +311,21 @@ def test_a_term_of_the_user_may_have_a_head(bert, own, tmp_path):
     args = args_in(tmp_path / "run", save_strategy="no", gradient_accumulation_steps=2)
     trainer = trained(str(bert), args, train_dataset=SENTENCES, objective=[Contrast(), Counted()])
     assert trainer.model.heads["counted"].steps == 2 and len(logged(trainer, "terms/counted")) == 2
+
+
+@pytest.mark.parametrize("term, options", [(Contrast, dict(queue_size=32)), (LocalInformation, {})])
+def test_a_subclass_of_a_term_has_its_head(bert, tmp_path, term, options):
+    """Its head has the name of the subclass."""
+
+    @dataclass
+    class Own(term):
+        pass
+
+    def losses(kind, folder):
+        args = args_in(tmp_path / folder, save_strategy="no")
+        return logged(trained(str(bert), args, train_dataset=SENTENCES, objective=[kind(**options)]), "loss")
+
+    assert losses(Own, "own") == losses(term, "theirs")
 
 
 def test_a_weight_may_change_during_training(bert, tmp_path):
