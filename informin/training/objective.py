@@ -83,8 +83,17 @@ class ActiveObjective:
         return not needs_both and self.view_rates is None
 
     def map_layers(self, config: Any) -> tuple[int, ...]:
-        """Return the layers whose attention maps the terms need from an encoder with this configuration."""
-        return tuple(sorted({layer for term in self.terms if term.reads_maps for layer in term.map_layers(config)}))
+        """Return the layers whose attention maps the terms need from an encoder with this configuration.
+
+        Raises:
+            UsageError: Two terms need different layers: both read the same maps, `Views.maps1` and `Views.maps2`.
+        """
+        found = {term.name: sorted({*term.map_layers(config)}) for term in self.terms if term.reads_maps}
+        layers = {name: own for name, own in found.items() if own}
+        if len({tuple(own) for own in layers.values()}) > 1:
+            each = " and ".join(f"{name} of layers {own}" for name, own in layers.items())
+            raise UsageError(f"reads attention maps: {each}", option="objective", needed="the same layers in all terms")
+        return tuple(next(iter(layers.values()), []))
 
     @property
     def dropout(self) -> float | None:

@@ -16,7 +16,7 @@ from informin.objectives import AttentionMI, Contrast, Head, LocalInformation, M
 from informin.publishing.card import write_card
 from informin.training.callbacks import logged_terms
 from informin.views import Crop
-from tests.conftest import FOUR_STEPS, make_sentences, raises_usage
+from tests.conftest import FOUR_STEPS, make_sentences, raises_usage, save_bert
 from tests.training.helpers import assert_same, logged, trained, weights_of
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
@@ -326,6 +326,20 @@ def test_a_subclass_of_a_term_has_its_head(bert, tmp_path, term, options):
         return logged(trained(str(bert), args, train_dataset=SENTENCES, objective=[kind(**options)]), "loss")
 
     assert losses(Own, "own") == losses(term, "theirs")
+
+
+def test_terms_read_attention_maps_of_the_same_layers(bert, tmp_path):
+    @dataclass
+    class Second(AttentionMI):
+        pass
+
+    terms = [Contrast(), AttentionMI(layers=[0], form="paper"), Second(layers=[0])]
+    args = args_in(tmp_path / "run", save_strategy="no")
+    values = trained(str(bert), args, train_dataset=SENTENCES, objective=terms)
+    assert logged(values, "terms/attention_mi") and logged(values, "terms/second")
+    folder = save_bert(tmp_path / "two-layers")
+    with raises_usage(option="objective", found="attention_mi of layers [0] and second of layers [1]"):
+        InforMinTrainer(str(folder), args, train_dataset=SENTENCES, objective=[terms[0], terms[1], Second(layers=[1])])
 
 
 def test_a_weight_may_change_during_training(bert, tmp_path):
