@@ -116,7 +116,7 @@ class ContrastiveTension(Term):
         return SecondEncoder(model)
 
     def loss(self, views: Views) -> Tensor:
-        h1, h2 = views.heads[self.head_name], needed(views.embedding1)
+        h1, h2 = views.heads[self.head_name], needed(views.embedding2)
         if self.form == "paper":
             return contrastive_tension(h1, h2, self.tension_negatives, views.negatives)
         first = contrast(h1, h2, TEMPERATURE, negative_weights=views.negatives)

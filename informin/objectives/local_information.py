@@ -78,13 +78,13 @@ class Convolutions(Head):
         self.to(model.device)
 
     def forward(self, model, inputs: HeadInputs) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the features (B, L, d), the embeddings (B, d) and the mask (B, L) of the first view."""
+        """Return the features (B, L, d), the embeddings (B, d) and the mask (B, L) of the second view."""
         size = len(inputs.sentence_ids)
-        mask = inputs.attention_mask[:size]
+        mask = inputs.attention_mask[-size:]
         assert inputs.states is not None
-        states = inputs.states[:size].masked_fill(mask[..., None] == 0, 0).transpose(1, 2)  # (B, d, L)
+        states = inputs.states[-size:].masked_fill(mask[..., None] == 0, 0).transpose(1, 2)  # (B, d, L)
         features = torch.cat([layer(states) for layer in self.layers], dim=1).transpose(1, 2).relu()
-        return features, inputs.embedding[:size], mask
+        return features, inputs.embedding[-size:], mask
 
 
 @dataclass
@@ -98,6 +98,7 @@ class LocalInformation(Term):
     paper = "isbert"
     reads_states = True
     reads_projections = False
+    reads_first_view = False
     compares_views = False
     smallest_batch = 2  # one negative
 

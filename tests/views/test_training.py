@@ -24,6 +24,19 @@ def test_second_views_and_their_attention_maps_change_the_training(bert, tmp_pat
         assert any(not torch.equal(one[name], two[name]) for name in one if "attention.self.query" in name)
 
 
+@pytest.mark.parametrize("objective", ["ct", "isbert"])
+def test_objectives_that_encode_a_sentence_once_read_the_second_view(bert, tmp_path, objective):
+    """Most views leave the first one as it is."""
+
+    def loss(folder, **options):
+        how = dict(max_steps=1, view_dropout=[0.0], eval_strategy="no", save_strategy="no", logging_steps=1)
+        how = how_to_train(str(tmp_path / folder), **(FOUR_STEPS | how), objective=objective, **options)
+        trainer = InforMinTrainer(str(bert), train_dataset=make_sentences(64), **how)
+        return trainer.train().training_loss
+
+    assert abs(loss("plain") - loss("crop", view="crop")) > 1e-3
+
+
 @pytest.mark.parametrize(
     "objective, view",
     [
