@@ -181,7 +181,7 @@ class StackedViews:
 
             * `sentence_ids` (B,), equal for equal sentences, and for pairs `second_ids` (B,) of the second texts;
             * `number_of_views`, if it is 1;
-            * `original_ids` and `original_mask`, (B, L'), the sentences, if no view has their tokens;
+            * `original_ids` and `original_mask`, (B, L'), the sentences, if the first view has other tokens or masks;
             * with a guide `row` (B,), a NumPy array, and for pairs `second_row`;
             * with masks `lm_labels`, for every row: the token to predict, or -100;
             * `shared` (B, L), if the views have the same tokens at other places: the place of each token of view 1 in
@@ -199,12 +199,12 @@ class StackedViews:
             made = self._view.both_views(batch, self._tokens, step_seed(seed, VIEW))
             padded = [batch if view is None else self._padded(view) for view in made]
             copies[: self.views] = padded[-self.views :]
-            if padded[-self.views] is not batch:
-                rows |= {"original_ids": batch["input_ids"], "original_mask": batch["attention_mask"]}
             if self._view.scales_embeddings:
                 rows["factors"] = [own for view in made[-self.views :] for own in factors_of(view, size)]
             if self._view.columns:
                 rows["second_ids"] = sentence_ids(padded[1]["input_ids"], padded[1]["attention_mask"])
+        if copies[0] is not batch or self._first == 0:
+            rows |= {"original_ids": batch["input_ids"], "original_mask": batch["attention_mask"]}
         for name, value in self._fill.items():
             rows[name] = join_rows([copy[name] for copy in copies], value, self._tokenizer.padding_side)
         if made is not None and made[1].places is not None and self.views == 2:

@@ -12,7 +12,7 @@ from transformers import DistilBertConfig, DistilBertModel
 from informin.objectives import Contrast, Denoising
 from informin.objectives.denoising import denoising
 from informin.views import Deletion
-from tests.conftest import make_sentences, raises_usage
+from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage
 from tests.objectives.conftest import assert_gradients, first_batch, without_dropout
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
@@ -44,6 +44,17 @@ def test_value_and_gradient_are_those_of_sentence_transformers(encoder, tmp_path
     assert_gradients(model.base_model, theirs.encoder[0].auto_model)
     for weight, cross in zip(own, head.parameters()):
         torch.testing.assert_close(cross.grad, weight.grad, rtol=1e-3, atol=1e-5)
+
+
+def test_the_decoder_writes_the_sentences_and_not_their_masks(bert, tmp_path):
+    options = dict(objective="tsdae", mlm_weight=0.1, masked_views=True, eval_strategy="no")
+    how = how_to_train(str(tmp_path), **FOUR_STEPS, **options)
+    trainer = InforMinTrainer(str(bert), train_dataset=make_sentences(16), **how)
+    rows = first_batch(trainer)
+    mask_token = trainer.processing_class.mask_token_id
+    assert (rows["input_ids"] == mask_token).any()
+    _, labels = trainer.compute_loss(trainer.model.train(), rows, return_outputs=True)[1].heads["denoising"]
+    assert not (labels == mask_token).any()
 
 
 def test_the_loss_is_a_loop_over_tokens():

@@ -69,6 +69,7 @@ def test_masked_views_are_two_draws_and_no_third_copy(batch, tokenizer):
     assert not torch.equal(first, second) and not torch.equal(first, batch["input_ids"])
     assert not torch.equal(stacked(batch, seed=2)["input_ids"], rows["input_ids"])
     assert (rows["lm_labels"].chunk(2)[0] != IGNORED).any() and (rows["lm_labels"].chunk(2)[1] != IGNORED).any()
+    assert torch.equal(rows["original_ids"], batch["input_ids"])
 
 
 def test_masking_rates(tokenizer):
