@@ -3,12 +3,12 @@
 Hu et al. (2022), "LoRA: Low-Rank Adaptation of Large Language Models". The layers are those of the package peft.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from torch import nn
+from torch import Tensor, nn
 
 ALPHA = 32  # the update is multiplied by 32 / r: by 2 with the usual rank of 16
 
@@ -36,16 +36,26 @@ def add_lora(model: SentenceTransformer, rank: int, dropout: float) -> None:
 
 
 @contextmanager
-def without_lora(model: nn.Module) -> Iterator[None]:
-    """Disable the low-rank matrices, which gives the model before training without a copy of its weights."""
+def without_lora(model: nn.Module, before: Mapping[nn.Parameter, Tensor]) -> Iterator[None]:
+    """Disable the low-rank matrices, which gives the model before training without a copy of its frozen weights.
+
+    Args:
+        model: The model.
+        before: The values before training of weights that are trained beside the matrices, such as those of a Dense.
+    """
     layers: list[Any] = [module for module in model.modules() if hasattr(module, "lora_A")]
+    after = {weight: weight.data for weight in before}
     for layer in layers:
         layer.enable_adapters(False)
+    for weight, data in before.items():
+        weight.data = data.to(weight.device)
     try:
         yield
     finally:
         for layer in layers:
             layer.enable_adapters(True)
+        for weight, data in after.items():
+            weight.data = data
 
 
 @contextmanager

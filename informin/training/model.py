@@ -159,6 +159,7 @@ class TrainedModel:
         self.model: Any = None
         self._skeleton: nn.Module | None = None
         self._copy_before: SentenceTransformer | None = None  # of a model in memory
+        self._trained_before: dict[nn.Parameter, Tensor] = {}  # with LoRA, of the modules after the encoder
         self.default_prompt = st.prompts.get(st.default_prompt_name or "") or ""
         self.prompt = self.default_prompt if args.prompt is None else args.prompt
         if is_native:
@@ -225,6 +226,9 @@ class TrainedModel:
             self._copy_before = copy.deepcopy(self.finished).float()
         create = self._native_module if self.is_native else self._wrapper_module
         self.model = create(args, objective, self._settings(args, objective))
+        if args.measure_drift and self.has_lora:
+            others = [weight for module in list(self.finished)[1:] for weight in module.parameters()]
+            self._trained_before = {weight: weight.data.clone() for weight in others}
         self._prepare_forward(args, objective, needs)
         self.model.eval()
         self._check_and_freeze()
@@ -606,7 +610,7 @@ class TrainedModel:
     def before(self, args: InforMinTrainingArguments) -> Iterator[SentenceTransformer]:
         """Yield the model before training, with the pooling of training, on its device."""
         if self.has_lora:
-            with without_lora(self.finished):
+            with without_lora(self.finished, self._trained_before):
                 yield self.finished
         else:
             yield (self._copy_before or load_to_train(self.name, args)).to(args.device)

@@ -2,8 +2,10 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
+from sentence_transformers.models import Dense
 
 from informin.cli import train
 from informin.errors import UsageError
@@ -11,7 +13,7 @@ from informin.evaluation.drift import MEASURES, draw, measure_drift
 from informin.model.open import load_model
 from informin.model.records import RunRecord
 from informin.training.model import TrainedModel
-from tests.conftest import make_sentences
+from tests.conftest import make_sentences, save_sentence_transformer
 from trainer_informin import InforMinTrainer
 
 
@@ -46,6 +48,20 @@ def test_drift_of_an_object_compares_with_its_weights_and_not_with_those_of_its_
     trainer.train()
     trainer.export()
     assert trainer.record().drift["new"]["neighbors_kept"] == 100
+
+
+def test_drift_of_low_rank_matrices_compares_with_the_other_modules_before_training(bert, unscored, tmp_path):
+    """A Dense after the encoder is trained beside the matrices."""
+    pytest.importorskip("peft", reason="the extra lora is not installed")
+    folder = save_sentence_transformer(tmp_path / "dense", bert, Dense(32, 16))
+    trainer = InforMinTrainer(
+        str(folder), unscored(lora_r=2, measure_drift=True, learning_rate=0.05), train_dataset=make_sentences(40)
+    )
+    before = trainer.encode(make_sentences(4))
+    trainer.train()
+    after = trainer.encode(make_sentences(4))
+    np.testing.assert_allclose(trainer._encode_before(make_sentences(4)), before, atol=1e-6)
+    assert np.array_equal(trainer.encode(make_sentences(4)), after) and np.abs(after - before).max() > 0.1
 
 
 def test_drift_is_not_measured_by_default_nor_on_few_sentences(command, tmp_path, caplog):
