@@ -559,7 +559,7 @@ def rows_sha256(rows: Any, names: Sequence[str]) -> str | None:
 def check_tokens(rows: Any, longest: int, vocabulary: int | None, names: Sequence[str]) -> int:
     """Return the number of tokens of the longest row; 0 for rows with a transform, which may change them when read.
 
-    Raise UsageError for rows without a mask, with too many tokens, or with tokens the encoder lacks.
+    Raise UsageError for rows without a mask, without tokens, with too many, or with tokens the encoder lacks.
 
     Args:
         rows: The tokenized rows.
@@ -580,11 +580,14 @@ def check_tokens(rows: Any, longest: int, vocabulary: int | None, names: Sequenc
             continue
         if isinstance(rows, datasets.Dataset):
             column = rows.with_format("arrow")[name]
-            most = max(most, pc.max(pc.list_value_length(column)).as_py() or 0)
+            lengths = pc.list_value_length(column).to_numpy()
             highest = max(highest, pc.max(pc.list_flatten(column)).as_py() or 0)
         else:
-            most = max(most, *(len(row[name]) for row in rows))
-            highest = max(highest, *(max(row[name]) for row in rows))
+            lengths = np.array([len(row[name]) for row in rows])
+            highest = max(highest, *(max(row[name], default=0) for row in rows))
+        if not lengths.all():
+            raise UsageError(f"has no tokens in row {lengths.argmin():,}", option="train_dataset", fix="Remove it.")
+        most = max(most, int(lengths.max(initial=0)))
     if most > longest:
         needed = f"at most {longest} tokens (the limit of the encoder, or `max_seq_length`)"
         raise UsageError(f"has a row of {most} tokens", option="train_dataset", needed=needed)

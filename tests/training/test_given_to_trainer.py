@@ -358,6 +358,10 @@ def test_tokenized_rows_fit_the_encoder(bert, unscored):
             InforMinTrainer(str(bert), unscored(), train_dataset=rows)
     with raises_usage(option="train_dataset", needed="attention_mask"):
         InforMinTrainer(str(bert), unscored(), train_dataset=[{"input_ids": [2, 5, 3]}] * 32)
+    row, empty = {"input_ids": [2, 5, 3], "attention_mask": [1, 1, 1]}, {"input_ids": [], "attention_mask": []}
+    for rows in ([row, empty] * 16, datasets.Dataset.from_list([row, empty] * 16)):
+        with raises_usage("train_dataset", found="no tokens in row 1"):
+            InforMinTrainer(str(bert), unscored(), train_dataset=rows)
     other = [{"input_ids": [2, len(tokenizer), 3], "attention_mask": [1, 1, 1]}] * 32
     with raises_usage(option="train_dataset", found=f"token id {len(tokenizer)}"):
         InforMinTrainer(str(bert), unscored(), train_dataset=other)
