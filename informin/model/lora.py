@@ -9,6 +9,7 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 ALPHA = 32  # the update is multiplied by 32 / r: by 2 with the usual rank of 16
 
@@ -24,7 +25,7 @@ def add_lora(model: SentenceTransformer, rank: int, dropout: float) -> None:
     from peft import LoraConfig  # an optional package
 
     transformer: Any = model[0].auto_model
-    linear = (name for name, module in transformer.named_modules() if isinstance(module, nn.Linear))
+    linear = (name for name, module in transformer.named_modules() if isinstance(module, nn.Linear | Conv1D))  # GPT-2
     names = sorted({name.rpartition(".")[2] for name in linear})
     config = LoraConfig(r=rank, lora_alpha=ALPHA, lora_dropout=dropout, target_modules=names)
     model.add_adapter(config)
