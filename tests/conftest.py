@@ -313,11 +313,11 @@ def save_sentence_transformer(folder: Path, bert: Path, *modules, pooling: str =
     return folder
 
 
-def tokenizer_of(folder: Path):
+def tokenizer_of(folder: Path, **how):
     """Load the tokenizer of a model folder."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder)
+    return AutoTokenizer.from_pretrained(folder, **how)
 
 
 @pytest.fixture(scope="session")

@@ -171,7 +171,9 @@ def _against_graphs(
 def reads_packed_rows(st: SentenceTransformer) -> bool:
     """Return whether the modules of a model can compute embeddings of packed texts."""
     modules: Any = list(st)
-    return computes_rows_alone(st) and can_pack(modules[0].auto_model)
+    return computes_rows_alone(st) and can_pack(
+        modules[0].auto_model, with_types="token_type_ids" in modules[0].tokenizer.model_input_names
+    )
 
 
 def computes_rows_alone(st: SentenceTransformer) -> bool:
@@ -187,10 +189,15 @@ def computes_rows_alone(st: SentenceTransformer) -> bool:
     )
 
 
-def can_pack(encoder: nn.Module) -> bool:
+def can_pack(encoder: nn.Module, with_types: bool = False) -> bool:
     """Return whether an encoder takes attention functions, and gives the same hidden states for packed texts.
 
     An encoder with a recurrent state, or with its own code, may take such functions and mix the texts.
+
+    Args:
+        encoder: The encoder.
+        with_types: Whether the tokenizer gives token types, which packed rows do not have. GPT-2 adds a vector for each
+            of them.
     """
     if not isinstance(encoder, PreTrainedModel) or not takes_attention_functions(encoder):
         return False
@@ -201,13 +208,14 @@ def can_pack(encoder: nn.Module) -> bool:
     if any("forward" in vars(module) for module in encoder.modules()):  # such as by accelerate; a copy would share it
         return False
     if encoder not in _packs:
-        _packs[encoder] = packed_difference(encoder) <= (HALF_TOLERANCE if encoder.dtype in HALF else TOLERANCE)
+        tolerance = HALF_TOLERANCE if encoder.dtype in HALF else TOLERANCE
+        _packs[encoder] = packed_difference(encoder, with_types) <= tolerance
     return _packs[encoder]
 
 
 @torch.no_grad()
-def packed_difference(encoder: PreTrainedModel) -> float:
-    """Return how far the hidden states of a few packed tokens are from those of the padded batch.
+def packed_difference(encoder: PreTrainedModel, with_types: bool = False) -> float:
+    """Return how far the hidden states of a few packed tokens are from those of the padded batch; see `can_pack`.
 
     The largest difference, as a fraction of the largest state; infinity if the encoder cannot read a packed row.
     """
@@ -224,7 +232,10 @@ def packed_difference(encoder: PreTrainedModel) -> float:
     try:
         with torch.autocast(device.type, enabled=False):  # its rounding is larger than the tolerance
             usual, own = copy_for_call(encoder, training=False), packed_copy(encoder, training=False)
-            padded = usual(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
+            given = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
+            if with_types and "token_type_ids" in inspect.signature(encoder.forward).parameters:
+                given["token_type_ids"] = torch.zeros_like(given["input_ids"])
+            padded = usual(**given).last_hidden_state
             states = own(inputs_embeds=embeddings, **row).last_hidden_state
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
         return float("inf")  # a model with its own code may raise any of these

@@ -18,6 +18,8 @@ from transformers import (
     AutoModel,
     DistilBertConfig,
     DistilBertForMaskedLM,
+    GPT2Config,
+    GPT2Model,
     Qwen3Config,
     Qwen3Model,
     Trainer,
@@ -59,6 +61,13 @@ def save_other(kind: str, folder, bert):
         if kind == "distilbert":
             config = DistilBertConfig(vocab_size=5 + len(WORDS), dim=32, n_layers=2, n_heads=4, hidden_dim=64)
             DistilBertForMaskedLM(config).save_pretrained(folder / "source")
+        elif kind.startswith("gpt2"):
+            config = GPT2Config(vocab_size=5 + len(WORDS), n_embd=32, n_layer=2, n_head=4, pad_token_id=0)
+            GPT2Model(config).save_pretrained(folder / "source")
+            if kind == "gpt2":  # its own tokenizer gives no token types
+                tokenizer_of(folder / "source", model_input_names=["input_ids", "attention_mask"]).save_pretrained(
+                    folder / "source"
+                )
         else:
             sizes = {name: SIZES[name] for name in ("hidden_size", "num_hidden_layers", "intermediate_size")}
             heads = dict(num_attention_heads=4, num_key_value_heads=2, head_dim=8, pad_token_id=0)
@@ -367,7 +376,7 @@ def test_prompts(train, tmp_path, bert):
 # Low-rank adaptation
 
 
-@pytest.mark.parametrize("kind, recomputes", [("qwen3", True), ("dense", False)])
+@pytest.mark.parametrize("kind, recomputes", [("qwen3", True), ("dense", False), ("gpt2", False)])
 def test_lora_trains_only_the_matrices_and_exports_merged_weights(train, tmp_path, bert, kind, recomputes):
     pytest.importorskip("peft", reason="the extra lora is not installed")
     folder = save_other(kind, tmp_path / kind, bert)
@@ -435,6 +444,15 @@ def test_a_model_in_memory_with_an_adapter_is_fitted(st_mean, tmp_path):
     expected = fitted.adapter.transform(model.encode(TEXTS))
     saved = SentenceTransformer(str(tmp_path / "fitted"), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(saved, expected, atol=1e-5)
+
+
+def test_an_encoder_that_adds_token_types_is_not_packed_and_not_trained(train, tmp_path, bert):
+    """As GPT-2 with the tokenizer of a BERT: SentenceTransformer gives it the types, and training does not."""
+    folder = save_other("gpt2 with types", tmp_path / "gpt2", bert)
+    expected = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(load_model(folder, device="cpu").encode(TEXTS), expected, atol=1e-5)
+    with raises_usage(option="model_name", found="cannot be trained"):
+        train(str(folder), view="crop")
 
 
 def test_operations_are_those_that_trainer_counts(bert, tmp_path):
