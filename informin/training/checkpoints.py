@@ -67,6 +67,15 @@ def complete_checkpoints(output_dir: str | Path) -> list[Path]:
     return [path for path in all_checkpoints(output_dir) if damage(path, contents=False) is None]
 
 
+def is_of_killed_run(checkpoint: Path) -> bool:
+    """Return whether a checkpoint is incomplete, and not that of another program, which has no manifest, either.
+
+    Trainer writes its state last, after the record.
+    """
+    is_other = Path(checkpoint, TRAINER_STATE_NAME).exists() and not Path(checkpoint, TRAINING).exists()
+    return damage(checkpoint, contents=False) is not None and not is_other
+
+
 def can_resume(checkpoint: Path) -> bool:
     """Return whether a checkpoint has what a resumed run needs. With `save_only_model`, it does not."""
     return {"scheduler.pt", TRAINING} <= (manifest_files(checkpoint) or {}).keys()
@@ -88,7 +97,7 @@ def raise_if_output_used(output_dir: str | Path, allow_incomplete: bool = False)
     if any(path.is_file() for path in (folder, *folder.parents)):
         raise UsageError(f"is {folder}, which is a file or within one", option="output_dir", needed="a folder")
     existing = [path for path in (folder / "model.safetensors", folder / "modules.json") if path.exists()]
-    existing += complete_checkpoints(folder) if allow_incomplete else all_checkpoints(folder)
+    existing += [path for path in all_checkpoints(folder) if not (allow_incomplete and is_of_killed_run(path))]
     if existing:
         raise UsageError(
             f"{folder} already contains {existing[0].name}",
@@ -170,7 +179,7 @@ def finish_checkpoint(folder: Path, optimizer: dict[str, Any] | None, limit: int
         if optimizer is not None:
             torch.save(optimizer, folder / OPTIMIZER_NAME)
         write_manifest(folder)
-    delete_old_checkpoints(folder.parent, limit, best)
+    delete_old_checkpoints(folder, limit, best)
 
 
 @contextmanager
@@ -194,18 +203,21 @@ def raised_by_torch_save(error: Exception) -> bool:
     return frame.f_globals["__name__"] == torch.serialization.__name__
 
 
-def delete_old_checkpoints(output_dir: Path, limit: int | None, best: str | None) -> None:
+def delete_old_checkpoints(latest: Path, limit: int | None, best: str | None) -> None:
     """Delete the oldest checkpoints above a limit. The best and the latest one are kept, even if the limit is 1.
 
+    Incomplete ones stay. A killed run may have left one of a later step than the latest, and others are those of
+    another program.
+
     Args:
-        output_dir: Folder of the checkpoints.
+        latest: The checkpoint that was just saved, beside which the others are.
         limit: Number of checkpoints; None or 0 keeps all.
         best: The best checkpoint; None without a complete one.
     """
     if not limit or limit < 0:
         return
-    found = all_checkpoints(output_dir)
-    kept = {found[-1].resolve()}
+    found = complete_checkpoints(latest.parent)
+    kept = {latest.resolve()}
     if best:
         kept.add(Path(best).resolve())
     others = [path for path in found if path.resolve() not in kept]

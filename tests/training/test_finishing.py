@@ -117,6 +117,16 @@ def test_older_checkpoints_are_deleted_after_the_manifest_is_written(build, slow
     assert steps_of(trainer) == [3]
 
 
+def test_an_incomplete_checkpoint_of_a_later_step_does_not_replace_the_latest(build):
+    """A run that was killed while it saved left it, and the run that resumed before it was stopped earlier."""
+    trainer = build(**STEPS | dict(save_total_limit=1))
+    stray = Path(str(trainer.args.output_dir), "checkpoint-9", "model.safetensors")
+    stray.parent.mkdir(parents=True)
+    stray.write_text("of a killed run, or of another program")
+    trainer.train()
+    assert steps_of(trainer) == [3] and stray.exists()
+
+
 @pytest.mark.parametrize("last", [2, 3])
 def test_a_disk_that_is_full_in_the_background_ends_the_run(build, last):
     """The file system refuses optimizer.pt, which has twice the size of the weights. The next wait raises the error."""

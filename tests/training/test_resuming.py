@@ -228,6 +228,17 @@ def test_which_checkpoint_is_resumed(tmp_path):
         checkpoint_to_resume(tmp_path / "light", LAST)
 
 
+def test_checkpoints_of_another_program_are_not_overwritten(build, tmp_path):
+    """They have no manifest, as the checkpoint of a killed run, which is."""
+    other = tmp_path / "run" / "checkpoint-2"
+    other.mkdir(parents=True)
+    (other / "trainer_state.json").write_text("{}")
+    with raises_usage(option="output_dir", found="checkpoint-2"):
+        build().train()
+    (other / "training.json").write_text("{}")
+    build(max_steps=2).train()
+
+
 @pytest.mark.parametrize("used", ["checkpoint-3", "model.safetensors", "modules.json"])
 def test_a_used_output_folder_is_rejected(command, tmp_path, capsys, used):
     (tmp_path / "run").mkdir()
