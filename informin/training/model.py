@@ -300,8 +300,7 @@ class TrainedModel:
         if objective.dropout is not None:
             set_dropout(st[0].auto_model, objective.dropout)
         if args.lora_r is not None:
-            if args.bf16:
-                st.to(torch.bfloat16)
+            st.to(torch.bfloat16 if args.bf16 else torch.float32)  # an object in memory may have either
             add_lora(st, args.lora_r, args.lora_dropout)
         for weight in st.parameters():
             if weight.requires_grad:  # with LoRA, those of an object in memory stay

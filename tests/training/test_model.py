@@ -399,6 +399,15 @@ def test_lora_trains_only_the_matrices_and_exports_merged_weights(train, tmp_pat
             np.testing.assert_allclose(before.encode(TEXTS), source.encode(TEXTS), atol=1e-5)
 
 
+def test_lora_trains_a_model_in_bf16_in_the_precision_of_the_run(train, tmp_path, bert):
+    pytest.importorskip("peft", reason="the extra lora is not installed")
+    model = SentenceTransformer(str(save_other("dense", tmp_path / "dense", bert)), device="cpu").bfloat16()
+    run = train(model, lora_r=4)
+    run.train()
+    assert {weight.dtype for weight in run.model.parameters()} == {torch.float32}
+    assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}  # whose frozen weights stay
+
+
 def test_lora_resumes_and_exports_matrices_alone(train, tmp_path, bert):
     pytest.importorskip("peft", reason="the extra lora is not installed")
     folder = save_other("qwen3", tmp_path / "qwen3", bert)
