@@ -437,7 +437,10 @@ def warn_if_unknown(rows: Sentences, tokenizer: PreTrainedTokenizerBase) -> None
     if unknown in (None, tokenizer.eos_token_id, tokenizer.pad_token_id):  # as in GPT-2
         return
     if isinstance(rows, datasets.IterableDataset):
-        rows = datasets.Dataset.from_list(list(rows.take(STREAM_SAMPLE)))
+        first = list(rows.take(STREAM_SAMPLE))
+        if not first:  # fewer than a batch: training ends with an error about that
+            return
+        rows = datasets.Dataset.from_list(first)
     tokens = pc.list_flatten(rows.with_format("arrow")["input_ids"])
     share = pc.mean(pc.equal(tokens, unknown)).as_py()
     if share > UNKNOWN:

@@ -300,11 +300,10 @@ def test_an_incomplete_last_step_of_a_stream_is_skipped(bert, arguments, tmp_pat
     assert_same(weights_of(again), weights_of(uninterrupted))
 
 
-def test_a_stream_too_short_for_one_step_is_an_error(bert, unscored, tmp_path):
+@pytest.mark.parametrize("options", [dict(gradient_accumulation_steps=2), dict(per_device_train_batch_size=32)])
+def test_a_stream_too_short_for_one_step_is_an_error(bert, unscored, tmp_path, options):
     stream = stream_of(tmp_path, make_sentences(20))
-    trainer = InforMinTrainer(
-        str(bert), unscored(save_strategy="no", gradient_accumulation_steps=2), train_dataset=stream
-    )
+    trainer = InforMinTrainer(str(bert), unscored(save_strategy="no", **options), train_dataset=stream)
     with raises_usage(found="too few sentences for one step"):
         trainer.train()
 
