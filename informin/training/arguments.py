@@ -14,7 +14,7 @@ from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import is_torch_bf16_gpu_available
 
 from informin.errors import UsageError, counted, raise_if_missing
-from informin.evaluation.measures import ALL
+from informin.evaluation.measures import ALL, Measure
 from informin.fast.precision import processor_has_bf16
 from informin.files import last_name
 from informin.objectives import PRESETS, TERMS
@@ -373,6 +373,8 @@ def with_metric(args: InforMinTrainingArguments, development: "Development | Non
         raise UsageError(f"is {metric}, which is not scored", option="metric_for_best_model", needed=needed)
     values: dict[str, Any] = {}
     if metric in measures:
+        if not args.metric_for_best_model:  # of a given metric, `check_metric` has seen the direction
+            raise_if_worst(args, measures[metric])
         values = {"metric_for_best_model": f"eval_{metric}", "greater_is_better": not measures[metric].lower_is_better}
     elif not metric:
         values = {"metric_for_best_model": FIRST, "greater_is_better": args.greater_is_better is not False}
@@ -496,13 +498,18 @@ def check_metric(args: InforMinTrainingArguments) -> None:
     measure = ALL.get((args.metric_for_best_model or "").removeprefix("eval_"))
     if measure is None:
         return
+    raise_if_worst(args, measure)
+    args.greater_is_better = not measure.lower_is_better
+
+
+def raise_if_worst(args: InforMinTrainingArguments, measure: Measure) -> None:
+    """Raise UsageError if `greater_is_better` was given, and the checkpoint with the worst score would be kept."""
     if args.greater_is_better is measure.lower_is_better:
         raise UsageError(
             f"is {args.greater_is_better}, which would keep the checkpoint with the worst {measure.title}",
             option="greater_is_better",
             fix="Leave it out.",
         )
-    args.greater_is_better = not measure.lower_is_better
 
 
 def check_negatives(args: InforMinTrainingArguments) -> None:

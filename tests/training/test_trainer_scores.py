@@ -130,6 +130,8 @@ def test_without_pairs_the_first_metric_selects_the_checkpoint(bert, arguments):
     trainer.train()
     scored = {entry["step"]: entry[metric] for entry in trainer.state.log_history if metric in entry}
     assert trainer.state.best_metric == max(scored[1], scored[2]) and "eval_spearman" not in str(trainer.state)
+    with raises_usage(option="greater_is_better"):
+        InforMinTrainer(str(bert), arguments(greater_is_better=False), **how)
 
 
 @pytest.mark.parametrize("metric", ["mrr_10", "eval_spearman"])
