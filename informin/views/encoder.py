@@ -239,9 +239,9 @@ def prepare_encoder(
             f"The model was loaded with attn_implementation={implementation!r}, which does not support {what}",
             needed="sdpa or eager",
         )
-    for parent in list(encoder.modules()):
+    for place, parent in list(encoder.named_modules()):
         for name, child in parent.named_children():
-            if isinstance(child, nn.Dropout):
+            if isinstance(child, nn.Dropout) and not place.endswith("lora_dropout"):  # which has its own option
                 default = child.default if isinstance(child, ViewDropout) else child.p
                 setattr(parent, name, nn.Dropout(default) if rates is None else ViewDropout(default, rates))
     found = attention_modules(encoder)

@@ -399,6 +399,14 @@ def test_lora_trains_only_the_matrices_and_exports_merged_weights(train, tmp_pat
             np.testing.assert_allclose(before.encode(TEXTS), source.encode(TEXTS), atol=1e-5)
 
 
+def test_dropout_rates_of_views_leave_that_of_lora(train, bert):
+    pytest.importorskip("peft", reason="the extra lora is not installed")
+    run = train(str(bert), lora_r=4, lora_dropout=0.4, view_dropout=[0.1, 0.2])
+    names = [name for name, module in run.model.named_modules() if type(module) is torch.nn.Dropout and module.p == 0.4]
+    assert names and all(".lora_dropout." in name for name in names)
+    run.train()
+
+
 def test_lora_trains_a_model_in_bf16_in_the_precision_of_the_run(train, tmp_path, bert):
     pytest.importorskip("peft", reason="the extra lora is not installed")
     model = SentenceTransformer(str(save_other("dense", tmp_path / "dense", bert)), device="cpu").bfloat16()
