@@ -222,7 +222,10 @@ class Term(ABC):
         return None
 
     def map_layers(self, config) -> list[int]:
-        """Return the layers, counted from 0, whose attention maps the term needs from an encoder with this config."""
+        """Return the layers, counted from 0, whose attention maps the term needs from an encoder with this config.
+
+        All terms of a run that need any need the same ones.
+        """
         return []
 
     def head(self, model: nn.Module) -> Head | None:
