@@ -47,7 +47,7 @@ def nearest_rows(
         Indices (A, k) int64 and cosines (A, k), on the CPU. The cosines are float32, or float64 computed again from
         rows in float64.
     """
-    accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
+    accelerator = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     columns = candidates.to(accelerator, torch.float32).T
     step = max(1, min(ROWS_AT_ONCE, MOST_COSINES // len(candidates)))
     indices: list[Tensor] = []

@@ -251,7 +251,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
             setattr(self, name, with_home(getattr(self, name)))
         check_launcher()
         check_values(self)
-        if torch.accelerator.current_accelerator() is None:
+        if torch.accelerator.current_accelerator(check_available=True) is None:
             self.use_cpu = True  # otherwise bf16 is refused and pinned memory warns
         if self.bf16 is None:
             self.bf16 = prefers_bf16(self)

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from torch.nn import Parameter
 import informin.fast.forward as forward
 import informin.fast.packing as packing
 import informin.training.batch as stacking
+from informin.evaluation.neighbors import nearest
 from informin.fast.plan import plan_of
 from informin.model.open import load_model
 from informin.training.arguments import InforMinTrainingArguments
@@ -141,3 +143,11 @@ def test_encode_packs_in_half_precision_only(st_mean, monkeypatch):
         assert model._inference._packs(["a dog"], **given)
         vectors = model._inference._for_one_call()._forward(rows["input_ids"], kept, wanted)
     assert (vectors.shape, vectors.device) == ((20, 16), GPU)
+
+
+def test_a_gpu_build_of_torch_needs_no_gpu(monkeypatch):
+    """Such a build, as PyPI has it for Linux, names its accelerator unless it is asked whether it is there."""
+    named = lambda check_available=False: None if check_available else torch.device("cuda")  # noqa: E731
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", named)
+    assert nearest(np.eye(4, dtype=np.float32), 1)[0].ravel().tolist() == [1, 0, 0, 0]
+    assert InforMinTrainingArguments().use_cpu
