@@ -11,6 +11,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from informin.errors import UsageError
+
 ALPHA = 32  # the update is multiplied by 32 / r: by 2 with the usual rank of 16
 
 
@@ -21,6 +23,9 @@ def add_lora(model: SentenceTransformer, rank: int, dropout: float) -> None:
         model: The model, which is changed.
         rank: Rank of the matrices.
         dropout: Dropout rate of their inputs.
+
+    Raises:
+        UsageError: peft cannot add them.
     """
     from peft import LoraConfig  # an optional package
 
@@ -28,7 +33,10 @@ def add_lora(model: SentenceTransformer, rank: int, dropout: float) -> None:
     linear = (name for name, module in transformer.named_modules() if isinstance(module, nn.Linear | Conv1D))  # GPT-2
     names = sorted({name.rpartition(".")[2] for name in linear})
     config = LoraConfig(r=rank, lora_alpha=ALPHA, lora_dropout=dropout, target_modules=names)
-    model.add_adapter(config)
+    try:
+        model.add_adapter(config)
+    except ValueError as error:  # as if the installed versions of transformers and peft do not work together
+        raise UsageError(f"cannot be used: {error}", option="lora_r") from error
     for settings in transformer.peft_config.values():
         settings.target_modules = sorted(settings.target_modules)  # a set is saved in any order
     for weight in transformer.parameters():

@@ -416,6 +416,17 @@ def test_lora_trains_a_model_in_bf16_in_the_precision_of_the_run(train, tmp_path
     assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}  # whose frozen weights stay
 
 
+def test_a_version_of_peft_that_transformers_refuses_is_an_error_of_the_option(train, bert, monkeypatch):
+    pytest.importorskip("peft", reason="the extra lora is not installed")
+
+    def refuse(*_, **__):
+        raise ValueError("please use a version >= 0.22.0")
+
+    monkeypatch.setattr("transformers.integrations.peft.check_peft_version", refuse)
+    with raises_usage(option="lora_r"):
+        train(str(bert), lora_r=4)
+
+
 def test_lora_resumes_and_exports_matrices_alone(train, tmp_path, bert):
     pytest.importorskip("peft", reason="the extra lora is not installed")
     folder = save_other("qwen3", tmp_path / "qwen3", bert)
