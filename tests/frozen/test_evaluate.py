@@ -93,11 +93,12 @@ def test_other_settings_of_equal_weights_have_their_own_scores(st_mean, labels, 
             evaluate(changed, labels=labels, output=file)
 
 
-def test_saved_results_are_read_again(static, st_mean, labels, tmp_path):
-    result = evaluate([static, st_mean], labels=labels, device="cpu")
+def test_saved_results_are_read_again(st_mean, labels, tmp_path):
+    other = shutil.copytree(st_mean, tmp_path / "other")
+    result = evaluate([st_mean, other], labels=labels, device="cpu")
     result.save(tmp_path / "out", seeds=True)
     assert "mean ± sd of these 2" in (tmp_path / "out" / "table.md").read_text()
-    assert {row.model for row in load_all_results([tmp_path / "out"])} == {str(static), str(st_mean)}
+    assert {row.model for row in load_all_results([tmp_path / "out"])} == {str(st_mean), str(other)}
 
 
 def test_results_to_compare_with_are_subtracted(static, st_mean, labels, faq, tmp_path):
