@@ -248,7 +248,8 @@ class InforMinTrainer(Trainer):
     ) -> Any:
         """Return the tokenized rows of the sentences, with what the terms need from a guide."""
         trained, preset = self.trained, self.objective.preset
-        wanted = preset.max_seq_length if args.max_seq_length is None else args.max_seq_length
+        published = preset.max_seq_length and min(preset.max_seq_length, trained.length)
+        wanted = published if args.max_seq_length is None else args.max_seq_length
         with first_of_machine_first(args):
             rows, self.sentences, self.max_seq_length = training_rows(
                 train_dataset,

@@ -3,6 +3,7 @@
 import datasets
 import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
 
 from informin.training.data import fitting_length
 from tests.conftest import make_sentences
@@ -75,6 +76,13 @@ def test_the_beginning_of_a_stream_is_measured(bert, arguments, caplog):
     stream = datasets.Dataset.from_dict({"text": LONG}).to_iterable_dataset()
     InforMinTrainer(str(bert), arguments(eval_strategy="no"), train_dataset=stream)
     assert "of 40 first sentences of the stream" in caplog.text
+
+
+def test_the_length_of_a_paper_is_at_most_that_of_the_model(st_mean, arguments):
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    model.max_seq_length = 16
+    trainer = InforMinTrainer(model, arguments(eval_strategy="no"), train_dataset=LONG)
+    assert trainer.max_seq_length == 16 == max(map(len, trainer.train_dataset["input_ids"]))
 
 
 def test_a_given_length_is_kept(bert, arguments):
