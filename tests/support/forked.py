@@ -48,12 +48,12 @@ def start_server() -> None:
 
 
 def _fork_as_server(executable: bytes, words: Sequence[str], passed: Sequence[int]) -> int:
-    """Run `python -c CODE` in a fork of this process. The words end with the code."""
+    """Run `python -c CODE` in a fork of this process. Arguments follow the code in Python 3.14."""
     pid = os.fork()
     if not pid:
         try:
             _leave_pytest({0, 1, 2, *passed})
-            exec(words[-1], {})
+            exec(words[words.index("-c") + 1], {})
         except Exception:
             traceback.print_exc()
         finally:
