@@ -224,7 +224,7 @@ class Term(ABC):
     def map_layers(self, config) -> list[int]:
         """Return the layers, counted from 0, whose attention maps the term needs from an encoder with this config.
 
-        All terms of a run that need any need the same ones.
+        If several terms of a run need attention maps, they must need the same layers.
         """
         return []
 

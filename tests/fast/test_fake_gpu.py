@@ -147,7 +147,10 @@ def test_encode_packs_in_half_precision_only(st_mean, monkeypatch):
 
 def test_a_gpu_build_of_torch_needs_no_gpu(monkeypatch):
     """Such a build, as PyPI has it for Linux, names its accelerator unless it is asked whether it is there."""
-    named = lambda check_available=False: None if check_available else torch.device("cuda")  # noqa: E731
+
+    def named(check_available: bool = False) -> torch.device | None:
+        return None if check_available else torch.device("cuda")
+
     monkeypatch.setattr(torch.accelerator, "current_accelerator", named)
     assert nearest(np.eye(4, dtype=np.float32), 1)[0].ravel().tolist() == [1, 0, 0, 0]
     assert InforMinTrainingArguments().use_cpu
