@@ -192,15 +192,13 @@ def search_rankings(bm25: bool, language: str | None) -> "SearchRankings | None"
 def print_report(paths: list[str], compare: list[str], format: str, seeds: bool, output: str | None) -> None:
     """Print the tables of saved results, and save them in a folder."""
     from informin.evaluation.evaluate import Evaluation
-    from informin.evaluation.results import load_all_results, results_files
+    from informin.evaluation.results import load_rows, results_files
     from informin.evaluation.table import check_one_table, load_others
 
     if output and Path(output).resolve() in (file.resolve().parent for path in paths for file in results_files(path)):
         found = f"is {output}, which has the results, and a copy beside them would count twice"
         raise UsageError(found, option="output", needed="another folder")
-    loaded = load_all_results(paths)
-    # Copies count once, such as those that `Evaluation.save` writes beside the `output` of `evaluate`.
-    rows = [results for number, results in enumerate(loaded) if results not in loaded[:number]]
+    rows = load_rows(paths)
     saved = Evaluation(rows, load_others(compare, len(rows), rows[0].split))
     check_one_table(rows, "report")
     check_one_table([*rows, *saved.others], "compare")

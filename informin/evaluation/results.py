@@ -101,6 +101,12 @@ class Results:
         """Return the entries of the user's own files by name."""
         return {name: task for name, task in self.tasks.items() if "kind" in task}
 
+    def agrees_with(self, other: "Results") -> bool:
+        """Return whether other results are of the same model and settings, with equal scores of the same tasks."""
+        same_model = all(getattr(self, name) == getattr(other, name) for name in ("model", *IDENTITY))
+        shared = [(self.tasks[name], other.tasks[name]) for name in self.tasks.keys() & other.tasks.keys()]
+        return same_model and all(one | {"seconds": None} == task | {"seconds": None} for one, task in shared)
+
     def resumed(self, path: str | Path) -> "Results":
         """Return these results with the tasks in a file, if it exists.
 
@@ -129,6 +135,25 @@ def load_results(path: str | Path) -> Results:
 def load_all_results(paths: Iterable[str | Path]) -> list[Results]:
     """Load all results from files and folders, seed2 before seed10. Raises UsageError as `load_results`."""
     return [load_results(file) for path in paths for file in results_files(path)]
+
+
+def load_rows(paths: Iterable[str | Path]) -> list[Results]:
+    """Load all results for a table, in which those of one model with the same settings are one row.
+
+    Such as the copy of some tasks that `Evaluation.save` writes beside the `output` of `evaluate`, which would count a
+    seed twice. Results that contradict each other stay separate.
+
+    Raises:
+        UsageError: As `load_results`.
+    """
+    rows: list[Results] = []
+    for results in load_all_results(paths):
+        if row := next((row for row in rows if row.agrees_with(results)), None):
+            for name, task in results.tasks.items():
+                row.add(name, task)
+        else:
+            rows.append(results)
+    return rows
 
 
 def results_files(path: str | Path) -> list[Path]:

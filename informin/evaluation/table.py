@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from informin.errors import UsageError, counted, one_line
 from informin.evaluation.measures import KINDS
-from informin.evaluation.results import COSINE, Results, load_all_results
+from informin.evaluation.results import COSINE, Results, load_rows
 from informin.evaluation.retrieval import TRIALS, randomization_test
 from informin.evaluation.senteval import GROUPS
 
@@ -233,7 +233,7 @@ def load_others(paths: Iterable[str | Path], rows: int, split: str) -> list[Resu
     Raises:
         UsageError: Their number is neither 1 nor `rows`, or they have another split.
     """
-    others = load_all_results(paths)
+    others = [row for path in paths for row in load_rows([path])]  # a file can be named for several rows
     if len(others) not in (0, 1, rows):
         raise UsageError(f"has {len(others)} results", option="compare", needed=f"1, or one for each row ({rows})")
     for other in others:

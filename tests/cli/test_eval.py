@@ -124,6 +124,26 @@ def test_copies_of_results_are_one_row_of_a_report(tmp_path, capsys):
     assert "mean ± sd of these 2" in out and "1.50 ± 0.71" in out
 
 
+def test_results_of_some_tasks_of_a_model_are_part_of_its_row(tmp_path, capsys):
+    """A model with the results of some tasks in further files was another row, which --seeds and --compare counted."""
+    for folder, gain in (("before", 0.0), ("after", 1.0)):
+        saved = {"1": {"MR": 3.0 + gain}, "2": {"MR": 1.0, "CR": 2.0}, "3": {"CR": 2.0, "MPQA": 5.0}, "4": {"MR": 7.0}}
+        (tmp_path / folder).mkdir()
+        for (name, scores), model in zip(saved.items(), ("a", "b", "b", "c")):
+            results(scores, model=model).save(tmp_path / folder / f"{name}.json")
+    after, before = str(tmp_path / "after"), str(tmp_path / "before")
+    assert run_command("eval", "--report", after, "--compare", before, "--seeds") == 0
+    out = capsys.readouterr().out
+    assert line(out, "b, cls") == ["1.00", "2.00", "5.00", "-"] and out.count("mean ± sd of these 3") == 3
+    assert line(out, "a, cls - a, cls")[0] == "+1.00" and line(out, "c, cls - c, cls")[0] == "+0.00"
+    files = [str(tmp_path / "before" / f"{name}.json") for name in "141"]
+    assert run_command("eval", "--report", after, "--compare", *files) == 0
+    assert "c, cls - a, cls" in capsys.readouterr().out
+    results({"MR": 1.5}, model="b").save(tmp_path / "before" / "other.json")
+    assert run_command("eval", "--report", before, "--seeds") == 0
+    assert "mean ± sd of these 4" in capsys.readouterr().out, "other scores of the model are another row"
+
+
 def test_saved_results_of_other_data_are_not_in_one_table(tmp_path, capsys):
     for folder, entries in (("a", "1"), ("b", "2")):
         saved = results({})
