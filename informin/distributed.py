@@ -220,6 +220,10 @@ def join(whole: bool, own: np.ndarray, number: int) -> np.ndarray:
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device. A copy from the CPU does not wait for the GPU."""
-    pinned = x.pin_memory() if device.type == "cuda" and x.device.type == "cpu" else x
-    return pinned.to(device, non_blocking=True)
+    """Return a tensor on a device. Only a copy from the CPU to a CUDA GPU does not wait for the GPU.
+
+    On MPS such a copy may read memory that its source has already released, and give wrong values (PyTorch 189690).
+    """
+    if device.type == "cuda" and x.device.type == "cpu":
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)

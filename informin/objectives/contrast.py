@@ -81,7 +81,7 @@ def batch_threshold(x1: Tensor, x2: Tensor, fraction: float, left_out: Tensor | 
     # The number of pairs stays on the device: reading it would wait for the GPU.
     number = counts.sum()
     ascending = cosines.masked_fill(~counts, -torch.inf).flatten().sort().values
-    place = len(ascending) - 1 - (number.double() * fraction).long()
+    place = len(ascending) - 1 - number * round(fraction * 10**9) // 10**9  # MPS has no float64
     threshold = ascending.gather(0, place[None])[0]
     return torch.where(number > 0, threshold, torch.inf)  # without pairs there is one sentence, several times
 

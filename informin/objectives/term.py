@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from informin.distributed import to_device
 from informin.errors import UsageError
 from informin.options import SHARED_FIELDS, check_fields, check_value, snake_case
 from modeling_informin import HeadInputs
@@ -273,7 +274,7 @@ def losses_of(term: Term, views: Views) -> tuple[Tensor, dict[str, Tensor]]:
             is_number = isinstance(value, Tensor | np.ndarray | np.generic | Real)
             number = torch.as_tensor(value) if is_number else torch.empty(0)
             check(number.numel() == 1, value, "one number, such as its mean", f" to log as {key}")
-            others[key] = number.detach().reshape(()).to(loss.device, torch.float32, non_blocking=True)
+            others[key] = to_device(number.detach().reshape(()).float(), loss.device)
     return loss.reshape(()), others
 
 

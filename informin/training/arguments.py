@@ -301,10 +301,10 @@ def prefers_bf16(args: TrainingArguments) -> bool:
 
 
 def has_bf16(on_cpu: bool) -> bool:
-    """Return whether the processor, or the GPU, computes in bfloat16."""
+    """Return whether the processor, or the GPU, computes in bfloat16. Of a Mac's GPU (MPS) this is not known."""
     if on_cpu:
         return processor_has_bf16()
-    return is_torch_bf16_gpu_available()
+    return not torch.backends.mps.is_available() and is_torch_bf16_gpu_available()  # Metal may emulate it
 
 
 # What the trainer fills in when it knows the objective, the encoder and the evaluation data

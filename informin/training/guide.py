@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from informin.distributed import first_of_machine_first
+from informin.distributed import first_of_machine_first, to_device
 from informin.errors import UsageError, counted
 from informin.evaluation.neighbors import ROWS_AT_ONCE, nearest_rows, neighbor_means
 from informin.fast.speed import set_inference
@@ -259,10 +259,7 @@ class CachedGuide:
 
     def lookup(self, indices: np.ndarray, device: torch.device) -> Tensor:
         """Return the embeddings (B, d) float32 of the sentences with these indices (B,), on a device."""
-        embeddings = torch.from_numpy(self.embeddings[indices])
-        if device.type == "cuda":  # a copy from pinned memory does not wait for the GPU
-            embeddings = embeddings.pin_memory()
-        return embeddings.to(device, non_blocking=True).float()
+        return to_device(torch.from_numpy(self.embeddings[indices]), device).float()
 
     def nearest(self, k: int) -> tuple[Tensor, Tensor]:
         """Return the indices (N, k) and cosines (N, k) of the k nearest other sentences: see `nearest_neighbors`.

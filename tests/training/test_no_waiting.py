@@ -1,13 +1,19 @@
 """A step on a GPU must not wait for it: neither the views nor the losses read a number from a tensor.
 
-On a CPU, the operations that would wait are refused. tests/test_gpu.py runs whole steps on a GPU.
+On a CPU, the operations that would wait are refused, and float64, which the GPU of a Mac (MPS) lacks.
+tests/test_gpu.py runs whole steps on a GPU.
 """
 
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from informin.distributed import to_device
+from informin.training.guide import CachedGuide
 
 WAITING = ("_local_scalar_dense", "nonzero", "unique", "_unique", "masked_select", "is_nonzero", "equal")
 OPTIONS = {
@@ -26,7 +32,7 @@ def refused(*args, **kwargs):
 
 
 class NoWaiting(TorchDispatchMode):
-    """Refuses operations whose result has to be read from a GPU."""
+    """Refuses operations whose result has to be read from a GPU, and those in float64."""
 
     def __enter__(self):
         self._patches = [patch.object(torch.Tensor, name, refused) for name in ("tolist", "numpy", "cpu")]
@@ -45,7 +51,9 @@ class NoWaiting(TorchDispatchMode):
             x is not None and x.dtype in (torch.bool, torch.uint8) for x in args[1]
         )
         assert not is_mask and not name.startswith(WAITING), name
-        return operation(*args, **(kwargs or {}))
+        result = operation(*args, **(kwargs or {}))
+        assert not isinstance(result, torch.Tensor) or result.dtype != torch.float64, name
+        return result
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -73,3 +81,28 @@ def test_the_test_finds_what_waits():
     for waits in (lambda: x.sum().item(), lambda: x.tolist(), lambda: x[x > 0], lambda: x.unique(), lambda: bool(x[0])):
         with pytest.raises(AssertionError), NoWaiting():
             waits()
+
+
+class Mac(TorchFunctionMode):
+    """Notes which copies to MPS do not wait for it. Tensors stay where they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits: list[bool] = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        how = kwargs or {}
+        if function is torch.Tensor.to and torch.device("mps") in args:
+            self.waits.append(not how.get("non_blocking", False))
+            return args[0]
+        return function(*args, **how)
+
+
+def test_copies_to_mps_wait(tmp_path):
+    """Otherwise, such a copy reads its source later, when other values may stand there (PyTorch issue 189690)."""
+    np.save(tmp_path / "guide.npy", np.eye(3, dtype=np.float16))
+    guide, mps = CachedGuide(tmp_path / "guide.npy", torch.device("cpu"), torch.arange(3)), torch.device("mps")
+    with Mac() as mac:
+        found = to_device(torch.arange(3), mps), guide.lookup(np.array([2, 0]), mps)
+    assert found[0].tolist() == [0, 1, 2] and found[1].tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert mac.waits == [True, True]

@@ -649,6 +649,16 @@ def test_bf16_follows_the_hardware(monkeypatch, given, expected):
     assert not prefers_bf16(args)
 
 
+def test_a_mac_trains_in_fp32(monkeypatch):
+    """Unless bf16 is set: of its GPU, it is not known whether bf16 is emulated."""
+    args = InforMinTrainingArguments(use_cpu=True)
+    args.use_cpu = False  # as with a GPU
+    monkeypatch.setattr("informin.training.arguments.is_torch_bf16_gpu_available", lambda: True)
+    assert prefers_bf16(args)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert not prefers_bf16(args)
+
+
 def test_dictionaries_may_be_json_or_a_file(tmp_path):
     (tmp_path / "accelerator.json").write_text('{"split_batches": true}')
     given = dict(lr_scheduler_kwargs='{"num_cycles": 2}', accelerator_config=str(tmp_path / "accelerator.json"))
