@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import sys
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,17 +12,19 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Transformer
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.dynamic_module_utils import get_relative_import_files
 
 from informin.fast.precision import weights_sha256
 from informin.fast.speed import copy_of_tokenizer
-from informin.model.open import own_dropouts
+from informin.files import sha256
+from informin.model.open import own_code_of, own_dropouts
 
 # Settings of a configuration that do not affect embeddings.
 SILENT = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
 
 
 def settings_sha256(model: SentenceTransformer, tokenizer: PreTrainedTokenizerBase | None = None) -> str:
-    """Return the SHA-256 of the settings of modules, configuration and tokenizer that affect embeddings.
+    """Return the SHA-256 of the settings of modules, configuration and tokenizer, and of a model's own code.
 
     Args:
         model: The model.
@@ -48,7 +52,15 @@ def settings_sha256(model: SentenceTransformer, tokenizer: PreTrainedTokenizerBa
         settings = _tokenizer_settings(each)
         found += [settings] if settings not in found else []
     parts += chain.from_iterable(found)
+    parts += _code_sha256(own_code_of([*model.modules(), *own]))
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_plain_value).encode()).hexdigest()
+
+
+def _code_sha256(modules: set[str]) -> list[str]:
+    """Return names and SHA-256 of the files of Python modules from a model's repository, and of those they import."""
+    files = [str(sys.modules[module].__file__) for module in modules]
+    read = {path for file in files for path in (file, *get_relative_import_files(file))}
+    return sorted(f"{Path(path).name} {sha256(path)}" for path in read)
 
 
 def _is_plain(value: Any) -> bool:

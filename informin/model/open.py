@@ -10,7 +10,7 @@ import logging
 import math
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,8 +219,13 @@ def name_of(model: str | Path | SentenceTransformer) -> str:
 
 def has_own_code(model: nn.Module) -> bool:
     """Return whether a part of a model has a class from the model's repository, apart from those of this project."""
-    homes = {type(part).__module__ for part in model.modules()}
-    return any(home.startswith("transformers_modules.") and not home.endswith(".modeling_informin") for home in homes)
+    return bool(own_code_of(model.modules()))
+
+
+def own_code_of(parts: Iterable[Any]) -> set[str]:
+    """Return the Python modules, from a model's repository and not this project, that have the classes of objects."""
+    homes = {type(part).__module__ for part in parts if type(part).__module__.startswith("transformers_modules.")}
+    return {home for home in homes if not home.endswith(".modeling_informin")}
 
 
 def code_of(name: str, revision: str | None = None) -> str | None:

@@ -1,6 +1,8 @@
 """Files of embeddings: other files are kept, damage is noticed, and unfinished work is continued."""
 
+import json
 import resource
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 
 from informin.errors import SaveError
 from informin.model import embedding
+from informin.model.checksums import settings_sha256
 from informin.model.open import load_model
 from tests.conftest import make_sentences, raises_usage
 
@@ -138,3 +141,34 @@ def test_unfinished_embeddings_of_other_texts_are_replaced(model, tmp_path, monk
     begin(model, tmp_path, monkeypatch, chunks=1)
     other = make_sentences(7, seed=3)
     np.testing.assert_allclose(embed(model, tmp_path, other), model.encode(other), atol=1e-5)
+
+
+OWN_CODE = """
+import torch
+from transformers import BertModel
+from .step import STEP
+
+class OwnBert(BertModel):
+    def forward(self, input_ids=None, position_ids=None, **others):
+        places = STEP * torch.arange(input_ids.shape[1]).expand_as(input_ids)
+        return super().forward(input_ids=input_ids, position_ids=places, **others)
+"""
+
+
+def test_other_code_of_equal_weights_is_another_model(st_mean, tmp_path):
+    """Also code that the model's own code imports. A file or results of the other code were taken as those of this."""
+    folder = shutil.copytree(st_mean, tmp_path / "own")
+    config = json.loads((folder / "config.json").read_text()) | {"auto_map": {"AutoModel": "own.OwnBert"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "own.py").write_text(OWN_CODE)
+
+    def opened(step: int):
+        (folder / "step.py").write_text(f"STEP = {step}")
+        return load_model(folder, trust_remote_code=True, device="cpu")
+
+    vectors = embed(opened(2), tmp_path)
+    np.testing.assert_array_equal(embed(opened(2), tmp_path), vectors)
+    assert settings_sha256(opened(2)) != settings_sha256(opened(1)) != settings_sha256(load_model(folder, device="cpu"))
+    with raises_usage(found="other embeddings"):
+        embed(opened(1), tmp_path)
+    assert not np.allclose(embed(opened(1), tmp_path, overwrite=True), vectors, atol=1e-3)
