@@ -8,7 +8,7 @@ from sentence_transformers.models import Pooling
 from torch import Tensor, nn
 
 from informin.errors import UsageError
-from modeling_informin import HEAD_FILE, ProjectionHead, pool
+from modeling_informin import HEAD_FILE, ProjectionHead
 
 POOLERS: dict[str, str | tuple[int, int] | None] = {
     # The pooling mode of sentence-transformers, which a checkpoint stores.
@@ -47,12 +47,12 @@ def with_pooling(model: SentenceTransformer, pooler: str, projection_head: str |
     width, modules = transformer.get_embedding_dimension(), []
     raise_if_unknown(pooler)
     how = POOLERS[pooler]
+    pools_prompt = all(getattr(module, "include_prompt", True) for module in model)
     if isinstance(how, str):
-        pools_prompt = all(getattr(module, "include_prompt", True) for module in model)
         modules = [Pooling(width, pooling_mode=how, include_prompt=pools_prompt or how == "cls")]  # [CLS] comes first
     elif how is not None:
         transformer.config.output_hidden_states = True
-        modules = [LayerPooling(width, how)]
+        modules = [LayerPooling(width, how, pools_prompt)]
     elif projection_head is None:
         raise UsageError(f"is mlp, but the model has no {HEAD_FILE}", option="pooler")
     else:
@@ -66,20 +66,22 @@ def with_pooling(model: SentenceTransformer, pooler: str, projection_head: str |
 class LayerPooling(nn.Module):
     """Mean over the tokens of the mean of two hidden layers."""
 
-    def __init__(self, width: int, layers: tuple[int, int]):
+    def __init__(self, width: int, layers: tuple[int, int], include_prompt: bool = True):
         super().__init__()
-        self.width, self.layers = width, layers
+        self.width, self.layers, self.include_prompt = width, layers, include_prompt
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
         first, last = (features["all_layer_embeddings"][layer] for layer in self.layers)  # (N, L, d) each
-        return features | {"sentence_embedding": pool("mean", (first + last) / 2, features["attention_mask"])}
+        mean = Pooling(self.width, pooling_mode="mean", include_prompt=self.include_prompt)
+        pooled = mean(features | {"token_embeddings": (first + last) / 2})
+        return features | {"sentence_embedding": pooled["sentence_embedding"]}
 
     def get_embedding_dimension(self) -> int:
         return self.width
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, which checksums of models read."""
-        return {"layers": self.layers}
+        return {"layers": self.layers} | ({} if self.include_prompt else {"include_prompt": False})
 
 
 class ProjectionPooling(nn.Module):

@@ -31,6 +31,7 @@ from informin.model.open import (
     raise_if_code_in_adapter,
     source_of,
 )
+from informin.model.pooling import POOLERS
 from tests.conftest import (
     FOUR_STEPS,
     how_to_train,
@@ -444,6 +445,20 @@ def test_another_pooling_leaves_out_the_prompt_as_the_model_does(tmp_path, bert)
     np.testing.assert_allclose(vectors("without", "mean"), stored.encode(TEXTS, prompt="the cat "), atol=1e-5)
     assert not np.allclose(vectors("without", "mean"), vectors("whole", "mean"), atol=1e-3)
     np.testing.assert_array_equal(vectors("without", "cls"), vectors("whole", "cls"))
+
+
+@pytest.mark.parametrize("pooler", ["first_last", "embeddings_last", "last2"])
+def test_a_pooling_of_two_layers_leaves_out_the_prompt_as_the_model_does(tmp_path, bert, pooler):
+    stored = SentenceTransformer(str(save_sentence_transformer(tmp_path / "m", bert, normalize=False)), device="cpu")
+    stored.set_pooling_include_prompt(False)
+    stored.save_pretrained(str(tmp_path / "without"))
+    model = load_model(tmp_path / "without", pooler=pooler, device="cpu")
+    prompt = len(model.tokenizer("the cat ")["input_ids"]) - 1  # without [SEP]
+    for text in TEXTS:
+        layers = model[0].auto_model(**model.tokenizer("the cat " + text, return_tensors="pt")).hidden_states
+        tokens = sum(layers[layer] for layer in POOLERS[pooler]) / 2
+        expected = tokens[0, prompt:].mean(0).detach()
+        np.testing.assert_allclose(model.encode(text, prompt="the cat "), expected, atol=1e-5)
 
 
 def test_models_of_other_folders_have_their_own_names(tmp_path):
