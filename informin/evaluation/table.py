@@ -83,7 +83,7 @@ def score_tables(rows: Sequence[Results], others: Sequence[Results] = (), seeds:
         every = [results.tasks[name] for results in (*others, *rows) if name in results.tasks]
         first = next((task for task in every if "queries" in task), every[0])  # an undefined score has none
         line = partial(_sample_line, name=name, baseline=first | first.get("with_words", {}))
-        lines = _compared(rows, others, line, seeds) + _ranking_lines(name, rows, line)
+        lines = _compared(rows, others, line, seeds) + _ranking_lines(name, rows, line, seeds)
         columns = list(dict.fromkeys(column for row in lines for column in row.values)) or list(KINDS[entry["kind"]])
         if entry["kind"] == "labels":
             size = f"{counted(entry['n'], 'sentence')} of {entry['classes']:,} classes"
@@ -132,16 +132,18 @@ def _sample_line(results: Results, name: str, baseline: dict) -> Row:
     return Row(model_label(results), values)
 
 
-def _ranking_lines(name: str, rows: Sequence[Results], line: Callable[[Results], Row]) -> list[Row]:
-    """Return a row for each of the further rankings of a test collection."""
+def _ranking_lines(name: str, rows: Sequence[Results], line: Callable[[Results], Row], seeds: bool) -> list[Row]:
+    """Return the rows of each further ranking of a test collection, with their mean if they are seeds."""
     lines: list[Row] = []
-    for results in rows:
-        entry = results.tasks.get(name, {})
-        for key, label in RANKING_LABELS.items():
-            if key in entry:
-                found = line(replace(results, tasks={name: entry | entry[key]}))
-                found = replace(found, label=label.format(model_label(results)))
-                lines += [] if found in lines else [found]  # BM25 is the same for all models
+    for key, label in RANKING_LABELS.items():
+        ranked = [results for results in rows if key in results.tasks.get(name, {})]
+        tasks = [results.tasks[name] for results in ranked]
+        found = [line(replace(results, tasks={name: task | task[key]})) for results, task in zip(ranked, tasks)]
+        if seeds and key != "bm25":
+            found = _with_means(found, ranked)
+        found = [replace(row, label=label.format(row.label)) for row in found]
+        # BM25 is the same for all models.
+        lines += [row for number, row in enumerate(found) if key != "bm25" or row not in found[:number]]
     return lines
 
 

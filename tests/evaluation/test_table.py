@@ -251,7 +251,7 @@ def test_models_with_equal_names_have_all_their_rows():
     rows = [searched("m", 1, bm25=words, with_words=own) for own in fused]
     (table,) = score_tables(rows)
     found = [(row.label, row.cell("nDCG@10")) for row in table.rows[2:]]
-    assert found == [("with BM25: m, cls", "9.00"), ("BM25", "5.00"), ("with BM25: m, cls", "7.00")]
+    assert found == [("with BM25: m, cls", "9.00"), ("with BM25: m, cls", "7.00"), ("BM25", "5.00")]
 
 
 def test_rows_of_word_search():
@@ -262,11 +262,30 @@ def test_rows_of_word_search():
     (table,) = score_tables(rows)
     fusions = [f"rank fusion: BM25 + {name}, cls" for name in "ab"]
     looks = [f"with BM25, reranked: {name}, cls" for name in "ab"]
-    added = ["with BM25: a, cls", looks[0], "BM25", fusions[0], "with BM25: b, cls", looks[1], fusions[1]]
+    added = ["with BM25: a, cls", "with BM25: b, cls", *looks, "BM25", *fusions]
     assert [row.label for row in table.rows] == ["a, cls", "b, cls", *added]
-    assert [row.cell("nDCG@10") for row in table.rows[2:]] == ["9.00", "5.00", "5.00", "9.00", "9.00", "5.00", "9.00"]
-    assert [row.cell("p, nDCG@10") for row in table.rows[2:5]] == ["-", f"{1 / 10_001:.4f}", f"{1 / 10_001:.4f}"]
+    assert [row.cell("nDCG@10") for row in table.rows[2:]] == ["9.00", "9.00", "5.00", "5.00", "5.00", "9.00", "9.00"]
+    assert [row.cell("p, nDCG@10") for row in table.rows[2:6]] == ["-", "-", *2 * [f"{1 / 10_001:.4f}"]]
     assert "against with BM25: a, cls" in footnotes(rows)[-1]
+
+
+def test_seeds_have_a_mean_of_each_ranking():
+    """Only the rows of the vectors had one. BM25 is one row, and rankings of equal scores are as many as there are."""
+    bm25, *found = (
+        {"measures": search(x, [x])["measures"], "queries": {"ndcg_10": [x]}} for x in (5.0, 7.0, 7.0, 10.0)
+    )
+    rows = [searched("m", 1, bm25=bm25, with_words=one, fused=bm25) for one in found]
+    (table,) = score_tables(rows, seeds=True)
+    shown = {row.label: row.cell("MRR@10") for row in table.rows}
+    assert shown["with BM25: mean ± sd of these 3"] == "8.00 ± 1.73"
+    assert shown["rank fusion: BM25 + mean ± sd of these 3"] == "5.00 ± 0.00"
+    assert [row.label for row in table.rows].count("with BM25: m, cls") == 3
+    assert [label for label in shown if "mean" in label or label == "BM25"] == [
+        "mean ± sd of these 3",
+        "with BM25: mean ± sd of these 3",
+        "BM25",
+        "rank fusion: BM25 + mean ± sd of these 3",
+    ]
 
 
 def test_results_to_compare_with(tmp_path):
