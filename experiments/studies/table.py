@@ -67,8 +67,7 @@ def summarize(study: Study, records: Records) -> dict:
         **{name: getattr(study, name) for name in ("name", "title", "tasks", "grid", "seeds", "measures", "published")},
         "samples": {name: [kind, Path(file).name] for name, (kind, file) in study.samples.items()},
         "missing": [list(key) for key in every if key not in records],
-        "unlike": _unlike(study, [record for (_, seed), record in records.items() if seed is not None])
-        | _unlike_files(study, list(records.values())),
+        "unlike": _unlike(study, records),
         "before": {name: {column: value_of(record, column) for column in columns} for name, record in before.items()},
         "settings": settings,
         "differences": [compare(pair, measure, settings, study.seeds) for measure in study.measures for pair in pairs],
@@ -220,31 +219,24 @@ def _best(settings: Sequence[Setting], summaries: dict) -> dict:
     return best
 
 
-def _unlike(study: Study, records: Sequence[dict]) -> dict[str, dict[str, int]]:
-    """Return conditions that differ between runs but should not, with the number of runs for each value."""
-    conditions = [
-        {
-            "the encoder's weights": str(record["base_model"]["weights_sha256"])[:8],
-            "precision": record["precision"],
-            "sentences": (record["data"] or {}).get("sentences"),
-        }
-        | {name: value for name, value in record["environment"].items() if name not in ("device", "threads")}
-        for record in records
-    ]
-    sizes = {str(setting.options.get("max_train_samples")) for setting in study.settings}
-    names = dict.fromkeys(name for run in conditions for name in run if name != "sentences" or len(sizes) == 1)
-    counts = {name: dict(Counter(str(run.get(name, "none")) for run in conditions)) for name in names}
-    return {name: values for name, values in counts.items() if len(values) > 1}
-
-
-def _unlike_files(study: Study, records: Sequence[dict]) -> dict[str, dict[str, int]]:
-    """Return the files that runs were scored on in different versions, with the number of runs for each checksum."""
-    found: dict[str, Counter] = {}
-    for record in records:
-        for name in study.samples.keys() & record.get("samples", {}).keys():
-            checksum = "".join(value[:8] for value in (record["samples"][name]["data"] or {}).values())
-            found.setdefault(f"the content of {name}", Counter()).update([checksum])
-    return {name: dict(counts) for name, counts in found.items() if len(counts) > 1}
+def _unlike(study: Study, records: Records) -> dict[str, dict[str, int]]:
+    """Return conditions and files that differ between runs but should not, with the number of runs for each value."""
+    trained = [record for (_, seed), record in records.items() if seed is not None]
+    packages = dict.fromkeys(name for record in trained for name in record["environment"])
+    values = {
+        "the encoder's weights": [str(record["base_model"]["weights_sha256"])[:8] for record in trained],
+        "precision": [record["precision"] for record in trained],
+        "sentences": [(record["data"] or {}).get("sentences") for record in trained],
+    } | {name: [record["environment"].get(name, "none") for record in trained] for name in packages}
+    if len({str(setting.options.get("max_train_samples")) for setting in study.settings}) > 1:
+        del values["sentences"]
+    for name in study.samples:
+        samples = [record["samples"][name] for record in records.values() if name in record.get("samples", {})]
+        checksums = [(sample["data"] or {}).values() for sample in samples]
+        values[f"the content of {name}"] = ["".join(checksum[:8] for checksum in each) for each in checksums]
+    counts = {name: dict(Counter(map(str, found))) for name, found in values.items()}
+    machine = ("device", "threads")  # which may differ
+    return {name: found for name, found in counts.items() if len(found) > 1 and name not in machine}
 
 
 def _mean(summary: dict, column: str) -> str | None:

@@ -144,21 +144,18 @@ def load_task(folder: str | Path, name: str, split: str = "test") -> StsTask | T
     Raises:
         UsageError: A file is missing, or has an unexpected number of examples.
     """
+    data = Path(folder)
     try:
-        return _load_task(Path(folder), name, split)
+        if name in YEARS:
+            return _load_year(data, name)
+        if name == "STS-B":
+            return _load_pairs(name, split, data / "STS" / "STSBenchmark", STSB, STSB_COLUMNS)
+        if name == "SICK-R":
+            return _load_pairs(name, split, data / "SICK", SICK, SICK_COLUMNS, header=1)
+        return _load_transfer(data, name, split)
     except (FileNotFoundError, NotADirectoryError) as error:
         found = f"is {folder}, which has no {os.path.relpath(error.filename, folder)}"
         raise UsageError(found, option="senteval_dir", needed="SentEval's data/downstream") from None
-
-
-def _load_task(folder: Path, name: str, split: str) -> StsTask | TransferTask:
-    if name in YEARS:
-        return _load_year(folder, name)
-    if name == "STS-B":
-        return _load_pairs(name, split, folder / "STS" / "STSBenchmark", STSB, STSB_COLUMNS)
-    if name == "SICK-R":
-        return _load_pairs(name, split, folder / "SICK", SICK, SICK_COLUMNS, header=1)
-    return _load_transfer(folder, name, split)
 
 
 def load_stsb(folder: str | Path, split: str) -> GradedPairs:
