@@ -19,7 +19,7 @@ from informin.evaluation.drift import CHANGED, FORGOT, MAIN, MEASURES, drift_tab
 from informin.evaluation.measures import KINDS, Measure
 from informin.evaluation.results import Results, load_results
 from informin.evaluation.senteval import GROUPS, STS_TASKS, TRANSFER_TASKS
-from informin.evaluation.table import SIMILARITY_TITLES, TITLES, render, score_tables
+from informin.evaluation.table import SIMILARITY_TITLES, TITLES, Table, render, score_tables
 from informin.files import PREFIX, last_name, read_json, save_text
 from informin.hub import HUB_DATA, is_hub_id
 from informin.model.open import Source, modules_of
@@ -249,7 +249,9 @@ def result_tables(results: AddedResults, seed: int, samples: bool) -> str:
         ours = [replace(row, label=name) for row, name in zip(table.rows, labels)] + table.rows[len(labels) :]
         base = zip(before.get(table.title, []), results.base)
         rows = [replace(row, label=f"{BEFORE}, {pooling_name(pooler)}") for row, pooler in base]
-        rendered.append(render(replace(table, title=escape(table.title), rows=rows + ours), "markdown"))
+        # The p-values of the rows before training and of the others are against different rows.
+        columns = [column for column in table.columns if not column.startswith("p, ")]
+        rendered.append(render(Table(escape(table.title), columns, rows + ours), "markdown"))
     return "\n\n".join(rendered)
 
 

@@ -5,10 +5,10 @@ from safetensors.torch import load_file, save_file
 
 from informin.evaluation.results import load_results
 from informin.model.records import RunRecord
-from informin.publishing.card import render_card
+from informin.publishing.card import AddedResults, render_card, result_tables
 from informin.publishing.scores import add_results
 from tests.conftest import raises_usage
-from tests.evaluation.results_helpers import sample
+from tests.evaluation.results_helpers import results, sample, search
 from tests.publishing.helpers import change_json, contents, record_of, results_of, tables
 
 
@@ -40,6 +40,19 @@ def test_results_of_the_source_model_are_added_by_pooling(folder, tmp_path):
     path = results_of(folder, tmp_path / "r.json", weights_sha256="1" * 64, pooler="cls", normalized=False)
     add_results(folder, [path])
     assert load_results(folder / "results/base-cls.json").model == "before training"
+
+
+def test_a_card_has_no_p_values_of_rows_that_are_tested_against_different_ones():
+    """Those before training were tested against the source model with BM25, and the others against this model."""
+    rows = []
+    for score in (50.0, 60.0):
+        found = search(score + 10, [score + 10] * 9)
+        made = results({}, model="this model")
+        made.add("faq", search(score, [score] * 9, with_words={key: found[key] for key in ("measures", "queries")}))
+        rows.append(made)
+    shown = result_tables(AddedResults(rows[1], {"cls": rows[0]}, {}), 1, samples=True)
+    assert "| before training, [CLS] pooling | 50.00 |" in " ".join(shown.split())
+    assert "with BM25: this model" in shown and "p, nDCG@10" not in shown
 
 
 def test_results_of_another_seed_are_recognized_by_its_record(folder, tmp_path):
