@@ -88,11 +88,16 @@ def raise_if_other_data(folder: Path, known: str) -> None:
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove the data of older indexes, and of an index that could not be written as a whole."""
+    """Remove the data of older indexes, and of an index that could not be written as a whole.
+
+    If this is interrupted, the next call removes what is left: it has a temporary name.
+    """
     record = folder / RECORD
     used = read_json(record).get("data") if record.is_file() else None
     unused = [path.parent for path in folder.glob(f"{DATA}*/{TEXTS}") if path.parent.name != used]
-    for data in [*unused, *folder.glob(f"{PREFIX}{DATA}*")]:
+    for data in unused:
+        data.rename(folder / f"{PREFIX}{data.name}")
+    for data in folder.glob(f"{PREFIX}{DATA}*"):
         shutil.rmtree(data)  # not ignoring errors: it may hold texts that were removed
 
 

@@ -7,6 +7,7 @@ import shutil
 import threading
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -100,6 +101,26 @@ def test_data_that_a_killed_process_left_are_removed(built, tmp_path):
     (left / "texts.jsonl").write_text("removed")
     built.save(tmp_path)
     assert not left.exists() and len(Index.load(tmp_path)) == 150
+
+
+def test_data_that_were_removed_in_part_are_removed(built, tmp_path, monkeypatch):
+    """A process that is killed while it deletes old files leaves the vectors and tokens of texts that were removed."""
+
+    def killed(folder):
+        (folder / "texts.jsonl").unlink()
+        raise KeyboardInterrupt
+
+    built.save(tmp_path)
+    index = Index.load(tmp_path)
+    index.remove([3])
+    with monkeypatch.context() as patch:
+        patch.setattr(files_module, "shutil", SimpleNamespace(rmtree=killed))
+        with pytest.raises(KeyboardInterrupt):
+            index.save(tmp_path)
+    index = Index.load(tmp_path)
+    index.save(tmp_path)
+    assert len(index) == 149
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
 
 
 def test_changes_of_another_process_are_not_undone(built, tmp_path):
