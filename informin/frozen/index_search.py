@@ -4,6 +4,7 @@ Nothing here needs the model or torch, so that an index with static embeddings o
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -162,8 +163,8 @@ class State:
             word_score=float(found.words[rank]),
             relevant=None if threshold is None else similarity > threshold,
             token_score=None if found.tokens is None else float(found.tokens[rank]),
-            id=self.entries.ids[index],
-            fields=self.entries.fields[index],
+            id=deepcopy(self.entries.ids[index]),  # a caller may change what it gets
+            fields=deepcopy(self.entries.fields[index]),
         )
 
 

@@ -161,6 +161,14 @@ def test_ids_and_fields(st_mean, tmp_path):
     assert index.ids == ["d", None, "m", "w"] and index.fields[0] == {"title": "Dogs"}
 
 
+def test_a_changed_hit_does_not_change_the_index(st_mean):
+    index = Index.build(st_mean, ["the dog", "a cat"], fields=[{"title": "Dogs", "tags": ["a"]}, {}])
+    (hit,) = index.search("the dog", 1)
+    hit.fields["tags"].append("b")
+    hit.fields.pop("title")
+    assert index.search("the dog", 1)[0].fields == index.fields[0] == {"title": "Dogs", "tags": ["a"]}
+
+
 @pytest.mark.parametrize("option", ["ids", "fields"])
 def test_ids_and_fields_that_do_not_fit(st_mean, option):
     one = {"ids": ["a"], "fields": [{}]}
