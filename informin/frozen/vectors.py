@@ -107,7 +107,7 @@ def load_vectors(source: str | Path | ArrayLike) -> np.ndarray:
     except UsageError:
         raise
     # Also nulls in lists of a fixed size, which older versions of pyarrow cannot read.
-    except (ValueError, pa.ArrowInvalid, SafetensorError) as error:
+    except (ValueError, EOFError, pa.ArrowInvalid, SafetensorError) as error:
         fix = "Write the file again. Rows that are null must be recomputed first."
         raise UsageError(f"is {path}, which cannot be read ({error})", option="embeddings", fix=fix) from error
     return _validated(array, str(path))

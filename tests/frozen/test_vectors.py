@@ -105,10 +105,11 @@ def test_nulls_in_parquet_are_refused(tmp_path, kind, null):
         load_vectors(tmp_path / "x.parquet")
 
 
-@pytest.mark.parametrize("name", ["x.parquet", "x.npy", "cut.npy", "x.safetensors"])
+@pytest.mark.parametrize("name", ["x.parquet", "x.npy", "cut.npy", "empty.npy", "empty.parquet", "x.safetensors"])
 def test_a_damaged_file_is_named(tmp_path, name):
     np.save(tmp_path / "cut.npy", X)
     content = (tmp_path / "cut.npy").read_bytes()[:-8] if name == "cut.npy" else b"PAR1" + bytes(40)
+    content = b"" if name.startswith("empty") else content
     (tmp_path / name).write_bytes(content)
     with raises_usage(option="embeddings", found=name):
         load_vectors(tmp_path / name)
