@@ -396,7 +396,8 @@ def parse_where(words: Sequence[str]) -> dict[str, list[Any]]:
             value = json.loads(text)
         except ValueError:
             value = text
-        allowed.setdefault(name, []).extend({text: None, value: None} if isinstance(value, int | float) else [text])
+        is_number = isinstance(value, int | float) and value - value == 0  # no field holds NaN or infinity
+        allowed.setdefault(name, []).extend({text: None, value: None} if is_number else [text])
     return allowed
 
 

@@ -77,6 +77,15 @@ def test_an_index_without_fields(built):
         built.search("dog", where={"product": "svn"})
 
 
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999"])
+def test_words_that_json_reads_as_no_number(st_mean, tmp_path, capsys, value):
+    fields = [{"brand": value}, {"brand": None}, {"brand": "other"}]
+    Index.build(st_mean, ["old dog", "a cat", "a bird"], fields=fields).save(tmp_path / "index")
+    words = ["search", "old dog", "--index", str(tmp_path / "index"), "--format", "json", "--where", f"brand={value}"]
+    assert run_command(*words) == 0
+    assert [hit["row"] for hit in json.loads(capsys.readouterr().out)] == [0]
+
+
 def test_command(kept, tmp_path, capsys):
     kept.save(tmp_path / "index")
     words = ["search", "old dog", "--index", str(tmp_path / "index"), "--format", "json", "--where"]
