@@ -188,7 +188,7 @@ def duplicates_command(
     for group in duplicate_groups(result, ids)[:SHOWN_GROUPS]:
         for number, member in enumerate(group[:SHOWN_MEMBERS]):
             cosine = f"{member['cosine']:.3f}" if number else "kept "
-            origin = f"row {member['row']}" + (f", id {member['id']}" if "id" in member else "")
+            origin = f"row {member['row']}" + (f", id {excerpt(str(member['id']))}" if "id" in member else "")
             print(f"{cosine}  {excerpt(member['text'])}  [{origin}]")
         if len(group) > SHOWN_MEMBERS:
             print(f"and {len(group) - SHOWN_MEMBERS:,} more")
@@ -407,9 +407,9 @@ def shown(rank: int, hit: "Hit") -> str:
     tokens = "" if hit.token_score is None else f"  tokens {hit.token_score:.3f}"
     parts = f"vectors {hit.vector_score:.3f}  words {hit.word_score:5.2f}{tokens}"
     scores = f"{rank:>3}  {hit.score:6.2f}  {parts}{unrelated}"
-    origin = f"row {hit.row}" if hit.id is None else f"row {hit.row}, id {hit.id}"
+    origin = f"row {hit.row}" if hit.id is None else f"row {hit.row}, id {excerpt(str(hit.id))}"
     lines = [scores, f"     {excerpt(hit.text)}  [{origin}]"]
-    lines += [f"     {name}: {excerpt(str(value))}" for name, value in hit.shown_fields.items()]
+    lines += [f"     {excerpt(name)}: {excerpt(str(value))}" for name, value in hit.shown_fields.items()]
     return "\n".join(lines)
 
 

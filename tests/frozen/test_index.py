@@ -78,12 +78,13 @@ def test_shown(built):
 def test_long_texts_and_control_characters_in_the_terminal(st_mean, tmp_path, capsys):
     """The terminal gets the beginning of a text, in one line that cannot change its colors; programs get all of it."""
     texts = ["a dog\x1b[31m and\na cat \u200d", "a dog " * 20_000]
-    fields = [{"note": "one\ntwo\x07"}, {"note": "x" * 9_000}]
-    index = Index.build(st_mean, texts, fields=fields)
+    fields = [{"note": "one\ntwo\x07"}, {"\x1bnote": "x" * 9_000}]
+    index = Index.build(st_mean, texts, ids=["\x1b[2J1", 2], fields=fields)
     index.save(tmp_path / "index")
     assert run_command("search", *["dog", "--index", str(tmp_path / "index")]) == 0
     printed = capsys.readouterr().out
     assert len(printed.splitlines()) == 6 and max(map(len, printed.splitlines())) < 700
+    assert "\x1b" not in printed and "id \ufffd[2J1]" in printed
     assert (
         "a dog\ufffd[31m and a cat \u200d" in printed and "120,000 characters" in printed and "one two\ufffd" in printed
     )

@@ -241,6 +241,13 @@ def test_command_prints_groups(given, capsys):
     assert group[1] == {"row": 1, "id": "t1", "cosine": 0.9848, "text": TITLES[1]}
 
 
+def test_control_characters_of_ids_do_not_reach_the_terminal(given, tmp_path, capsys):
+    content = (tmp_path / "titles.csv").read_text()
+    (tmp_path / "titles.csv").write_text(content.replace("t1", "\x1b[2Jt1"))
+    assert run_command("duplicates", *given) == 0
+    assert "id \ufffd[2Jt1]" in capsys.readouterr().out
+
+
 def test_a_large_group_does_not_fill_the_screen(tmp_path, capsys):
     (tmp_path / "titles.txt").write_text("Sort a list in Java\n" * 200)
     np.save(tmp_path / "x.npy", circle(*[0] * 200))
