@@ -201,6 +201,8 @@ def fit(
     """
     if task not in TASKS:
         raise UsageError(f"is {task}", option="task", needed=f"one of: {', '.join(TASKS)}")
+    is_seed = isinstance(seed, int | np.integer) and 0 <= seed < 2**32  # of NumPy
+    check_value(is_seed, "seed", seed, "a whole number from 0 to 4,294,967,295")
     texts = None if texts is None else as_texts(texts)
     vectors = None if embeddings is None else given_vectors(embeddings, texts)
     st = precision = None

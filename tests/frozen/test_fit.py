@@ -193,6 +193,7 @@ def test_mistakes_are_errors(st_mean):
         ("pooler", {"model": st_mean, "texts": ["the dog", "a cat"], "pooler": "first_last"}),
         ("dimension", {"embeddings": VECTORS, "dimension": 13}),
         ("rotation", {"embeddings": VECTORS, "rotation": "itq"}),
+        ("seed", {"embeddings": VECTORS, "rotation": "bits", "seed": -1}),
         ("embeddings", {"embeddings": "x.pkl"}),
     ):
         loading = {"device": "cpu"} if "model" in wrong else {}
