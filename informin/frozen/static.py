@@ -198,6 +198,9 @@ def fit_table(
     frequency = np.bincount(counts.indices, minlength=counts.shape[1])
     weights = np.log1p(counts.shape[0] / np.maximum(frequency, 1)).astype(np.float32)
     seen = np.flatnonzero(frequency)
+    if not len(seen):
+        found = "The model's tokenizer knows no token of the texts"
+        raise UsageError(found, fix="Use a model for the language of the texts.")
     a = counts[:, seen] @ diags_array(weights[seen])
     norms = np.sqrt((a * a).sum(1))
     a = (diags_array(1 / np.where(norms > 0, norms, 1)) @ a).tocsr()

@@ -139,6 +139,11 @@ def test_another_model_is_found_when_it_is_needed(static_index, tmp_path):
         index.add(["the dog"])
 
 
+def test_texts_without_a_token_that_the_model_knows(st_mean):
+    with raises_usage(found="no token"):
+        Index.build(st_mean, ["😀", "🎉 😀"], queries="static")
+
+
 def test_mistakes(st_mean, texts):
     with raises_usage("queries"):
         Index.build(st_mean, texts, queries="tabel")
