@@ -51,9 +51,9 @@ def attention_mi(
 ) -> tuple[Tensor, Tensor]:
     r"""Attention mutual information loss: make the attention maps of one view predictable from those of the other.
 
-    Use it next to `contrast`, as in miCSE, above all when there are few training sentences. It needs two views of the
-    same tokens, and an encoder that takes attention functions of transformers, such as BERT. During training, views
-    that crop or repeat tokens are compared at the tokens they share, which the paper leaves to future work.
+    Use it with `contrast`, as in miCSE, above all with few training sentences. It needs two views of the same tokens,
+    and an encoder that supports attention functions of transformers, such as BERT. In training, views that crop or
+    repeat tokens are compared at the tokens they share, which the paper leaves to future work.
 
     Also known as attention mutual information (AMI) regularization.
 

@@ -60,7 +60,7 @@ def batch_threshold(x1: Tensor, x2: Tensor, fraction: float, left_out: Tensor | 
         x1: Unit vectors of this process's anchors, (N, d).
         x2: Unit vectors of this process's candidates, (N, d).
         fraction: Fraction of the pairs, from 0 to below 1; rounded down to a number of pairs.
-        left_out: True for further pairs that do not count, such as copies of a sentence, (N, W*N) bool.
+        left_out: True for more pairs to exclude, such as copies of a sentence, (N, W*N) bool.
 
     Returns:
         The cosine, a scalar; the largest one of the batch if the fraction is less than one pair.
@@ -169,7 +169,7 @@ def contrast(
         z1: First views (the anchors), (N, d). Any floating-point type; computed in float32, even under autocast.
         z2: Second views (the candidates), (N, d).
         temperature: Divides the cosines; above 0.
-        queue: Further negatives without gradient, (Q, d), the same in every process. Rows of zeros are empty slots and
+        queue: More negatives, without gradient, (Q, d), the same in every process. Rows of zeros are empty slots and
             are ignored.
         queue_false_negatives: True where a queue entry must not be an anchor's negative, such as an earlier embedding
             of the same sentence, (N, Q) bool.
@@ -226,14 +226,14 @@ FALSE_NEGATIVE_FIELDS = ("false_negative_fraction", "false_negative_weight", "fa
 
 @dataclass
 class Contrast(Term):
-    """Contrastive loss, optionally with a queue of further negatives and with lower weights for false negatives.
+    """Contrastive loss, optionally with a queue of more negatives and with lower weights for false negatives.
 
     The queue (a momentum queue, or memory bank) holds embeddings of earlier batches. Use it if memory limits the batch
     size. An anchor's own sentence in the queue does not count as its negative.
 
     False negatives are the most similar pairs of different sentences in a batch. By default they are left out.
-    Similarity is that of the guide, or of the trained model's own projections in this step, without gradient. The
-    queue's embeddings all keep weight 1. See `contrast` and `false_negative_mask`.
+    The similarity comes from the guide, or from the trained model's own projections in this step, without gradient.
+    Embeddings in the queue always have weight 1. See `contrast` and `false_negative_mask`.
 
     Source:
         Queue: He et al. (2020), MoCo, section 3.2; Klein and Nabi (2023), miCSE. Weights of false negatives: Chen et

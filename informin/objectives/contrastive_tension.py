@@ -23,14 +23,14 @@ TEMPERATURE = 0.05  # of the form in_batch, as in sentence-transformers
 def contrastive_tension(h1: Tensor, h2: Tensor, number: int = 7, negatives: Tensor | None = None) -> Tensor:
     r"""Contrastive tension: binary cross-entropy of dot products between the embeddings of two encoders.
 
-    Use it to train on unlabeled sentences without a projection head and without dropout, above all encoders whose last
-    layers are far from sentence embeddings. `contrast` is usually better, and does not need a second encoder.
+    Use it to train an encoder whose last layers are far from sentence embeddings, on unlabeled sentences and without a
+    projection head or dropout. `contrast` is usually better, and does not need a second encoder.
 
         loss = mean over pairs of  -log sigma(h1_i . h2_i)  and  -log(1 - sigma(h1_i . h2_k)),  k = i + 1, ..., i + K
 
-    where k counts on from the first sentence after the last of the batch. Each sentence is one positive pair and the
-    first of K negative ones. In the paper, a batch consists of pairs, and each negative pair has two sentences of its
-    own; here the batch consists of sentences, and a pair costs a dot product only.
+    where k continues with the first sentence after the last one of the batch. Each sentence forms one positive pair,
+    and is the first sentence of K negative pairs. In the paper, each negative pair has two separate sentences. Here,
+    all pairs share the sentences of the batch, so that a pair costs only a dot product.
 
     With several processes, h2 is gathered with gradient, and the batch is that of all processes.
 
@@ -64,7 +64,7 @@ def contrastive_tension(h1: Tensor, h2: Tensor, number: int = 7, negatives: Tens
 
 
 class SecondEncoder(Head):
-    """An encoder with the weights of the trained one before training. It is trained, too, and not exported.
+    """A second encoder, which starts with the same weights. It is also trained, but not exported.
 
     Source:
         Carlsson et al. (2021), CT, section 3.
@@ -85,7 +85,7 @@ class ContrastiveTension(Term):
     """Contrastive tension between the trained encoder and a second one. See `contrastive_tension`.
 
     The form `in_batch` is that of sentence-transformers: `contrast` in both directions, with cosines and all sentences
-    of the batch as negatives. Its temperature is 0.05, where sentence-transformers trains the temperature from there.
+    of the batch as negatives. Its temperature stays at 0.05, while sentence-transformers starts at 0.05 and trains it.
 
     The model that is exported encodes the second sentence of each pair, as in sentence-transformers. The authors' code
     keeps the better of both encoders on labeled pairs. It also trains without dropout: set `view_dropout` to 0.

@@ -1,4 +1,4 @@
-"""Denoising: a decoder writes the sentence from the embedding of a view that lacks tokens (TSDAE)."""
+"""Denoising: a decoder reconstructs the sentence from the embedding of a view with deleted tokens (TSDAE)."""
 
 import copy
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ IGNORED = -100  # label of padding
 def denoising(logits: Tensor, labels: Tensor) -> Tensor:
     r"""Denoising loss: predict each token of a sentence from the tokens before it and an embedding.
 
-    Use it to adapt an encoder to a domain without sentence pairs, above all before other training. Its embeddings hold
-    words rather than meaning, so it is behind contrastive losses on semantic similarity.
+    Use it to adapt an encoder to a domain without sentence pairs, above all before other training. Its embeddings
+    represent words rather than meaning, so it scores below contrastive losses on semantic similarity.
 
     Also known as a sequential denoising auto-encoder.
 
         loss = -mean_t log p(w_t | w_1, ..., w_{t-1}, embedding)
 
-    The mean is that of the tokens of all processes.
+    The mean is over the tokens of all processes.
 
     Args:
         logits: Logits of the tokens, (B, L, V). Any floating-point type; computed in float32.
@@ -50,10 +50,10 @@ def denoising(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class TiedDecoder(Head):
-    """A decoder with the weights of the encoder, and with cross-attention of its own to the embedding alone.
+    """A decoder with the weights of the encoder, and with its own cross-attention to the embedding.
 
-    Only the cross-attention is part of this module: other weights are trained and saved as the encoder's. The logits
-    are those of the model's language-model head.
+    Only the cross-attention is part of this module. Other weights are trained and saved with the encoder. The logits
+    come from the model's language-model head.
 
     Source:
         Wang et al. (2021), TSDAE, section 3.1 and figure 1.

@@ -43,7 +43,7 @@ def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
 class Distillation(Term):
     """Cosine distance of both views' embeddings from the guide's embeddings of the same sentences.
 
-    Uses the embeddings below the projection head. See `cosine_distance`.
+    Uses the embeddings before the projection head. See `cosine_distance`.
     """
 
     title = "embedding distillation"

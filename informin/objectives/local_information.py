@@ -1,4 +1,4 @@
-"""Local information: the embedding tells which n-grams are those of its sentence (IS-BERT)."""
+"""Local information: the embedding predicts which n-grams belong to its sentence (IS-BERT)."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from modeling_informin import HeadInputs
 
 @in_float32
 def local_information(features: Tensor, h: Tensor, mask: Tensor, negatives: Tensor | None = None) -> Tensor:
-    r"""Negative mutual information of embeddings and the n-grams of their sentences, as Jensen and Shannon measure it.
+    r"""Negative mutual information (Jensen-Shannon) of embeddings and the n-grams of their sentences.
 
     Use it to train on unlabeled texts without views of a sentence and without a projection head, such as long texts.
     On semantic similarity, `contrast` is ahead.
@@ -27,8 +27,9 @@ def local_information(features: Tensor, h: Tensor, mask: Tensor, negatives: Tens
 
         loss = mean_neg (softplus(s) - log 2) - mean_pos (log 2 - softplus(-s)),   s = c_t . h_k
 
-    Positive pairs are the n-gram features c_t of a sentence with its own embedding, negative ones those with the
-    embeddings of the other sentences in the batch. The constants, of the authors' code, make the loss of s = 0 zero.
+    Positive pairs combine the n-gram features c_t of a sentence with its own embedding. Negative pairs combine them
+    with the embeddings of the other sentences in the batch. The constants come from the authors' code, and make the
+    loss 0 at s = 0.
 
     With several processes, the embeddings are gathered with gradient, and the means are those of all processes.
 
@@ -104,7 +105,7 @@ class LocalInformation(Term):
 
     weight: float = option(1.0, "Weight of local information, IS-BERT's loss.")
     ngram_sizes: list[int] | None = option(
-        None, "Odd numbers of tokens in the n-grams of local information. Default: 1 3 5."
+        None, "Sizes of the n-grams of local information, odd numbers. Default: 1 3 5."
     )
 
     def check(self) -> None:

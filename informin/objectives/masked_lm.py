@@ -15,7 +15,7 @@ MASKED = 0.15  # fraction of the tokens, as in BERT
 def masked_lm(losses: Tensor) -> Tensor:
     r"""Masked language modeling loss: predict masked tokens.
 
-    Use it next to a contrastive loss to preserve the encoder's knowledge of words. The checkpoint must contain a
+    Use it with a contrastive loss to preserve the encoder's knowledge of words. The checkpoint must contain a
     pretrained language modeling head.
 
     Also known as MLM, or the cloze task.

@@ -15,8 +15,8 @@ FORMS = ("code", "paper", "unit")
 def reconstruction(z1: Tensor, z2: Tensor, form: str = "code") -> Tensor:
     r"""Reconstruction loss: predict one view from the other, to discard information that the two views do not share.
 
-    Use it next to `contrast`, as in InforMin-CL. The weight depends on the form and on the encoder (the paper uses 0.4
-    for BERT and 4 for RoBERTa).
+    Use it with `contrast`, as in InforMin-CL. The weight depends on the form and on the encoder (the paper uses 0.4 for
+    BERT and 4 for RoBERTa).
 
     Also known as an alignment loss (Wang and Isola, 2020), or the mean squared error between views.
 
@@ -25,7 +25,7 @@ def reconstruction(z1: Tensor, z2: Tensor, form: str = "code") -> Tensor:
       training.
     - `unit`: the same for unit vectors, 2 (1 - cos). At d = 768 it is 384 times stronger than `code`.
 
-    The paper prints a minus before the distance; that is the sign of a log-likelihood, which is maximized.
+    The paper prints a minus before the distance, which is the sign of a log-likelihood to maximize.
 
     Args:
         z1: First views, (N, d). Any floating-point type; computed in float32.

@@ -17,16 +17,17 @@ from modeling_informin import HeadInputs
 
 
 def replaced_tokens(logits: Tensor, replaced: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    r"""Replaced token detection: say of each token whether it is that of the original sentence.
+    r"""Replaced token detection: predict for each token whether it was replaced.
 
-    Use it next to `contrast`, as in DiffCSE: the discriminator sees the embedding of the original sentence, which then
-    has to tell small differences in meaning. It helps where few words decide, and needs a masked language model.
+    Use it with `contrast`, as in DiffCSE. The discriminator sees the embedding of the original sentence, so the
+    embedding has to represent small differences in meaning. It helps where a few words decide the meaning, and needs a
+    masked language model.
 
-    Also known as the loss of ELECTRA; with the embedding as a condition, of DiffCSE.
+    Also known as the loss of ELECTRA, or of DiffCSE if it is conditioned on the embedding.
 
         loss = mean_t cross-entropy(logits_t, replaced_t)
 
-    The mean is that of the tokens of all processes, without padding.
+    The mean is over the tokens of all processes, without padding.
 
     Args:
         logits: Logits of original and replaced, (N, L, 2). Any floating-point type; computed in float32.
@@ -56,7 +57,7 @@ def replaced_tokens(logits: Tensor, replaced: Tensor, mask: Tensor) -> dict[str,
 class Discriminator(Head):
     """A second encoder, which reads the projection of the sentence in place of its first token, and a frozen generator.
 
-    The generator, a masked language model, is not part of this module: it is not saved in checkpoints.
+    The generator, a masked language model, is not part of this module and not saved in checkpoints.
 
     Source:
         Chuang et al. (2022), DiffCSE, section 3.
@@ -127,7 +128,7 @@ class ReplacedTokens(Term):
     """Detection of tokens that a masked language model replaced, given the projection. See `replaced_tokens`.
 
     The generator is a frozen masked language model with the tokenizer of the encoder. The discriminator starts as a
-    copy of the encoder, and is trained.
+    copy of the encoder and is trained.
     """
 
     paper = "diffcse"

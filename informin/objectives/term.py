@@ -1,4 +1,4 @@
-"""What a term of the loss is, and what it gets: two views of a batch, heads on top of the encoder, and a guide."""
+"""The base class of terms, and what a term gets: two views of a batch, heads on the encoder, and a guide."""
 
 import math
 from abc import ABC, abstractmethod
@@ -59,8 +59,8 @@ class Views:
         z2: Projections of the second view, (B, d).
         mask: Attention mask, (B, L): 1 for tokens, 0 for padding. With attention maps, 1 only for tokens that both
             views share.
-        embedding1: Embeddings of the first view below the projection head, (B, d).
-        embedding2: Embeddings of the second view below the projection head, (B, d).
+        embedding1: Embeddings of the first view before the projection head, (B, d).
+        embedding2: Embeddings of the second view before the projection head, (B, d).
         row: Indices of the training sentences, a NumPy array (B,) int64. None unless a term needs a guide.
         second_row: Indices of the second texts of pairs, (B,); otherwise those of `row`.
         general: Embeddings of K general sentences, (K, d). None unless a term replays them.
@@ -244,8 +244,8 @@ class Term(ABC):
     def loss(self, views: Views) -> Tensor | dict[str, Tensor]:
         """Return the unweighted loss, a scalar.
 
-        A term that logs further values returns a dictionary with them, each one number. Its entry `name`, or else its
-        first entry, is the loss. The others are logged as terms/NAME/ENTRY.
+        To log more values, return a dictionary with them, each one number. Its entry `name`, or else its first entry,
+        is the loss. The others are logged as terms/NAME/ENTRY.
         """
 
 

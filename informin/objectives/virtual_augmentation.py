@@ -1,4 +1,4 @@
-"""Virtual augmentation: tell an embedding with the hardest perturbation from its neighbors in the batch (VaSCL)."""
+"""Virtual augmentation: separate an embedding with the hardest perturbation from its neighbors in the batch (VaSCL)."""
 
 import math
 from collections.abc import Callable
@@ -23,8 +23,8 @@ FORMS = ("paper", "code")
 def virtual_augmentation(f: Tensor, perturbed: Tensor, neighbors: Tensor, temperature: float = 0.05) -> Tensor:
     r"""Virtual augmentation loss: contrast of embeddings and perturbed ones, with the nearest neighbors as negatives.
 
-    Use it next to `contrast`, as in VaSCL, with large batches, in which an embedding has near neighbors. The perturbed
-    embedding takes the place of a change of the text.
+    Use it with `contrast`, as in VaSCL, and with large batches, in which an embedding has near neighbors. The perturbed
+    embedding replaces an augmentation of the text.
 
         loss = mean over a in {f_i, f'_i} of -log( exp(f_i . f'_i / t) /
                (exp(f_i . f'_i / t) + sum_{k in N(i)} exp(a . f_k / t) + exp(a . f'_k / t)) )
@@ -135,9 +135,8 @@ class Perturbation(Head):
 class VirtualAugmentation(Term):
     """Contrast with the hardest perturbation of an embedding in its neighborhood. See `virtual_augmentation`.
 
-    The form `paper` trains the encoder, too. In the form `code`, as in the authors' code, the embeddings and their
-    projections have no gradient: only the projections of the perturbed embeddings do, so the term trains the
-    projection head alone.
+    The form `paper` also trains the encoder. The form `code`, that of the authors' code, trains only the projection
+    head, because only the projections of the perturbed embeddings have a gradient.
     """
 
     paper = "vascl"

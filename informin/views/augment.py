@@ -61,15 +61,15 @@ def swap_spans(tokens: Tensor, spans: int, fraction: float, generator: torch.Gen
 
 @dataclass
 class Augment(View):
-    """Changes the first view by one augmentation and the second view by another one.
+    """Applies one augmentation to the first view and another one to the second view.
 
-    - `shuffle`: the tokens in random order, which for an encoder with positions is that of ConSERT's shuffled position
+    - `shuffle`: put the tokens in random order. For an encoder with positions, this equals ConSERT's shuffled position
       ids. Special tokens and the prompt keep their places.
-    - `token_cutoff`, `feature_cutoff`: rows or columns of the output of the embedding layer are 0. A cutoff of features
-      is that of the whole row; a cutoff of tokens leaves special tokens and the prompt as they are.
-    - `deletion`, `span_deletion`, `reordering`: those of CLEAR, without its [DEL] tokens.
+    - `token_cutoff`, `feature_cutoff`: set rows or columns of the output of the embedding layer to 0. Only
+      `feature_cutoff` changes special tokens and the prompt, too.
+    - `deletion`, `span_deletion`, `reordering`: as in CLEAR, without its [DEL] tokens.
 
-    The defaults are those of ConSERT's best unsupervised model, which trains without dropout.
+    The defaults are those of ConSERT's best unsupervised model, which is trained without dropout.
 
     Source:
         Yan et al. (2021), "ConSERT: A Contrastive Framework for Self-Supervised Sentence Representation Transfer",

@@ -81,15 +81,15 @@ def at_sentence_ends(span: Tensor, ends: list[int], number: int) -> Tensor:
 class Crop(View):
     """Keeps a random contiguous span of the tokens, in the second view or in both.
 
-    `second` crops the second view, so that a part is compared with the whole. `independent` draws a span for each view:
-    the cropping of Contriever, which gained more than dropout where they were compared. `nearby` draws the second span
-    at the first one, as in DeCLUTR. Use both for texts of several sentences, with a `max_seq_length` that fits them.
+    `second` crops the second view, so that a part is compared with the whole. `independent` draws a span for each view,
+    as in Contriever. `nearby` draws the second span near the first one, as in DeCLUTR. Use the latter two for texts of
+    several sentences, with a `max_seq_length` that fits them.
 
     With `sentence_ends`, spans start and end at sentences. A text of one sentence is cropped at any token. A sentence
-    ends at a token of points, exclamation or question marks, also after an abbreviation.
+    ends at a period, exclamation mark or question mark, even after an abbreviation.
 
-    Fractions are those of the tokens that `max_seq_length` leaves. Contriever takes 0.05 to 0.5 of 256 tokens, DeCLUTR
-    32 to 512 tokens of documents of 2,048.
+    Fractions are relative to the text after truncation to `max_seq_length`. Contriever takes 0.05 to 0.5 of 256 tokens,
+    and DeCLUTR 32 to 512 tokens of documents of 2,048.
 
     Source:
         Izacard et al. (2022), "Unsupervised Dense Information Retrieval with Contrastive Learning"; Giorgi et al.
@@ -110,7 +110,7 @@ class Crop(View):
     )
     min_fraction: float = option(0.5, "Minimum fraction of the tokens in a span.")
     max_fraction: float = option(1.0, "Maximum fraction of the tokens in a span.")
-    min_tokens: int = option(1, "Minimum number of tokens in a span, as far as the sentence has them.")
+    min_tokens: int = option(1, "Minimum number of tokens in a span, if the sentence has as many.")
     sentence_ends: bool = option(False, "Move the start and the end of each span to the nearest ends of sentences.")
 
     def check(self) -> None:

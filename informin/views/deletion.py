@@ -35,7 +35,7 @@ class Deletion(View):
     title = "token deletion"
     keeps_tokens = True
 
-    rate: float = option(0.6, "Probability that the second view lacks a token.")
+    rate: float = option(0.6, "Probability that a token of the second view is deleted.")
 
     def check(self) -> None:
         check_value(0 <= self.rate < 1, "deletion_rate", self.rate, "0 or more, and below 1")

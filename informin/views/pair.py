@@ -10,14 +10,14 @@ from informin.views.view import SentenceTokens, View, ViewRows
 
 @dataclass
 class Pair(View):
-    """Reads two columns: one text is the first view, and the other one the second.
+    """Reads two columns: the first text is the first view, and the second text is the second view.
 
     Use it for texts that belong together without labels: title and body, question and answer, a text and its summary.
     The columns are `anchor` and `positive`, as in sentence-transformers, or those of `text_column`. A row with a blank
     text or with two equal texts is skipped.
 
-    A text may occur in several pairs. Of an anchor's candidates in the batch, those are not negatives that belong to
-    the same first text, that are equal to its own second text, or that are equal to the first text itself.
+    A text may occur in several pairs. A candidate in the batch is not a negative of an anchor if it belongs to the same
+    first text, equals the anchor's own second text, or equals the first text itself.
 
     Source:
         Reimers and Gurevych (2019), Sentence-BERT, and Wang et al. (2022), E5, section 3, train on such pairs; Yu et

@@ -1,4 +1,4 @@
-"""Span masking: one [MASK] stands for a random span of the second view."""
+"""Span masking: one [MASK] replaces a random span of the second view."""
 
 from dataclasses import dataclass
 
@@ -34,10 +34,11 @@ def mask_span(tokens: Tensor, length: int, generator: torch.Generator) -> Tensor
 class SpanMask(View):
     """Masks a random span of the second view. Dropout changes both views.
 
-    Use it as dropout alone, for short texts such as titles and sentences: both views keep nearly the same words.
+    Use it for short texts, such as titles and sentences, instead of dropout alone. Both views keep nearly the same
+    words.
 
-    The paper replaces 5 characters of a text by [MASK], and its code masks no text of fewer than 30 characters. Here
-    the span is one of tokens, 2 by default, so that no word is cut into other tokens.
+    The paper replaces 5 characters of a text by [MASK], and its code does not mask texts of fewer than 30 characters.
+    Here, a span consists of tokens, 2 by default, so that no word is split differently.
 
     Source:
         Liu et al. (2021), "Fast, Effective, and Self-Supervised: Transforming Masked Language Models into Universal

@@ -82,10 +82,10 @@ class ViewRows:
 
 @dataclass
 class View(ABC):
-    """Base class of the ways to make two views of a sentence.
+    """Base class for the ways to make two views of a sentence.
 
     Subclass it as a dataclass, check its fields in `check`, and implement `change`. A view that reads more than one
-    sentence at a time, or further columns, overrides `both_views`.
+    sentence at a time, or more columns, overrides `both_views`.
 
     Attributes:
         name: Name in records and of options. Default: the name of the class in snake case.
