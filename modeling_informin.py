@@ -80,7 +80,7 @@ class HeadInputs:
     The rows of view 1 come first, then those of view 2. V is 1 if each sentence is encoded once.
 
     Attributes:
-        embedding: Embeddings below the projection head, (V*B, d).
+        embedding: Embeddings before the projection head, (V*B, d).
         projection: Their projections, (V*B, d). Equal to `embedding` if the model has no projection head.
         states: Hidden states of the tokens, (V*B, L, d), undefined at padding. None unless a term sets `reads_states`.
         input_ids: Token ids, (V*B, L).

@@ -112,8 +112,8 @@ logger = logging.getLogger(__name__)
 class InforMinTrainer(Trainer):
     """Train sentence embeddings on unlabeled text with InforMin-CL, another published objective, or a custom loss.
 
-    Each sentence is encoded twice in one forward pass, or once if the objective needs one view only. The two views
-    differ by dropout, or as `view` defines. The loss is the weighted sum of the terms of the objective (see
+    Each sentence is encoded twice in one forward pass, or once if the objective needs only one view. By default, the
+    two views differ only by dropout (see `view`). The loss is the weighted sum of the terms of the objective (see
     `informin.objectives`); for InforMin-CL, eq. 9 of Chen et al. (2022). The total is logged as loss, and each
     unweighted term as terms/NAME. Evaluation scores sentence pairs, labeled sentences and retrieval pairs, logged as
     eval_MEASURE (see `informin.evaluation.measures`).
@@ -145,11 +145,11 @@ class InforMinTrainer(Trainer):
 
     Attributes:
         model: What is trained: encoder, pooling and the heads of the terms. Its forward returns `InforMinOutput`.
-        trained: The model with what a run needs around it: its tokenizer and prompt, how it was opened, the finished
-            model that shares its weights, and the model before training.
+        trained: The model with its tokenizer and prompt, how it was opened, the finished model that shares its weights,
+            and the model before training.
         objective, terms: The objective of the run, and its terms.
         sentences: The sentences, and where they come from.
-        facts: What training.json says about the run besides its course: data, base model, versions, machine, drift.
+        facts: Facts about the run in training.json: data, base model, versions, machine, drift.
 
     Raises:
         UsageError: The encoder cannot do what the objective needs, there are too few sentences for a batch or a term,
@@ -348,8 +348,8 @@ class InforMinTrainer(Trainer):
     def get_train_dataloader(self) -> DataLoader:
         """Return the data loader, whose batches stay on the CPU until they are stacked.
 
-        Persistent workers get a random generator of their own: they start only once, which in a resumed run is at
-        another step. If they drew their seed from the global random state, dropout would then differ.
+        Persistent workers get a separate random generator. They start only once, and in a resumed run at a different
+        step, so drawing their seed from the global random state would change dropout.
         """
         rows: Any = self.train_dataset
         is_padded = isinstance(rows, datasets.Dataset) and isinstance(self.data_collator, PadRows)
@@ -368,9 +368,9 @@ class InforMinTrainer(Trainer):
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
         """Return the batches of one optimizer step, each stacked into two views and, for MLM, a masked copy.
 
-        A run that resumed at its last step gets none; Trainer would take one more step. An incomplete last step of a
-        stream gets none, either: Trainer would add its gradients to the first step of the next epoch, but checkpoints
-        hold no gradients.
+        A run that resumed at its last step gets no batches, because Trainer would take one more step. An incomplete
+        last step of a stream gets none either: Trainer would add its gradients to the first step of the next epoch, but
+        checkpoints do not contain gradients.
         """
         step = self.state.global_step
         if 0 < self.state.max_steps <= step:
@@ -439,7 +439,8 @@ class InforMinTrainer(Trainer):
     def encode(self, sentences: str | Iterable[str]) -> np.ndarray:
         """Return the embeddings (N, d) of N sentences, or (d,) of one string, with the training prompt.
 
-        With several processes, each encodes a part; under FSDP, the first encodes all. All get the complete result.
+        With several processes, each encodes a part. Under FSDP, the first encodes everything. All get the complete
+        result.
         """
         if isinstance(sentences, str):
             return self.encode([sentences])[0]
@@ -469,7 +470,7 @@ class InforMinTrainer(Trainer):
             self.optimizer.eval()
 
     def predict(self, *args, **kwargs) -> Any:
-        """Raise UsageError: this trainer has embeddings and scores, and no predictions."""
+        """Raise UsageError, because this trainer makes no predictions."""
         raise UsageError("`predict` has no labels to predict", fix="Call `encode` for embeddings, or `evaluate`.")
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
@@ -508,7 +509,7 @@ class InforMinTrainer(Trainer):
     # Training and resuming
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs) -> TrainOutput:
-        """Train. A resumed run must be the same run, and gives the same weights as one that was not interrupted.
+        """Train the model. A resumed run needs the same settings, and gives the same weights as an uninterrupted one.
 
         Args:
             resume_from_checkpoint: Checkpoint folder; True or "last" for the latest complete one in the output folder.
@@ -649,8 +650,8 @@ class InforMinTrainer(Trainer):
 
     @property
     def gathered(self) -> TrainedModel:
-        """`trained` with whole weights. If FSDP shards them, a copy on the CPU, which all processes must ask for in
-        training; afterwards it is kept."""
+        """`trained` with whole weights. If FSDP shards them, this is a copy on the CPU. In training, all processes must
+        access it. After training, it is cached."""
         if not self.trained.is_sharded:
             return self.trained
         return self._gathered or self.trained.gathered(self.accelerator.get_state_dict(self.model))
@@ -713,7 +714,7 @@ class InforMinTrainer(Trainer):
             self.push_to_hub("Model save")
 
     def export(self, folder: str | Path | None = None, report: bool = True) -> None:
-        """Write the folder for users of the model, and print a report. Call it in every process.
+        """Export the model to a folder, and print a report. Call it in every process.
 
         Args:
             folder: Folder to write; None for the output folder.
@@ -738,7 +739,7 @@ class InforMinTrainer(Trainer):
             export_model(trained.finished, folder or str(self.args.output_dir), self.record(), head=weights)
 
     def create_model_card(self) -> None:  # type: ignore[override]  # its facts are those of training.json
-        """Write the model card of the exported output folder again. Overridden because Trainer replaces it by its own.
+        """Write the model card of the exported output folder again. Overridden because Trainer would replace the card.
 
         The arguments of `Trainer.create_model_card` are options here, such as `license` and `language`.
         """

@@ -194,7 +194,7 @@ def check_evaluated(eval_strategy: str, given: Container[str]) -> None:
 def recipe(name: str, **options: Any) -> dict[str, Any]:
     """Return arguments of `InforMinTrainer` for a recipe: `args`, `objective` and `view`.
 
-    The trainer takes the model, the data and the facts for the card as arguments. Those of the recipe have no effect.
+    Pass the model, the data and the facts for the card to the trainer. Those in the recipe have no effect.
 
     Args:
         name: A YAML file of options, or the name of one in informin/recipes.

@@ -424,18 +424,18 @@ def evaluate(
     pooler: str | Sequence[str] = "auto",
     **loading: Unpack[Loading],
 ) -> Evaluation:
-    """Score one model or several on STS and transfer tasks, labeled texts and retrieval.
+    """Score one or more models on STS and transfer tasks, labeled texts and retrieval.
 
     Args:
         model: Hub id, folder, or SentenceTransformer; or several of them.
         tasks: `all`, `sts`, `transfer`, or names of SentEval tasks. Default: all if no files are given.
-        labels: One labeled file or several, one task each: TSV, CSV or JSONL with the columns text and label. Rows
-            without a label are skipped.
+        labels: Labeled files, one task each: TSV, CSV or JSONL with the columns text and label. Rows without a text or
+            a label are skipped.
         text_column: Column of `labels` with the texts, or several to join, such as subject,body. Default: text.
         label_column: Column of `labels` with the labels. Default: label.
         retrieval: Test collections, one task each: folders in BEIR's layout or with corpus.tsv, queries.tsv and
             qrels.tsv; or files with the columns query, document and optionally relevance (or score) and negative.
-        rankings: Further rankings of `retrieval` to score, such as `SearchRankings(language="german")` of
+        rankings: More rankings of `retrieval` to score, such as `SearchRankings(language="german")` of
             `informin.frozen.rankings`, which `informin eval` adds: BM25, vectors with BM25, and reranked. None for the
             vectors alone.
         query_prompt: Prompt prepended to queries of `retrieval`. Default: `prompt`, or the stored prompt of queries.

@@ -67,16 +67,16 @@ def speed_up(
 ) -> SentenceTransformer:
     """Make `encode` of a model faster, by default with the same embeddings up to rounding (about 1e-7).
 
-    It changes the model that it gets, returns it, and logs in one line how `encode` computes. Texts are packed if the
-    model consists of a Transformer that takes attention functions (most encoders and decoders of transformers), a
-    Pooling, and any further modules that read only the sentence embedding; `encode(output_value=None)` then returns
-    token embeddings without padding. Other models that start with a Transformer get batches of nearly equal length on a
-    CPU. Everything else is computed as before. Threads may share the model.
+    It changes the given model, returns it, and logs how `encode` computes. Texts are packed if the model consists of a
+    Transformer that supports attention functions (most encoders and decoders of transformers), a Pooling, and
+    optionally more modules that read only the sentence embedding. `encode(output_value=None)` then returns token
+    embeddings without padding. Other models that start with a Transformer get batches of nearly equal length on a CPU.
+    Everything else is computed as before. Threads may share the model.
 
     Args:
         model: The model.
-        precision: fp32, bf16, fp16, or auto, the fastest of them on the device of the model: its encoder gets weights
-            in it, and everything after the encoder is in float32. None for the weights as they are.
+        precision: Precision of the encoder's weights: fp32, bf16, fp16, or auto, the fastest of them on the model's
+            device. Everything after the encoder is in float32. None keeps the weights.
         bf16: An older option. True is `precision` bf16.
 
     Raises:

@@ -124,18 +124,18 @@ def distill(
     pooler: str = "auto",
     **loading: Unpack[Loading],
 ) -> DistillResult:
-    """Distill a model into a static model of your texts in closed form: an embedding is a mean of token vectors.
+    """Distill a model into a static model of your texts in closed form. An embedding is then a mean of token vectors.
 
     The embeddings of the texts are adapted for the task by a `LinearAdapter`. For clustering, they are averaged with
-    their nearest neighbors. For search, words that two texts or more contain are tokens: anyone with the model can
-    read them. A ridge regression finds the token vectors whose means come nearest. See `informin.frozen.static`.
+    their nearest neighbors. For search, words that occur in two or more texts become tokens, which anyone with the
+    model can read. A ridge regression finds the token vectors whose means come closest. See `informin.frozen.static`.
 
     Args:
-        model: Hub id, folder, or SentenceTransformer. The options about loading concern a name or folder.
-        texts: N texts, better 3,000 or more.
+        model: Hub id, folder, or SentenceTransformer. Options for loading apply only to a name or folder.
+        texts: N texts, preferably 3,000 or more.
         task: `clustering`, also for labels and near-duplicates; or `search`.
         embeddings: (N, d) embeddings of the texts by this model, or a file of them (.npy, .parquet or .safetensors).
-            They save the time to embed, and a .npy file is never read into memory as a whole.
+            They are used instead of embedding the texts. A .npy file is never read into memory as a whole.
         prompt: Prompt prepended to each text, instead of the stored prompt. The static model needs none.
         batch_size: Texts per forward pass.
         pooler, loading: Options of `informin.load_model`. `precision` is auto by default for a name or folder.

@@ -171,18 +171,18 @@ def fit(
     """Adapt a model, or embeddings from any source, to your texts in closed form, without training or labels.
 
     Args:
-        model: Hub id, folder, or SentenceTransformer. The options about loading concern a name or folder.
+        model: Hub id, folder, or SentenceTransformer. Options for loading apply only to a name or folder.
         texts: N texts: a list, or another iterable of strings. A model needs them. Use 300 or more for search,
             and 500 or more for clustering.
         task: `clustering`, also for labels and near-duplicates; or `search`, for queries that resemble the texts.
         embeddings: (N, d) embeddings of the texts, or a file of them (.npy, .parquet or .safetensors). Without a model,
-            they can be from any source. With one, they must be this model's, and save the time to embed.
+            they can be from any source. With a model, they must be this model's, and are used instead of embedding the
+            texts.
         dimension: Number of dimensions of the adapted vectors. Default: all.
-        rotation: `principal`: the first numbers of a vector approximate it best, for vectors that are cut later.
+        rotation: `principal`: the first numbers of a vector approximate it best, for vectors that are truncated later.
             `bits`: for binary quantization, one bit per number.
         seed: Seed of the sample of texts if there are more than 50,000.
-        prompt: Prompt prepended to each text, instead of the stored prompt. The saved model embeds documents with it,
-            too.
+        prompt: Prompt prepended to each text, instead of the stored prompt. The saved model also uses it for documents.
         batch_size: Texts per forward pass.
         pooler, loading: Options of `informin.load_model`. `precision` embeds the texts, by default auto for a name or
             folder; the model is saved in float32.

@@ -54,8 +54,8 @@ class Index:
     Attributes:
         record: Settings.
         texts, rows: The N texts and their numbers (N,).
-        ids, fields: Their ids, None for texts without one, and further values by name.
-        vectors: (N, d) float16: unit vectors, or those of the model as they are if it is compared by dot product.
+        ids, fields: Their ids, None for texts without one, and more values by name.
+        vectors: (N, d) float16: unit vectors, or unnormalized vectors if the model is compared by dot product.
         documents: (N, d) float16, the vectors that are searched: `vectors`, adapted or smoothed if the index is.
         bm25: BM25 weights of the words.
         threshold: Cosine that at most about one unrelated text per query exceeds; None without `record.scores`.
@@ -170,7 +170,7 @@ class Index:
             model: Hub id, folder or SentenceTransformer. If you train the object afterwards, build the index again.
             texts: N texts. Blank ones are left out, and the others keep their row numbers.
             ids: N ids, such as keys in a database: texts, numbers, or dates, which become text.
-            fields: N mappings of further values that hits show, such as the title and the address.
+            fields: N mappings of more values that hits show, such as the title and the address.
             language: Language of stop words and stems, such as german or de; `other` for none.
             smooth: Average each document vector with its nearest neighbors.
             word_weight: Weight of BM25. 0 searches by vectors alone.
@@ -178,8 +178,8 @@ class Index:
             queries: `model`, or `static`: queries are embedded by token vectors, without the model and torch, and
                 documents are adapted by the map of `fit --task search` and smoothed. See `informin.distill`. A model
                 with a prompt for queries embeds every text twice, the second time as a query, to fit the token vectors.
-            rerank: Keep token vectors, 68 bytes a token, to rerank the first 50 hits of a search by late interaction.
-                With static embeddings of queries, a token of a query has its mean vector in the texts.
+            rerank: Keep token vectors, 68 bytes per token, to rerank the first 50 hits of a search by late interaction.
+                With static embeddings of queries, the vector of a query token is the mean of its vectors in the texts.
             batch_size: Texts per forward pass.
             pooler, loading: Options of `informin.load_model`. `precision` is auto by default for a name or folder.
 
@@ -240,8 +240,8 @@ class Index:
 
         Args:
             folder: What `save` wrote.
-            model: The model, if it is no longer where it was, or was in memory. A name or folder is opened with the
-                options of the index.
+            model: The model, if it has moved or was passed as an object. A name or folder is opened with the options of
+                the index.
             trust_remote_code: Allow code from the model's repository to run.
             precision: Precision of the model, as in `informin.load_model`. Default: auto for a name or folder, whatever
                 the vectors were embedded in.
@@ -281,7 +281,7 @@ class Index:
         fields: Sequence[Mapping[str, Any]] | None = None,
         batch_size: int = 64,
     ) -> np.ndarray:
-        """Add texts, and return their row numbers. All that depends on other texts is computed again.
+        """Add texts, and return their row numbers. Everything that depends on other texts is computed again.
 
         Args:
             texts, ids, fields: See `build`. Blank texts are left out, but counted.
@@ -398,7 +398,7 @@ class Index:
     def matched_spans(self, query: str, rows: Sequence[int]) -> list[list[Span]]:
         """Return for each of P texts the spans (start, end) of tokens that make up most of its token score.
 
-        They are empty if the tokenizer of the model is in Python, because it does not say where its tokens stand.
+        They are empty if the model has a Python tokenizer, which does not return the positions of its tokens.
 
         Args:
             query: The query.

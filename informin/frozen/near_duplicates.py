@@ -118,28 +118,28 @@ def duplicates(
 ) -> DuplicatesResult:
     """Find texts that repeat earlier ones.
 
-    By default, two texts are duplicates under two conditions:
+    By default, two texts are duplicates if both conditions hold:
 
     * They have the same words, in any order and case, apart from typing errors and from common words that one of them
       lacks. A typing error is a letter that is missing, added, wrong or swapped with the next one, after the first
       letter of a word of four letters or more (Damerau, 1964: 80% of all misspellings are one such error). A word is
-      common if 5% of the texts, and at least five, have it, except for English negations.
-    * Their cosine is above the one that about one unrelated text per query exceeds: see
-      `informin.frozen.unrelated.unrelated_scores`. Collections of fewer than 100 texts have no such cosine.
+      common if it occurs in 5% of the texts, and in at least five. English negations are never common.
+    * Their cosine is above a threshold that about one unrelated text per query exceeds (see
+      `informin.frozen.unrelated.unrelated_scores`). Collections of fewer than 100 texts have no threshold.
 
-    With a threshold, the cosine alone decides. That also finds texts that say the same in other words, and texts that
-    differ in one fact, whose cosine is often higher than that of a typing error.
+    With `threshold`, only the cosine counts. This also finds paraphrases, and texts that differ in one fact, whose
+    cosine is often higher than that of a typing error.
 
-    The first of several duplicates is kept, and others are compared with kept ones only. So a removed text is similar
-    to one that is kept, and a chain of pairs does not join texts that differ. All cosines are computed, in blocks. The
+    The first of several duplicates is kept. Other texts are compared only with kept ones, so each removed text is
+    similar to a kept one, and chains of pairs do not join texts that differ. All cosines are computed, in blocks. The
     words are compared with those of the 100 most similar texts above the cosine.
 
     Args:
         model: Hub id, folder, or SentenceTransformer. None with `embeddings` from any source.
         texts: N texts. Blank texts are kept.
-        threshold: Lowest cosine of texts that count as duplicates, whatever their words are.
+        threshold: Minimum cosine of duplicates, regardless of their words.
         embeddings: (N, d) embeddings of the texts, or of those that are not blank, or a file of them (.npy, .parquet or
-            .safetensors). With a model, they must be this model's, and save the time to embed.
+            .safetensors). With a model, they must be this model's, and are used instead of embedding the texts.
         prompt: Prompt prepended to each text, instead of the stored prompt.
         batch_size: Texts per forward pass.
         pooler, loading: Options of `informin.load_model`. `precision` is auto by default for a name or folder.

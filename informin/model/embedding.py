@@ -1,4 +1,4 @@
-"""Embed texts with a finished model: in memory, or into a file that is resumed after an interruption.
+"""Embed texts with a finished model, in memory or into a file. An interrupted file is resumed.
 
 In a distributed run, all processes make the same calls. Each embeds a share of the texts, and gets all embeddings.
 """
@@ -54,7 +54,7 @@ def embed(
     In a distributed run, all processes call this function. Each embeds a share, and gets all embeddings.
 
     Args:
-        model: Hub id, folder, or SentenceTransformer. The options about loading concern a name or folder.
+        model: Hub id, folder, or SentenceTransformer. Options for loading apply only to a name or folder.
         texts: N texts: a list, or another iterable of strings.
         output: A .npy file to write. It appears once it is complete. After an interruption, the same call resumes.
         overwrite: Whether to replace a file of other embeddings that this function wrote to `output`.

@@ -95,13 +95,13 @@ def load_model(
 ) -> SentenceTransformer:
     """Open an embedding model in evaluation mode, and speed it up.
 
-    The default is float32, because the model may be saved or trained. What only embeds should set `precision` to auto,
-    which is the default of `embed`, `fit`, `distill`, `duplicates` and `Index`.
+    The default is float32, because the model may be saved or trained. To embed only, set `precision` to auto, which is
+    the default of `embed`, `fit`, `distill`, `duplicates` and `Index`.
 
     Args:
-        model: Hub id or folder. A model that this function opened is returned as it is, unless `precision` is another
-            one; of another SentenceTransformer, which stays as it is, a copy that shares its modules and pads as one
-            from files.
+        model: Hub id or folder. A model that this function opened is returned unchanged, unless `precision` differs.
+            For any other SentenceTransformer, which is not changed, the result is a copy that shares its modules and
+            pads like a model from files.
         pooler: `auto` for the pooling that the model stores, or one of `informin.model.pooling.POOLERS` in its place,
             without normalization.
         max_seq_length: Maximum number of tokens of a text; None for the model's own.
@@ -109,8 +109,8 @@ def load_model(
         revision: Branch, tag or commit on the Hub.
         trust_remote_code: Allow code from the model's repository to run.
         precision: Precision of the weights of the encoder: fp32, bf16, fp16, or auto, the fastest of them on the device
-            (bf16 if the CPU has AMX or AVX-512 with bf16; bf16 or fp16 on a GPU of NVIDIA; else fp32). Pooling and
-            normalization are in float32. None for fp32, and for a SentenceTransformer as it is.
+            (bf16 if the CPU has AMX or AVX-512 with bf16; bf16 or fp16 on an NVIDIA GPU; else fp32). Pooling and
+            normalization are in float32. None for fp32, or for the precision of a given SentenceTransformer.
         bf16: An older option. True is `precision` bf16.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The options of a training run: their defaults, the papers' values, and what is refused before a run starts."""
+"""The options of a training run: their defaults, the papers' values, and the checks before a run starts."""
 
 import copy
 import math
@@ -80,9 +80,9 @@ def argument_here(name: str, known: Sequence[str]) -> str:
 @explains_keywords(argument_here)
 @dataclass(repr=False)  # that of TrainingArguments hides tokens
 class InforMinTrainingArguments(SourceArguments, TrainingArguments):
-    """Arguments for `InforMinTrainer`: transformers' TrainingArguments, with other defaults and some more options.
+    """Arguments for `InforMinTrainer`: transformers' TrainingArguments with more options and different defaults.
 
-    The options of the terms are not here: pass terms to the trainer (`objective`).
+    Options of terms are not arguments: pass terms to the trainer as `objective`.
 
     `per_device_train_batch_size`, `learning_rate` and `warmup_steps` may be None. The trainer then uses the paper's
     values for the objective and the encoder, which `trainer.args` shows. `output_dir` and `metric_for_best_model` may
@@ -151,7 +151,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     )
     max_train_samples: Optional[int] = option(
         None,
-        "Train on a random sample of this many sentences, drawn by the seed. Of a stream, each epoch has this many.",
+        "Train on a random sample of this many sentences, drawn with the seed. With a stream, each epoch has this many.",
     )
     max_seq_length: Optional[int] = option(
         None,
