@@ -43,15 +43,15 @@ def embed_command(
     shard: str | None = None,
     model: PooledModelOptions = PooledModelOptions(),
 ) -> None:
-    """Embed texts into a .npy file. If it is interrupted, the same command resumes.
+    """Embed texts into a .npy file. Run an interrupted command again to resume.
 
     Args:
         model_name: Hub id or local folder.
         output: File to write, FILE.npy: (texts, dimensions) float32.
-        overwrite: Replace an output of embed with other texts or another model that is already there.
-        side: Embed as queries or as documents of a search, with the prompt or route that the model has for them.
-        shard: Embed only one of several contiguous shards of the texts, such as 1/8, 2/8, ..., 8/8, each into its own
-            output.
+        overwrite: Replace an existing output of embed for other texts or another model.
+        side: Embed the texts as search queries or documents, with the model's prompt or route for them.
+        shard: Embed only one of several contiguous shards of the texts, such as 1/8, 2/8, ..., 8/8. Use a separate
+            output for each.
     """
     from informin.texts import as_shard, read_shard, read_texts
 
@@ -103,8 +103,8 @@ def eval_command(
         tasks: all (default if no files are given), sts, transfer, or names such as STS12, STSB, MR, TREC.
         senteval_dir: SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.
         split: dev: STS-B, SICK-R, transfer validation accuracy.
-        labels: Labeled files, one task each: TSV, CSV or JSONL with columns text and label. Rows without either are
-            skipped. Reports V-measure, nearest neighbors and 8-shot accuracy.
+        labels: Labeled files, one task each: TSV, CSV or JSONL with columns text and label. Rows without a text or a
+            label are skipped. Reports V-measure, nearest neighbors and 8-shot accuracy.
         text_column: Column of --labels with the texts, or several to join, such as subject,body. Default: text.
         label_column: Column of --labels with the labels. Default: label.
         retrieval: Test collections: folders in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/test.tsv) or with
@@ -115,7 +115,7 @@ def eval_command(
             words. Default: english.
         query_prompt: Prompt for queries of --retrieval. Default: --prompt, or the model's prompt for queries.
         document_prompt: Prompt for documents. Default: --prompt, or the model's prompt for documents.
-        whitening: Whiten the embeddings of each task and keep this number of dimensions. Default without one: all.
+        whitening: Whiten the embeddings of each task and keep this number of dimensions. Without a number: all.
         pooler: auto (as the model specifies), cls, mean, last, first_last, embeddings_last, last2 or mlp; one row each.
             Default: auto.
         output: Save results here and resume from them: FILE.json for one row, a folder for several.
@@ -223,7 +223,7 @@ def export_command(
     Args:
         model_name: Folder checkpoint-N, or an exported folder.
         output_dir: Folder to write.
-        overwrite: Replace an exported folder that is already there.
+        overwrite: Replace an existing exported folder.
         dtype: Data type of the weights.
         onnx: Also write onnx/model.onnx, in float32. Needs the extra onnx.
         int8: With --onnx: also write onnx/model_quantized.onnx.
@@ -274,10 +274,10 @@ def push_command(
 
     Args:
         model_name: Exported folder: the output of train, fit, distill or export.
-        hub_model_id: Repository USER/REPO, or its name alone for your own. Created if it does not exist.
+        hub_model_id: Repository USER/REPO, or REPO in your own account. It is created if it does not exist.
         private: Create a private repository; an existing public one is rejected.
         revision: Push to this existing branch instead of main.
-        create_pr: Open a pull request instead, also in a repository that you cannot write to.
+        create_pr: Open a pull request instead, even in a repository that you cannot write to.
         commit_message: Title of the commit.
         results: Results of `informin eval` to add to the model card: files or folders, of this model, of its source
             model, and of the same run with other seeds.
@@ -351,7 +351,7 @@ def check_command(
     skip_speed: Flag = False,
     output: Location | None = None,
 ) -> int:
-    """Check this machine: equality of the fast paths, tests for a GPU, and speed beside sentence-transformers.
+    """Check this machine: equality of the fast paths, GPU tests, and speed compared with sentence-transformers.
 
     Exit code 1 if a fast path differs from the plain one.
 
@@ -361,7 +361,7 @@ def check_command(
         device: cpu or cuda. Default: a GPU if there is one.
         bf16: Also use bfloat16. Default: only if the processor or the GPU supports it.
         objectives: Objectives to compare. Default: all.
-        skip_speed: Measure nothing.
+        skip_speed: Do not measure speed.
         output: Also write everything to this JSON file.
     """
     of_speed = {"model_name": model_name, "train_file": texts.train_file, "text_column": texts.text_column}

@@ -56,13 +56,13 @@ def fit_command(
             resemble the texts.
         model_name: Hub id or local folder. The output is this model with the adapter.
         embeddings: Embeddings of the texts from any source: .npy, .parquet or .safetensors. Alone, the output is the
-            adapter itself and the adapted documents.npy; with --model_name, they must be this model's and save the time
-            to embed.
+            adapter and the adapted documents.npy. With --model_name, they must be this model's, and are used instead of
+            embedding the texts.
         output_dir: Folder to write.
-        overwrite: Replace an output of fit or distill that is already there.
+        overwrite: Replace an existing output of fit or distill.
         dimension: Number of dimensions of the adapted vectors. Default: all.
-        rotation: principal: the first numbers of a vector approximate it best, for vectors that are cut later. bits:
-            for binary quantization, one bit per number.
+        rotation: principal: the first numbers of a vector approximate it best, for vectors that are truncated later.
+            bits: for binary quantization, one bit per number.
         seed: Seed of the sample of texts, if there are more than 50,000.
     """
     if model_name and not texts.train_file:
@@ -116,9 +116,9 @@ def distill_command(
     Args:
         task: clustering: also for labels. search: the result contains words of your texts.
         model_name: Hub id or local folder.
-        embeddings: Embeddings of the texts by this model, from `informin embed`, to save the time to embed.
+        embeddings: Embeddings of the texts by this model, from `informin embed`. Default: embed the texts.
         output_dir: Folder to write.
-        overwrite: Replace an output of fit or distill that is already there.
+        overwrite: Replace an existing output of fit or distill.
     """
     from informin.files import only_writer, raise_if_used
     from informin.hub import raise_if_not_found
@@ -154,13 +154,13 @@ def duplicates_command(
 
     Args:
         model_name: Hub id or local folder.
-        id_column: Column of your ids of the texts, which are shown.
+        id_column: Column with your ids of the texts, which are shown.
         embeddings: Embeddings of the texts from any source: .npy, .parquet or .safetensors. With --model_name, they
-            must be this model's and save the time to embed.
-        threshold: Lowest cosine of duplicates, whatever their words are. Default: a cosine that unrelated texts hardly
-            reach, and the same words up to typing errors and common words.
+            must be this model's, and are used instead of embedding the texts.
+        threshold: Minimum cosine of duplicates, regardless of their words. Default: a cosine that unrelated texts
+            rarely reach, and the same words up to typing errors and common words.
         output: Also write a table, FILE.csv, with one row per text. duplicate_of is empty for the texts to keep.
-        overwrite: Replace a table of duplicates that is already there.
+        overwrite: Replace an existing table of duplicates.
         format: text: the largest groups. json: all of them, with all of their texts.
     """
     if not model_name:
@@ -242,11 +242,12 @@ def index_command(
 
     Args:
         model_name: Hub id or local folder, such as an output of fit.
-        id_column: Column of your ids of the texts, which hits show.
+        id_column: Column with your ids of the texts, which hits show.
         keep: More columns to show with each hit, such as title,url.
         output_dir: Folder to write.
-        overwrite: Replace an index that is already there.
-        language: Language of the texts, for stop words and stems: german or de, french or fr, ...; `other` for neither.
+        overwrite: Replace an existing index.
+        language: Language of the texts, for stop words and stems: german or de, french or fr, ...; `other` uses
+        neither.
         word_weight: Weight of BM25 relative to the vectors.
         smooth: Average each document vector with its nearest neighbors.
         queries: What embeds queries. static: token vectors fitted to the texts, so that search starts without the model
@@ -339,12 +340,12 @@ def search_command(
     Args:
         query: What to search for. Default: open the search page, which needs the extra demo.
         index: Folder of the index.
-        model_name: Path of the index's model, if it was moved.
+        model_name: New path of the index's model, if the model has moved.
         precision: Precision of the encoder's weights. auto: the fastest one on the processor or GPU.
         trust_remote_code: Run code from the model's repository, if it needs any.
         k: Number of hits. Default: 10.
-        where: NAME=VALUE: only texts with this value in a column that the index keeps. Several values of one name stand
-            for any of them.
+        where: NAME=VALUE: only texts with this value in a column of the index. With several values of a name, any of
+            them.
         format: Format of the hits. Default: text.
         host: Address of the page. 0.0.0.0 lets other machines reach it. Default: 127.0.0.1.
         port: Port of the page. Default: the first free one from 7860.

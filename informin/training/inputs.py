@@ -102,7 +102,7 @@ class SourceArguments:
     )
     eval_strategy: str = option(
         "steps",
-        "When to evaluate. With no, nothing is scored and the last checkpoint is kept.",
+        "When to evaluate. no: nothing is scored, and the last checkpoint is kept.",
         choices=("steps", "epoch", "no"),
     )
 
