@@ -435,7 +435,7 @@ def check_columns(path: Path, columns: list[str], needed: Iterable[str], option:
 
 
 def _described_columns(path: Path, columns: list[str]) -> tuple[str, str | None]:
-    """Return the columns of a file in words, and what to do if a CSV file has another separator than commas."""
+    """Return the columns of a file in words, and what to do if the separator of a CSV file is not a comma."""
     listed = ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in columns[:20])
     words = f"has the columns {listed}" if columns else "is empty"
     if format_of(path) != ".csv" or len(columns) != 1:

@@ -281,5 +281,5 @@ class EncodingModel:
 
 
 def raise_unsupported(setting: str) -> NoReturn:
-    """Raise UsageError for a setting of an evaluator that asks for other embeddings than the encode function gives."""
+    """Raise UsageError for a setting of an evaluator that needs embeddings that the encode function does not return."""
     raise UsageError(f"has an evaluator with {setting}, which training does not support", option="eval_dataset")

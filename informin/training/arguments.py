@@ -151,7 +151,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     )
     max_train_samples: Optional[int] = option(
         None,
-        "Train on a random sample of this many sentences, drawn with the seed. With a stream, each epoch has this many.",
+        "Train on a random sample of this many sentences, drawn with the seed. For a stream, this many in each epoch.",
     )
     max_seq_length: Optional[int] = option(
         None,

@@ -466,7 +466,7 @@ def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
 
 
 def check_same_order(checkpoint: str | Path, args: InforMinTrainingArguments, has_size: bool) -> None:
-    """Raise UsageError if a resumed run would read the sentences in another order than one that was not interrupted.
+    """Raise UsageError if a resumed run would read the sentences in a different order from an uninterrupted one.
 
     Args:
         checkpoint: Folder of the checkpoint.

@@ -459,8 +459,8 @@ class TrainedModel:
     def _check_and_freeze(self) -> None:
         """Raise UsageError if a step would not give the model's own embeddings. Freeze weights that none depends on.
 
-        Several processes would wait for the gradients of such weights, which BERT's pooler has. Frozen copies replace
-        them, because an object that was passed in shares the weights.
+        In distributed training, processes would wait for the gradients of such weights, for example of BERT's pooler.
+        Frozen copies replace them, because an object that was passed in shares the weights.
         """
         st = self.finished
         if st.truncate_dim is not None:
