@@ -12,6 +12,7 @@ from informin.evaluation.evaluate import pooler_of
 from informin.evaluation.results import Results, load_all_results, load_results
 from informin.evaluation.table import check_one_table
 from informin.fast.precision import weights_sha256
+from informin.model.checksums import settings_sha256
 from informin.model.open import load_model
 from informin.model.records import RunRecord
 from informin.publishing.export import RESULTS, raise_if_linked
@@ -58,6 +59,7 @@ def add_results(
     usual |= {"pooler": pooler_of(model), "truncate_dim": model.truncate_dim}
     usual |= {"normalized": any(isinstance(module, Normalize) for module in model)}
     usual |= {"similarity": str(model.similarity_fn_name)}
+    settings = settings_sha256(model)
     placed = {}
     for results in load_all_results(files):
         seed = _other_seed(results, record)
@@ -73,7 +75,8 @@ def add_results(
         else:
             needed = f"the weights of {folder}, of its source model or of another seed of the run"
             raise UsageError(f"has results of another model ({results.model})", option="results", needed=needed)
-        for setting, value in (AS_TESTED if name == "before training" else AS_TESTED | usual).items():
+        own = usual | {"settings_sha256": results.settings_sha256 and settings}  # older results have none
+        for setting, value in (AS_TESTED if name == "before training" else AS_TESTED | own).items():
             if getattr(results, setting) != value:
                 found = f"has results of {results.model} with {setting} {getattr(results, setting)!r}"
                 raise UsageError(found, option="results", needed=repr(value))

@@ -100,7 +100,7 @@ def test_results_of_a_seed_whose_weights_changed_are_not_added(folder, tmp_path)
     [
         *({"split": "dev"}, {"precision": "bf16"}, {"max_seq_length": 8}, {"prompt": "old "}, {"pooler": "cls"}),
         *({"whitening": {"dimensions": None, "fitted_on": "STS"}}, {"truncate_dim": 8}),
-        *({"normalized": False}, {"similarity": "dot"}),
+        *({"normalized": False}, {"similarity": "dot"}, {"settings_sha256": "1" * 64}),
     ],
 )
 def test_results_with_other_settings_are_not_added(folder, tmp_path, changes):
