@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -392,8 +392,12 @@ class Evaluation:
             seeds: The models are seeds of one recipe: adds mean ± sd.
         """
         output_dir = with_home(output_dir)
+        files: dict[str, Results] = {}
         for label, results in _labeled(self.rows).items():
-            results.save(Path(output_dir, f"{label.replace('/', '-')}.json"))
+            short = label.replace("/", "-").encode()[:200].decode(errors="ignore")  # file systems take 255 bytes
+            files[_unused(short, files)] = results
+        for name, results in files.items():
+            results.save(Path(output_dir, f"{name}.json"))
         save_text(Path(output_dir, "table.md"), self.table("markdown", seeds=seeds) + "\n")
 
     def __repr__(self) -> str:
@@ -538,9 +542,14 @@ def _labeled(rows: Sequence[Results]) -> dict[str, Results]:
     labeled: dict[str, Results] = {}
     for results in rows:
         name = model_label(results, whole=model_label(results) in labeled)
-        numbered = (name if number == 1 else f"{name} ({number})" for number in count(1))
-        labeled[next(label for label in numbered if label not in labeled)] = results
+        labeled[_unused(name, labeled)] = results
     return labeled
+
+
+def _unused(name: str, used: Container[str]) -> str:
+    """Return a name, with a number if it is used."""
+    numbered = (name if number == 1 else f"{name} ({number})" for number in count(1))
+    return next(each for each in numbered if each not in used)
 
 
 def _as_list(names: Paths) -> list[str | Path]:

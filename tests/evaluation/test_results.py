@@ -14,6 +14,7 @@ import torch
 
 from informin import __version__
 from informin.errors import SaveError
+from informin.evaluation.evaluate import Evaluation
 from informin.evaluation.results import checksums, environment, load_all_results, load_results, results_files
 from informin.evaluation.senteval import TRANSFER_TASKS
 from tests.conftest import ROOT, raises_usage
@@ -137,6 +138,16 @@ def test_results_files(tmp_path):
     (tmp_path / "empty").mkdir()
     with raises_usage(found=f"{tmp_path / 'empty'} contains no .json file"):
         results_files(tmp_path / "empty")
+
+
+def test_each_row_is_saved_in_its_own_file(tmp_path):
+    """A file replaced another one, and long prompts, whose beginning is equal, could not be saved."""
+    prompts = [f"Instruct: {'given a question, ' * 20}{end}" for end in ("retrieve", "cluster")]
+    rows = [results({"MR": 1.0}, model=model) for model in ("x/m", "y/m", "y-m")]
+    rows += [results({"MR": 2.0}, prompt=prompt) for prompt in prompts]
+    Evaluation(rows).save(tmp_path)
+    saved = load_all_results([tmp_path])
+    assert len(saved) == 5 and all(one in saved for one in rows)
 
 
 def test_checksums(tmp_path):
