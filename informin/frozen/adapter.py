@@ -196,7 +196,10 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         check_is_fitted(self)
         check_value(isinstance(smooth, bool | np.bool_), "smooth", smooth, "True or False")
-        X = self._validated(X, reset=False)
+        adapted = self._adapted(self._validated(X, reset=False))
+        return smooth_rows(adapted, self.n_neighbors) if smooth else adapted
+
+    def _adapted(self, X: np.ndarray) -> np.ndarray:
         adapted = np.empty((len(X), len(self.coef_)), dtype=X.dtype)
         coef = torch.from_numpy(self.coef_.T)
         intercept = torch.from_numpy(self.intercept_)
@@ -204,7 +207,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             rows = slice(start, start + CHUNK)
             x = unit_tensor(finite_rows(X, rows))
             adapted[rows] = (unit_tensor(x @ coef + intercept) * nonzero(x)[:, None]).numpy()
-        return smooth_rows(adapted, self.n_neighbors) if smooth else adapted
+        return adapted
 
     def measure_scores(self, X, documents: np.ndarray | None = None) -> "LinearAdapter":
         """Measure the cosines between unrelated texts, for `threshold`.
@@ -217,10 +220,12 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Returns:
             The adapter. Its `scores_` are None for fewer than 100 distinct texts.
         """
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
         rows = draw_rows(len(X))
         vectors = rows_of(X, rows)
-        queries = self.transform(vectors)
-        index = queries if documents is None else rows_of(documents, rows)
+        queries = self._adapted(vectors)
+        index = queries if documents is None else rows_of(np.asanyarray(documents), rows)
         self.scores_ = unrelated_scores(vectors, queries, index, texts=len(X))
         return self
 

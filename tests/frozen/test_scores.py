@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 
 import numpy as np
+import pandas
 import pytest
 from safetensors import safe_open
 
@@ -87,6 +88,17 @@ def test_an_adapter_keeps_them(tmp_path):
     adapter.save(tmp_path / "adapter.safetensors")
     with safe_open(tmp_path / "adapter.safetensors", "np") as file:
         assert json.loads(file.metadata()["scores"]) == asdict(scores)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", [np.ndarray.tolist, lambda x: pandas.DataFrame(x).add_prefix("x")])
+def test_every_table_that_fit_takes_is_measured(kind):
+    documents = np.random.default_rng(0).normal(size=(150, 8))
+    wanted = LinearAdapter().fit(documents).measure_scores(documents).threshold()
+    adapter = LinearAdapter().fit(kind(documents)).set_output(transform="pandas")
+    assert adapter.measure_scores(kind(documents)).threshold() == pytest.approx(wanted)
+    adapted = adapter.transform(kind(documents))
+    assert adapter.measure_scores(kind(documents), adapted).threshold() == pytest.approx(wanted)
 
 
 def test_smoothed_documents_have_their_own_threshold():
