@@ -312,16 +312,17 @@ class InforMinTrainer(Trainer):
                 chosen += f" with `optim_args` {self.args.optim_args}"
             raise UsageError(f"is {chosen}, which cannot be used: {error_line(error)}", option="optim") from error
         model = args[0] if args else self.model
-        trained = {id(weight) for weight in model.parameters() if weight.requires_grad}
+        trained = {name: id(weight) for name, weight in model.named_parameters() if weight.requires_grad}
         given = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
         if not trained:
             raise UsageError("All parameters of the model are frozen", fix="Set `requires_grad` of some to True.")
-        if not trained & given and not self.is_fsdp_enabled:
-            raise UsageError(
-                "trains no parameter of this model",
-                option="optimizers",
-                fix="Set `optim` and `learning_rate`, or build it on the parameters of `trainer.model`.",
-            )
+        left_out = [] if self.is_fsdp_enabled else [name for name, weight in trained.items() if weight not in given]
+        fix = "Set `optim` and `learning_rate`, or build it on the parameters of `trainer.model`."
+        if len(left_out) == len(trained):
+            raise UsageError("trains no parameter of this model", option="optimizers", fix=fix)
+        if left_out:  # such as a new head, if it was built on the parameters of the encoder
+            left = f"{counted(len(left_out), 'parameter')} of the model, such as {left_out[0]}"
+            logger.warning(f"The optimizer does not train {left}. {fix}")
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer=None):

@@ -89,6 +89,18 @@ def test_an_optimizer_built_before_lora_is_refused(st_mean, unscored):
         trainer.train()
 
 
+def test_an_optimizer_without_the_head_is_warned_about(st_mean, unscored, caplog):
+    """The head is new: the model that the caller has does not contain it."""
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    own = torch.optim.SGD(model.parameters(), lr=0.5)
+    trainer = InforMinTrainer(model, unscored(max_steps=1), train_dataset=SENTENCES, optimizers=(own, None))
+    trainer.train()
+    assert [record.levelname for record in caplog.records if "mlp.dense" in record.getMessage()] == ["WARNING"]
+    caplog.clear()
+    InforMinTrainer(model, unscored(objective="scd"), train_dataset=SENTENCES).create_optimizer()
+    assert not [record for record in caplog.records if "optimizer" in record.getMessage()]
+
+
 def test_an_optimizer_of_the_model_in_training_trains_it(bert, unscored):
     trainer = InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES)
     trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.5)
