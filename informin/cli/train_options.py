@@ -136,7 +136,8 @@ def default_of(kind: type[Term] | type[View], declared: Field) -> str:
             if value != general:
                 published[name] = f"{value:g}"
     if general == 0 and declared.type is not bool:
-        return default_text(published, "0 (off)")
+        explains_zero = "; 0 " in declared.metadata["help"]
+        return default_text(published, "0" if explains_zero else "0 (off)")
     return default_text(published, None if general is None else str(general).lower())
 
 
