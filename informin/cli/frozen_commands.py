@@ -353,7 +353,8 @@ def search_command(
     if query:
         refuse_given({"host": host, "port": port}, "has no effect with a query")
     else:
-        refuse_given({"k": k, "where": where, "format": format}, "has no effect without a query")
+        reason = "has no effect without a query, which goes before the options"  # --where takes all words after it
+        refuse_given({"k": k, "where": where, "format": format}, reason)
     from informin.frozen.index import Index
     from informin.texts import is_blank
 

@@ -95,6 +95,9 @@ def test_command(kept, tmp_path, capsys):
     assert all(hit["row"] < 20 for hit in hits)
     assert run_command(*words, "git") == 2
     assert "--where" in capsys.readouterr().err
+    options_first = ["search", *words[2:], "product=git", words[1]]  # --where takes all words after it
+    assert run_command(*options_first) == 2
+    assert "before the options" in capsys.readouterr().err
     words[4:6] = []
     assert run_command(*words, "product=cvs") == 0
     assert "--where" in capsys.readouterr().out, "a line says why there is no hit"
