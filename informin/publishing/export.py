@@ -262,6 +262,7 @@ def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | No
     if config["model_type"] in CLASSES and not has_own_code(transformer):
         config |= own_dropouts(config.get("informin"))  # the encoder's own, not those of training
         config["informin"] = settings
+        config.pop("auto_map", None)  # that of a checkpoint
         if config["model_type"] in FOR_AUTO_MODEL:
             shutil.copyfile(modeling_informin.__file__, folder / "modeling_informin.py")
             config["auto_map"] = {"AutoModel": f"modeling_informin.{CLASSES[config['model_type']].__name__}"}

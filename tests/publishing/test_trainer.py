@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -5,7 +7,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from informin.publishing.export import check_export, published_files
 from tests.conftest import FOUR_STEPS, make_sentences, raises_usage
-from tests.publishing.helpers import TEXTS, contents, largest_difference, read_json
+from tests.publishing.helpers import TEXTS, change_json, contents, largest_difference, read_json
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 SENTENCES = make_sentences(64)
@@ -33,6 +35,17 @@ def test_a_run_is_exported(bert, st_mean, tmp_path, kind):
     record = read_json(tmp_path / "run" / "training.json")
     assert (record["steps"], record["data"]["sentences"]) == (4, 64)
     check_export(tmp_path / "run")
+
+
+def test_an_encoder_without_code_of_its_own_loads_with_trust(roberta, tmp_path):
+    """The checkpoints of an XLM-RoBERTa name the class of training, whose file is not in the export."""
+    source = shutil.copytree(roberta, tmp_path / "source")
+    change_json(source / "config.json", model_type="xlm-roberta")
+    trainer = trained(source, tmp_path / "run", max_steps=2)
+    trainer.export(report=False)
+    assert type(AutoModel.from_pretrained(tmp_path / "run", trust_remote_code=True)).__name__ == "XLMRobertaModel"
+    read = SentenceTransformer(str(tmp_path / "run"), device="cpu", trust_remote_code=True)
+    assert largest_difference(read.encode(TEXTS), trainer.encode(TEXTS)) < 1e-5
 
 
 def test_nothing_private_is_published(bert, tmp_path):
