@@ -49,14 +49,13 @@ from modeling_informin import CLASSES, HEAD_FILE, has_pooler, sentence_transform
 WEIGHT_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 FOR_AUTO_MODEL = ("bert", "roberta")  # with trust_remote_code; values of `model_type`
 ADAPTER_WEIGHTS = (ADAPTER_CONFIG, "adapter_model.safetensors")
-WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, *ADAPTER_WEIGHTS)  # in the root of a folder
 TOKENIZER_CONFIG = "tokenizer_config.json"
 ONNX_FILE = "onnx/model.onnx"
 QUANTIZED = "onnx/model_quantized.onnx"  # the 8-bit file that transformers.js loads by default in browsers
 BEFORE_TRAINING = "results/base-*.json"
 RESULTS = ("results/model.json", BEFORE_TRAINING, "results/other_seeds/seed*.json")
-SETTINGS = ("config_sentence_transformers.json", "sentence_bert_config.json")  # prompts, lengths and the similarity
-UNRELATED = ("__version__", "model_args")  # among them
+SETTINGS = ("config.json", "config_sentence_transformers.json", "sentence_bert_config.json")  # also prompts and lengths
+UNRELATED = ("__version__", "transformers_version", "model_args")  # among them
 # Files that belong to one version of the weights.
 MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx")
 
@@ -114,8 +113,8 @@ def export_model(
 
 
 def _what_embeds(folder: Path) -> dict[str, Any]:
-    """Return what a new model in a folder must share with the old one: weights, modules and their settings."""
-    patterns = (*WHOLE_OR_LORA, MODULES, "[0-9]*_*/*")  # the last one is the modules after the encoder
+    """Return what a new model in a folder must share with the old one: weights, tokenizer, modules and settings."""
+    patterns = (*MODULE, SHARDS, MODULES, "[0-9]*_*/*")  # the last one is the modules after the encoder
     files = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
     found: dict[str, Any] = {path.relative_to(folder).as_posix(): sha256(path) for path in files}
     for name in SETTINGS:
@@ -336,9 +335,10 @@ MODULE = (
     *("whitespacetokenizer_config.json", "phrasetokenizer_config.json", "sentence_bert_config.json"),
 )
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+SHARDS = "model-?????-of-?????.safetensors"
 ADDED = re.compile(r"this model|before training|seed [0-9]+")  # `model` in results that `add_results` added
 # What an upload deletes from the repository if the folder does not have it.
-REPLACED = (*ROOT, *MODULE, "model-?????-of-?????.safetensors", *(f"[0-9]*_*/{name}" for name in MODULE), *RESULTS)
+REPLACED = (*ROOT, *MODULE, SHARDS, *(f"[0-9]*_*/{name}" for name in MODULE), *RESULTS)
 
 
 def published_files(folder: str | Path) -> list[Path]:

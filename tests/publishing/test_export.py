@@ -1,6 +1,7 @@
 import json
 import shutil
 import stat
+from functools import partial
 
 import numpy as np
 import pytest
@@ -158,15 +159,23 @@ def test_an_error_leaves_the_folder_as_it_was(folder, tmp_path, monkeypatch):
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("change", ["nothing", "weights", "pooling", "dimensions", "prompt", "length", "similarity"])
-def test_results_and_onnx_of_another_model_are_removed(folder, change):
+@pytest.mark.parametrize(
+    "change", ["nothing", "weights", "pooling", "dimensions", "prompt", "length", "similarity", "tokens", "shards"]
+)
+def test_results_and_onnx_of_another_model_are_removed(folder, change, monkeypatch):
+    model = load_model(folder, device="cpu")
+    encoder = model[0].auto_model
+    if change == "shards":  # as of weights above 50 GB
+        monkeypatch.setattr(encoder, "save_pretrained", partial(encoder.save_pretrained, max_shard_size="10KB"))
+        export.export_model(model, folder, RunRecord.load(folder))
     stale = ["results/model.json", "results/other_seeds/seed2.json", "onnx/model.onnx"]
     for name in stale:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("{}")
-    model = load_model(folder, device="cpu")
-    if change == "weights":
-        model[0].auto_model.embeddings.word_embeddings.weight.data += 1
+    if change in ("weights", "shards"):
+        encoder.embeddings.word_embeddings.weight.data += 1
+    if change == "tokens":
+        model.tokenizer.add_tokens(["zebra"])
     if change == "pooling":
         model[1].pooling_mode = "max"
     if change == "dimensions":
