@@ -61,7 +61,7 @@ class Results:
             * `data`: SHA-256 of each file. `seconds`: `encode` and `score`. A text is encoded only in the first task
               that contains it.
         average: `sts` and `transfer`: mean of seven scores, None unless all seven are known.
-        environment: Versions, device and number of threads.
+        environment: Versions, device and number of threads of the latest run. Resumed tasks may be of another machine.
         seconds: Time of encoding and scoring, over all tasks.
     """
 
