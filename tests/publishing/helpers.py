@@ -61,9 +61,9 @@ def record_of(**changes) -> RunRecord:
     return RunRecord(**(values | changes))
 
 
-def export_of(encoder: Path, folder: Path, record: RunRecord | None = None, **how) -> Path:
+def export_of(encoder: Path, folder: Path, record: RunRecord | None = None, modules=(), **how) -> Path:
     """Return the export of an untrained encoder, with a pooling, normalization and prompts as given."""
-    source = save_sentence_transformer(folder.with_name(f"{folder.name}-source"), encoder, **how)
+    source = save_sentence_transformer(folder.with_name(f"{folder.name}-source"), encoder, *modules, **how)
     (record or record_of()).save(source)
     export_checkpoint(source, folder)
     return folder

@@ -3,6 +3,8 @@ import shutil
 
 import pytest
 from huggingface_hub import ModelCard
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize
+from torch.nn import Identity
 
 from informin.files import read_json
 from informin.model.records import RunRecord
@@ -125,10 +127,12 @@ def test_usage_pins_the_revision(folder):
     assert all(f'"alice/m", revision="{"a" * 40}"' in block for block in blocks)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("pooling, adapted", [("cls", False), ("mean", False), ("lasttoken", False), ("mean", True)])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_the_examples_run(bert, tmp_path, pooling, normalize):
-    folder = export_of(bert, tmp_path / "export", pooling=pooling, normalize=normalize)
+def test_the_examples_run(bert, tmp_path, pooling, adapted, normalize):
+    modules = [Normalize(), Dense(32, 32, activation_function=Identity())] if adapted else []
+    folder = export_of(bert, tmp_path / "export", modules=modules, pooling=pooling, normalize=normalize)
+    assert ("linear layer" in render_card(folder)) == adapted
     first, second = (block.replace("path/to/this/folder", str(folder)) for block in code_blocks(render_card(folder)))
     one: dict = {}
     other: dict = {}
