@@ -4,7 +4,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Pooling
+from sentence_transformers.models import Normalize, Pooling
 from torch import Tensor, nn
 
 from informin.errors import UsageError
@@ -35,6 +35,8 @@ def raise_if_unknown(pooler: str) -> None:
 def with_pooling(model: SentenceTransformer, pooler: str, projection_head: str | None = None) -> SentenceTransformer:
     """Return a model with another pooling of its transformer's tokens, without its other modules.
 
+    The projection head reads what it read in training: the embedding, without a normalization at the end.
+
     Args:
         model: A model whose first module is a Transformer, which is changed to return all hidden layers if needed.
         pooler: One of `POOLERS`.
@@ -56,8 +58,8 @@ def with_pooling(model: SentenceTransformer, pooler: str, projection_head: str |
     elif projection_head is None:
         raise UsageError(f"is mlp, but the model has no {HEAD_FILE}", option="pooler")
     else:
-        mode = getattr(transformer.config, "informin", {}).get("pooling", "cls")
-        modules = [Pooling(width, pooling_mode=MODES[mode]), ProjectionPooling(width, load_file(projection_head))]
+        modules = [module for module in list(model)[1:] if module is not model[-1] or not isinstance(module, Normalize)]
+        modules.append(ProjectionPooling(load_file(projection_head)))
     kept = ("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim")
     settings = {key: getattr(model, key) for key in kept}
     return SentenceTransformer(modules=[transformer, *modules], device=str(model.device), **settings).eval()
@@ -87,9 +89,10 @@ class LayerPooling(nn.Module):
 class ProjectionPooling(nn.Module):
     """The projection head of training, applied to the embedding."""
 
-    def __init__(self, width: int, weights: dict[str, Tensor]):
+    def __init__(self, weights: dict[str, Tensor]):
         super().__init__()
-        self.width, self.mlp = width, ProjectionHead(width)
+        self.width = len(weights["dense.weight"])
+        self.mlp = ProjectionHead(self.width)
         self.mlp.load_state_dict(weights)
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:

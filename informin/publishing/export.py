@@ -243,6 +243,7 @@ def _write_older_files(model: Any, folder: Path, head: Mapping[str, Tensor] | No
     }
     for dense in (module for module in others if type(module).__name__ == "Dense"):
         settings |= {"adapter": True, "adapter_dimensions": dense.out_features}
+        settings["projection_head"] = "none"  # this one reads the adapted embedding, unlike that of the class
         path = next(folder.glob("*_Dense/config.json"))
         kept = ("in_features", "out_features", "bias", "activation_function")
         write_json(path, {name: value for name, value in read_json(path).items() if name in kept}, indent=2)

@@ -3,10 +3,13 @@ import shutil
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel, AutoTokenizer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize
+from torch.nn import Identity
+from transformers import AutoModel, AutoTokenizer, DistilBertConfig, DistilBertModel
 
+from informin.model.open import load_model
 from informin.publishing.export import check_export, published_files
-from tests.conftest import FOUR_STEPS, make_sentences, raises_usage
+from tests.conftest import FOUR_STEPS, make_sentences, raises_usage, save_sentence_transformer, tokenizer_of
 from tests.publishing.helpers import TEXTS, change_json, contents, largest_difference, read_json
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
@@ -46,6 +49,26 @@ def test_an_encoder_without_code_of_its_own_loads_with_trust(roberta, tmp_path):
     assert type(AutoModel.from_pretrained(tmp_path / "run", trust_remote_code=True)).__name__ == "XLMRobertaModel"
     read = SentenceTransformer(str(tmp_path / "run"), device="cpu", trust_remote_code=True)
     assert largest_difference(read.encode(TEXTS), trainer.encode(TEXTS)) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["distilbert", "adapted"])
+def test_a_projection_head_reads_the_embedding_as_in_training(bert, tmp_path, kind):
+    modules = [Normalize(), Dense(32, 8, activation_function=Identity())] if kind == "adapted" else []
+    if kind == "distilbert":
+        sizes = dict(dim=32, n_layers=1, n_heads=4, hidden_dim=64, initializer_range=0.2)
+        DistilBertModel(DistilBertConfig(vocab_size=40, **sizes)).save_pretrained(tmp_path / "encoder")
+        tokenizer_of(bert).save_pretrained(tmp_path / "encoder")
+        bert = tmp_path / "encoder"
+    source = save_sentence_transformer(tmp_path / "source", bert, *modules)
+    trainer = trained(SentenceTransformer(str(source), device="cpu"), tmp_path / "run", max_steps=1)
+    trainer.export(report=False)
+    tokens = trainer.trained.finished.preprocess(TEXTS)
+    with torch.no_grad():
+        expected = trainer.model.eval()(tokens["input_ids"], tokens["attention_mask"]).projection
+    read = load_model(tmp_path / "run", pooler="mlp", device="cpu")
+    assert largest_difference(read.encode(TEXTS), expected) < 1e-5
+    trusted = SentenceTransformer(str(tmp_path / "run"), device="cpu", trust_remote_code=True)
+    assert largest_difference(trusted.encode(TEXTS), trainer.encode(TEXTS)) < 1e-5
 
 
 def test_nothing_private_is_published(bert, tmp_path):
