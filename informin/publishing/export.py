@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers import models as older
@@ -29,7 +29,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 import modeling_informin
-from informin.errors import UsageError
+from informin.errors import UsageError, error_line
 from informin.files import named_in_errors, new_files, new_folder, read_json, set_usual_modes, sha256, write_json
 from informin.hub import is_hub_id
 from informin.model.open import (
@@ -403,8 +403,8 @@ def check_export(folder: str | Path) -> None:
     """Check that a folder can be published.
 
     Raises:
-        UsageError: It is not an exported model or is a checkpoint, contains links, names a path of this machine, or has
-            weights that are NaN or infinite.
+        UsageError: It is not an exported model or is a checkpoint, contains links or a damaged file, names a path of
+            this machine, or has weights that are NaN or infinite.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -415,10 +415,14 @@ def check_export(folder: str | Path) -> None:
         raise UsageError(f"{folder} is a checkpoint of a run", option="model_name", needed=EXPORTED, fix=fix)
     if not any((folder / name).is_file() for name in (TRAINING, FITTED)) or not (folder / "modules.json").is_file():
         raise UsageError(f"{folder} is not an exported model", option="model_name", needed=EXPORTED)
-    files = published_files(folder)
-    for path in (path for path in files if path.suffix == ".safetensors"):
-        raise_if_weights_not_finite(load_file(folder / path), str(folder / path))
-    _raise_if_local_path(folder, files)
+    try:
+        files = published_files(folder)
+        for path in (path for path in files if path.suffix == ".safetensors"):
+            raise_if_weights_not_finite(load_file(folder / path), str(folder / path))
+        _raise_if_local_path(folder, files)
+    except (json.JSONDecodeError, SafetensorError) as error:  # such as an incomplete copy
+        found = f"{folder} has a damaged file: {error_line(error)}"
+        raise UsageError(found, option="model_name", fix="Copy or export the model again.") from error
 
 
 def raise_if_weights_not_finite(weights: Mapping[str, Tensor], where: str) -> None:

@@ -101,6 +101,13 @@ def test_links_in_checkpoints_are_ignored(folder, tmp_path):
     check_export(folder)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "training.json", "modules.json"])
+def test_an_incomplete_copy_is_not_published(folder, name):
+    os.truncate(folder / name, 100)
+    with raises_usage(option="model_name"):
+        check_export(folder)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_not_published(folder, value):
     weights = load_file(folder / "model.safetensors")
