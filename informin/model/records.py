@@ -14,6 +14,7 @@ from informin.files import read_json, write_json
 
 TRAINING = "training.json"
 FITTED = "fit.json"
+HEADS_FILE = "heads.safetensors"  # in checkpoints: the projection head, the language-model head, and those of the terms
 ADAPTER = "adapter.safetensors"  # a fit of embeddings without a model
 
 

@@ -42,7 +42,7 @@ from informin.model.open import (
     own_dropouts,
 )
 from informin.model.pooling import NAME_OF_MODE
-from informin.model.records import FITTED, TRAINING, FitRecord, RunRecord
+from informin.model.records import FITTED, HEADS_FILE, TRAINING, FitRecord, RunRecord
 from informin.publishing.card import CARD, write_card
 from modeling_informin import CLASSES, HEAD_FILE, has_pooler, sentence_transformers_files
 
@@ -155,11 +155,11 @@ def projection_head(folder: Path) -> dict[str, Tensor] | None:
     """Return the weights of the projection head of an exported folder or a checkpoint; None if it has none."""
     if (folder / HEAD_FILE).is_file():
         return load_file(folder / HEAD_FILE)
-    if not (folder / SAFE_WEIGHTS_NAME).is_file():
-        return None
-    with safe_open(folder / SAFE_WEIGHTS_NAME, "pt") as file:
-        names = [name for name in file.keys() if name.startswith("mlp.")]
-        return {name.removeprefix("mlp."): file.get_tensor(name) for name in names} or None
+    for path in (folder / name for name in (SAFE_WEIGHTS_NAME, HEADS_FILE) if (folder / name).is_file()):
+        with safe_open(path, "pt") as file:
+            if names := [name for name in file.keys() if name.startswith("mlp.")]:
+                return {name.removeprefix("mlp."): file.get_tensor(name) for name in names}
+    return None
 
 
 def save_model(

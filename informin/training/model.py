@@ -58,6 +58,7 @@ from informin.model.open import (
     source_of,
 )
 from informin.model.pooling import MODES, NAME_OF_MODE, with_pooling
+from informin.model.records import HEADS_FILE
 from informin.objectives.term import Term, fill_heads
 from informin.options import with_home
 from informin.training.arguments import InforMinTrainingArguments
@@ -74,7 +75,6 @@ from modeling_informin import (
     with_default_prompt,
 )
 
-HEADS_FILE = "heads.safetensors"  # in checkpoints: the projection head, the language-model head, and those of the terms
 TRAINED_FILE = "trained.safetensors"  # with LoRA: all weights that training changes, in checkpoints
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 UNLIMITED = 1_000_000  # tokens; maximum length of models that do not truncate, such as static embeddings

@@ -8,7 +8,7 @@ from torch.nn import Identity
 from transformers import AutoModel, AutoTokenizer, DistilBertConfig, DistilBertModel
 
 from informin.model.open import load_model
-from informin.publishing.export import check_export, published_files
+from informin.publishing.export import check_export, export_checkpoint, published_files
 from tests.conftest import FOUR_STEPS, make_sentences, raises_usage, save_sentence_transformer, tokenizer_of
 from tests.publishing.helpers import TEXTS, change_json, contents, largest_difference, read_json
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -60,13 +60,15 @@ def test_a_projection_head_reads_the_embedding_as_in_training(bert, tmp_path, ki
         tokenizer_of(bert).save_pretrained(tmp_path / "encoder")
         bert = tmp_path / "encoder"
     source = save_sentence_transformer(tmp_path / "source", bert, *modules)
-    trainer = trained(SentenceTransformer(str(source), device="cpu"), tmp_path / "run", max_steps=1)
+    trainer = trained(SentenceTransformer(str(source), device="cpu"), tmp_path / "run", max_steps=1, save_steps=1)
     trainer.export(report=False)
     tokens = trainer.trained.finished.preprocess(TEXTS)
     with torch.no_grad():
         expected = trainer.model.eval()(tokens["input_ids"], tokens["attention_mask"]).projection
-    read = load_model(tmp_path / "run", pooler="mlp", device="cpu")
-    assert largest_difference(read.encode(TEXTS), expected) < 1e-5
+    export_checkpoint(tmp_path / "run" / "checkpoint-1", tmp_path / "export")
+    for folder in ("run", "export"):
+        read = load_model(tmp_path / folder, pooler="mlp", device="cpu")
+        assert largest_difference(read.encode(TEXTS), expected) < 1e-5
     trusted = SentenceTransformer(str(tmp_path / "run"), device="cpu", trust_remote_code=True)
     assert largest_difference(trusted.encode(TEXTS), trainer.encode(TEXTS)) < 1e-5
 
