@@ -220,9 +220,9 @@ def join(whole: bool, own: np.ndarray, number: int) -> np.ndarray:
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device. Only a copy from the CPU to a CUDA GPU does not wait for the GPU.
+    """Return a tensor on a device. Copies from the CPU to a CUDA GPU do not wait for the GPU.
 
-    On MPS such a copy may read memory that its source has already released, and give wrong values (PyTorch 189690).
+    Other copies do: on MPS, a copy that does not wait may read memory that was released (PyTorch issue 189690).
     """
     if device.type == "cuda" and x.device.type == "cpu":
         return x.pin_memory().to(device, non_blocking=True)

@@ -388,7 +388,7 @@ class Evaluation:
         """Write the tables to table.md, and the results of each row to a .json file.
 
         Args:
-            output_dir: A folder. Files of the same names are replaced, other results in it stay.
+            output_dir: A folder. Files with the same names are replaced. Other results are kept.
             seeds: The models are seeds of one recipe: adds mean ± sd.
         """
         output_dir = with_home(output_dir)

@@ -61,7 +61,7 @@ class Results:
             * `data`: SHA-256 of each file. `seconds`: `encode` and `score`. A text is encoded only in the first task
               that contains it.
         average: `sts` and `transfer`: mean of seven scores, None unless all seven are known.
-        environment: Versions, device and number of threads of the latest run. Resumed tasks may be of another machine.
+        environment: Versions, device and number of threads of the latest run, which resumed tasks may not share.
         seconds: Time of encoding and scoring, over all tasks.
     """
 
@@ -138,10 +138,10 @@ def load_all_results(paths: Iterable[str | Path]) -> list[Results]:
 
 
 def load_rows(paths: Iterable[str | Path]) -> list[Results]:
-    """Load all results for a table, in which those of one model with the same settings are one row.
+    """Load all results for a table. Results of one model with the same settings are one row, unless they disagree.
 
-    Such as the copy of some tasks that `Evaluation.save` writes beside the `output` of `evaluate`, which would count a
-    seed twice. Results that contradict each other stay separate.
+    `Evaluation.save` may write a copy of some tasks beside the `output` of `evaluate`. As a separate row, the copy
+    would count a seed twice.
 
     Raises:
         UsageError: As `load_results`.

@@ -90,7 +90,7 @@ def raise_if_other_data(folder: Path, known: str) -> None:
 def _remove_unused(folder: Path) -> None:
     """Remove the data of older indexes, and of an index that could not be written as a whole.
 
-    If this is interrupted, the next call removes what is left: it has a temporary name.
+    The data get a temporary name first. If the removal is interrupted, the next call removes the rest.
     """
     record = folder / RECORD
     used = read_json(record).get("data") if record.is_file() else None

@@ -223,7 +223,7 @@ def has_own_code(model: nn.Module) -> bool:
 
 
 def own_code_of(parts: Iterable[Any]) -> set[str]:
-    """Return the Python modules, from a model's repository and not this project, that have the classes of objects."""
+    """Return the modules that define the classes of objects, if they come from a model's repository."""
     homes = {type(part).__module__ for part in parts if type(part).__module__.startswith("transformers_modules.")}
     return {home for home in homes if not home.endswith(".modeling_informin")}
 

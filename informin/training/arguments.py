@@ -301,10 +301,10 @@ def prefers_bf16(args: TrainingArguments) -> bool:
 
 
 def has_bf16(on_cpu: bool) -> bool:
-    """Return whether the processor, or the GPU, computes in bfloat16. Of a Mac's GPU (MPS) this is not known."""
+    """Return whether the processor or the GPU computes in bfloat16. A Mac's GPU (MPS) may only emulate it."""
     if on_cpu:
         return processor_has_bf16()
-    return not torch.backends.mps.is_available() and is_torch_bf16_gpu_available()  # Metal may emulate it
+    return not torch.backends.mps.is_available() and is_torch_bf16_gpu_available()
 
 
 # What the trainer fills in when it knows the objective, the encoder and the evaluation data

@@ -650,7 +650,7 @@ def test_bf16_follows_the_hardware(monkeypatch, given, expected):
 
 
 def test_a_mac_trains_in_fp32(monkeypatch):
-    """Unless bf16 is set: of its GPU, it is not known whether bf16 is emulated."""
+    """Its GPU may emulate bf16."""
     args = InforMinTrainingArguments(use_cpu=True)
     args.use_cpu = False  # as with a GPU
     monkeypatch.setattr("informin.training.arguments.is_torch_bf16_gpu_available", lambda: True)
