@@ -95,8 +95,8 @@ def load_model(
 ) -> SentenceTransformer:
     """Open an embedding model in evaluation mode, and speed it up.
 
-    The default is float32, because the model may be saved or trained. To embed only, set `precision` to auto, which is
-    the default of `embed`, `fit`, `distill`, `duplicates` and `Index`.
+    The default is float32, because the model may be saved or trained. If you only embed, set `precision` to auto, the
+    default of `embed`, `fit`, `distill`, `duplicates` and `Index`.
 
     Args:
         model: Hub id or folder. A model that this function opened is returned unchanged, unless `precision` differs.

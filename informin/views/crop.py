@@ -81,7 +81,7 @@ def at_sentence_ends(span: Tensor, ends: list[int], number: int) -> Tensor:
 class Crop(View):
     """Keeps a random contiguous span of the tokens, in the second view or in both.
 
-    `second` crops the second view, so that a part is compared with the whole. `independent` draws a span for each view,
+    `second` crops only the second view, and compares the span with the whole text. `independent` crops each view,
     as in Contriever. `nearby` draws the second span near the first one, as in DeCLUTR. Use the latter two for texts of
     several sentences, with a `max_seq_length` that fits them.
 
