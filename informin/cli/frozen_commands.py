@@ -247,7 +247,7 @@ def index_command(
         output_dir: Folder to write.
         overwrite: Replace an existing index.
         language: Language of the texts, for stop words and stems: german or de, french or fr, ...; `other` uses
-        neither.
+            neither.
         word_weight: Weight of BM25 relative to the vectors.
         smooth: Average each document vector with its nearest neighbors.
         queries: What embeds queries. static: token vectors fitted to the texts, so that search starts without the model

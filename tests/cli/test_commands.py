@@ -4,6 +4,7 @@ import functools
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -147,6 +148,14 @@ def test_error_of_a_job_is_one_line_with_the_flag(capsys, tmp_path):
     assert run_command("embed", *words) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: --train_file") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", LIGHT)
+def test_every_option_has_a_help_text(command, monkeypatch):
+    """A docstring with a wrong indentation is shown as one paragraph, without the options."""
+    monkeypatch.setenv("COLUMNS", "120")  # one line for the names of an option
+    without = r"^[ *]+(--\w+)(?: --\w+)*(?: [A-Z]+)?(?:\.\.\.)? *(?:\[.*)?$"
+    assert re.findall(without, informin(command, "--help").stdout, re.MULTILINE) == []
 
 
 def test_help_names_all_poolings():
