@@ -1,6 +1,7 @@
 """What all commands share: help and wrong options without torch, exit codes, and one word per thing."""
 
 import functools
+import io
 import itertools
 import json
 import os
@@ -11,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from informin.cli import COMMANDS, command_app, flags_of, run_command
 from informin.model.pooling import POOLERS
@@ -151,11 +153,12 @@ def test_error_of_a_job_is_one_line_with_the_flag(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("command", LIGHT)
-def test_every_option_has_a_help_text(command, monkeypatch):
+def test_every_option_has_a_help_text(command):
     """A docstring with a wrong indentation is shown as one paragraph, without the options."""
-    monkeypatch.setenv("COLUMNS", "120")  # one line for the names of an option
+    wide = Console(file=io.StringIO(), width=200)  # the names of an option are in one line
+    command_app().help_print([command], console=wide)
     without = r"^[ *]+(--\w+)(?: --\w+)*(?: [A-Z]+)?(?:\.\.\.)? *(?:\[.*)?$"
-    assert re.findall(without, informin(command, "--help").stdout, re.MULTILINE) == []
+    assert re.findall(without, wide.file.getvalue(), re.MULTILINE) == []
 
 
 def test_help_names_all_poolings():
