@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerBase
 
 from informin.options import check_fields, snake_case
 
-SENTENCE_ENDS = ".!?\u2026\u3002\uff01\uff1f"  # also of Chinese and Japanese
-PARTS = "\u2581\u0120#"  # signs by which tokenizers mark the start or the inside of a word
+SENTENCE_ENDS = ".!?\u2026\u3002\uff01\uff1f\u061f\u06d4\u0964"  # also of Chinese, Japanese, Arabic, Urdu, Hindi
+PARTS = "\u2581#"  # signs by which tokenizers mark the start or the inside of a word
 MASK = -1  # stands for [MASK] among the tokens that `View.change` returns
 
 
@@ -51,9 +51,11 @@ class SentenceTokens:
 
     @cached_property
     def _ends(self) -> set[int]:
-        """Tokens that end a sentence."""
-        plain = {number: token.strip(PARTS) for token, number in self.tokenizer.get_vocab().items()}
-        return {number for number, token in plain.items() if token and set(token) <= set(SENTENCE_ENDS)}
+        """Tokens that end a sentence. They are decoded, because a vocabulary may consist of bytes, as that of GPT-2."""
+        numbers = list(self.tokenizer.get_vocab().values())
+        decoded = self.tokenizer.backend_tokenizer.decode_batch([[number] for number in numbers])
+        plain = {number: text.strip().strip(PARTS) for number, text in zip(numbers, decoded)}
+        return {number for number, text in plain.items() if text and set(text) <= set(SENTENCE_ENDS)}
 
     @cached_property
     def _special(self) -> set[int | None]:

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from informin.training.batch import StackedViews
@@ -257,6 +257,16 @@ def test_spans_respect_sentence_ends(spans):
     assert {(0, 2), (3, 4), (5, 8), (0, 4), (3, 8)} <= seen <= {(0, 2), (3, 4), (5, 8), (0, 4), (3, 8), (0, 8)}
     alone = [view.change_words(text[5:], tokens, generator(seed)) for seed in range(20)]
     assert any(len(span) < 4 for one in alone for span in (one if isinstance(one, tuple) else (one,)))
+
+
+def test_sentences_of_other_scripts_end_in_a_vocabulary_of_bytes():
+    """GPT-2, RoBERTa and Qwen store the ideographic full stop as three bytes that are written as other letters."""
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    words = ["[UNK]", *(split.pre_tokenize_str(text)[0][0] for text in ("天", "。", "؟", "\u06d4", "।", "،"))]
+    rust = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="[UNK]"))
+    rust.decoder = decoders.ByteLevel()
+    tokens = SentenceTokens(PreTrainedTokenizerFast(tokenizer_object=rust, pad_token="[UNK]"))
+    assert tokens.sentence_ends(torch.tensor([1, 2, 1, 3, 1, 4, 1, 5, 1, 6, 1])) == [1, 3, 5, 7]
 
 
 @pytest.mark.parametrize("view", [Repetition(), Crop(max_fraction=0.7)], ids=["repetition", "crop"])
