@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 OPTION_OF = {"ids": "id_column", "fields": "keep", "texts": "train_file"}  # by the argument of `Index.build`
 SHOWN_GROUPS, SHOWN_MEMBERS = 20, 10  # of duplicates that are printed: groups, and texts of a group
 EXCERPT = 600  # characters of a text that are printed
+BOOLEANS = {"True": "true", "False": "false"}  # as hits show them, in JSON
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
@@ -395,7 +396,7 @@ def parse_where(words: Sequence[str]) -> dict[str, list[Any]]:
         if not equals:
             raise UsageError(f"is {word!r:.60}", option="where", needed="NAME=VALUE, such as product=svn")
         try:
-            value = json.loads(text)
+            value = json.loads(BOOLEANS.get(text, text))
         except ValueError:
             value = text
         is_number = isinstance(value, int | float) and value - value == 0  # no field holds NaN or infinity

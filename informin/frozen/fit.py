@@ -76,7 +76,10 @@ class FitResult:
 
     @property
     def threshold(self) -> float | None:
-        """Cosine above which a query finds at most about one unrelated text; None for fewer than 100 texts."""
+        """Cosine above which a query finds at most about one unrelated text.
+
+        None for fewer than 100 different texts.
+        """
         return self.adapter.threshold() if self.adapter.scores_ else None
 
     def save(self, output_dir: str | Path, *, overwrite: bool = False) -> None:

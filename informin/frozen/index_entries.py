@@ -36,7 +36,7 @@ class IndexRecord:
         language, smooth, word_weight, document_prompt, query_prompt, queries, rerank: See `Index.build`.
         projected: Number of texts that the projection of the token vectors was fitted to; 0 without `rerank`.
         next_row: Number of the next text that is added.
-        scores: `UnrelatedScores` of the texts; None for fewer than 100 texts, or if they form no topics.
+        scores: `UnrelatedScores` of the texts; None for fewer than 100 different texts, or if they form no topics.
         measured: `scores` are those of the texts with lower row numbers.
         threshold: Cosine that at most about one unrelated text per query exceeds; None without `scores`.
         words: Versions of all that decides what the words of a text are. With other versions, words are built again.

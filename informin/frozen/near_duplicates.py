@@ -38,6 +38,7 @@ NEGATIONS = ("no", "not", "never", "without", "cannot")  # and words ending in n
 # Words with C# and C++; characters of Thai, Lao, Japanese and Chinese, which are written without spaces. In the package
 # regex, \w has the vowel signs of Hindi and other scripts, too, but a mark without a letter is not a word.
 WORD = regex.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|(?!\p{M})\w+(?:'\w+)*[#+]*")
+LETTERS = regex.compile(r"[\p{L}\p{M}]+")
 COLUMNS = ("row", "id", "duplicate_of", "cosine", "text")
 
 
@@ -56,7 +57,7 @@ class DuplicatesResult:
     Attributes:
         texts: N texts.
         pairs: For each text that repeats an earlier one, both rows and their cosine, in the order of the texts.
-        threshold: Cosine that pairs have at least. None for fewer than 100 texts, whose words alone are compared.
+        threshold: Minimum cosine of pairs. None for fewer than 100 different texts: only words count.
     """
 
     texts: list[str] = field(repr=False)
@@ -121,11 +122,12 @@ def duplicates(
     By default, two texts are duplicates if both conditions hold:
 
     * They have the same words, in any order and case, apart from typing errors and from common words that one of them
-      lacks. A typing error is a letter that is missing, added, wrong or swapped with the next one, after the first
-      letter of a word of four letters or more (Damerau, 1964: 80% of all misspellings are one such error). A word is
-      common if it occurs in 5% of the texts, and in at least five. English negations are never common.
+      lacks. At most half of the words may differ. A typing error is a letter that is missing, added, wrong or swapped
+      with the next one, after the first letter of a word of four letters or more (Damerau, 1964: 80% of all
+      misspellings are one such error). A word is common if it occurs in 5% of the texts, and in at least five. English
+      negations are never common.
     * Their cosine is above a threshold that about one unrelated text per query exceeds (see
-      `informin.frozen.unrelated.unrelated_scores`). Collections of fewer than 100 texts have no threshold.
+      `informin.frozen.unrelated.unrelated_scores`). Collections of fewer than 100 different texts have no threshold.
 
     With `threshold`, only the cosine counts. This also finds paraphrases, and texts that differ in one fact, whose
     cosine is often higher than that of a typing error.
@@ -287,11 +289,16 @@ def is_negation(word: str) -> bool:
 
 def is_typing_error(word: str, other: str) -> bool:
     """Return whether two words differ in one letter, or in the order of two letters, after the same first letter."""
-    if word[0] != other[0] or max(len(word), len(other)) < SHORTEST_MISTYPED or not (word + other).isalpha():
+    if word[0] != other[0] or max(len(word), len(other)) < SHORTEST_MISTYPED or not has_only_letters(word + other):
         return False
     same = next((i for i, (a, b) in enumerate(zip(word, other)) if a != b), min(len(word), len(other)))
     a, b = word[same:], other[same:]
     return a[1:] == b[1:] or a[1:] == b or a == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])
+
+
+def has_only_letters(word: str) -> bool:
+    """Return whether a word has letters and their marks only, such as the vowel signs of Hindi."""
+    return word.isalpha() or LETTERS.fullmatch(word) is not None
 
 
 def check_output(output: str | Path, overwrite: bool) -> None:

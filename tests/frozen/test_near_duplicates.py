@@ -138,6 +138,7 @@ def test_the_threshold_is_one_of_unrelated_texts():
         ("c", "ch", False),
         ("cat", "car", False),
         ("listen", "lisetm", False),  # two errors
+        ("\u0915\u093f\u0924\u093e\u092c", "\u0915\u093f\u0924\u092c", True),  # Hindi with vowel signs
     ],
 )
 def test_typing_errors(word, other, expected):

@@ -86,6 +86,14 @@ def test_words_that_json_reads_as_no_number(st_mean, tmp_path, capsys, value):
     assert [hit["row"] for hit in json.loads(capsys.readouterr().out)] == [0]
 
 
+@pytest.mark.parametrize("value", ["true", "True"])  # of JSON, and as hits show it
+def test_booleans(kept, value, tmp_path, capsys):
+    kept.save(tmp_path / "index")
+    words = ["search", "old dog", "--index", str(tmp_path / "index"), "--k", "3", "--where", f"on={value}"]
+    assert run_command(*words) == 0
+    assert capsys.readouterr().out.count("on: True") == 3
+
+
 def test_command(kept, tmp_path, capsys):
     kept.save(tmp_path / "index")
     words = ["search", "old dog", "--index", str(tmp_path / "index"), "--format", "json", "--where"]
