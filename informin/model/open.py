@@ -116,7 +116,8 @@ def load_model(
     Raises:
         UsageError: The model cannot be loaded, its weights are incomplete, its tokenizer has more tokens than it has
             embeddings, it stores no pooling for `pooler` auto, `max_seq_length` leaves no token of a text between two
-            special ones, one of both is set for a SentenceTransformer, or torch cannot use the device.
+            special ones or exceeds the positions of the model, one of both is set for a SentenceTransformer, or torch
+            cannot use the device.
     """
     if isinstance(model, SentenceTransformer):
         for option, is_set in {"pooler": pooler != "auto", "max_seq_length": max_seq_length is not None}.items():
@@ -159,6 +160,7 @@ def load_model(
     if pooler != "auto":
         opened = with_pooling(opened, pooler, file_of(name, HEAD_FILE, revision) if pooler == "mlp" else None)
     if max_seq_length is not None:
+        raise_if_too_long(opened, max_seq_length)
         limit_length(opened, max_seq_length)
     folder = Path(name).absolute() if Path(name).is_dir() else None
     cached = file_of(name, MODULES if has_modules else "config.json", revision)
@@ -434,10 +436,26 @@ def fit_to_positions(model: SentenceTransformer) -> None:
         is_encoder = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
         if has_table or is_encoder:
             tokenizer.padding_side = "right"
-        if has_table and isinstance(most := getattr(config, "max_position_embeddings", None), int):
-            index = padding_index_of(module.auto_model)
-            positions = most if index is None else most - index - 1
-            tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+        most = positions_of(module.auto_model)
+        if most is not None:
+            tokenizer.model_max_length = min(tokenizer.model_max_length, most)
+
+
+def positions_of(encoder: Any) -> int | None:
+    """Return how many tokens of a text an encoder has position embeddings for; None if it looks up no positions."""
+    most = getattr(encoder.config, "max_position_embeddings", None)
+    if not isinstance(most, int) or not has_position_table(encoder):
+        return None
+    index = padding_index_of(encoder)
+    return most if index is None else most - index - 1
+
+
+def raise_if_too_long(model: SentenceTransformer, length: int) -> None:
+    """Raise UsageError if a Transformer of a model has fewer position embeddings than a length."""
+    encoders = [module.auto_model for module in model.modules() if isinstance(module, Transformer)]
+    most = min((number for one in encoders if (number := positions_of(one)) is not None), default=length)
+    if length > most:
+        raise UsageError(f"is {length}", option="max_seq_length", needed=f"at most {most}, the positions of the model")
 
 
 def _with_own_tokenizers(module: Any) -> Any:

@@ -475,6 +475,15 @@ def test_texts_without_tokens_are_not_embedded(tmp_path, save, length):
         load_model(save(tmp_path / "model"), pooler="mean", max_seq_length=length)
 
 
+@pytest.mark.parametrize(("save", "positions"), [(save_bert, 66), (save_roberta, 64)])
+def test_a_length_above_the_positions_of_the_model_is_an_error(tmp_path, save, positions):
+    """RoBERTa, which has 66, starts to count after its padding token."""
+    folder = save(tmp_path / "model", max_position_embeddings=66)
+    assert load_model(folder, pooler="mean", max_seq_length=positions).encode("the cat " * 99).shape == (32,)
+    with raises_usage(option="max_seq_length", needed=str(positions)):
+        load_model(folder, pooler="mean", max_seq_length=positions + 1)
+
+
 def with_token(folder: Path, token: str, special: bool) -> Path:
     """Add a token to the tokenizer of a folder, and no embedding to the model."""
     path = folder / "tokenizer.json"
