@@ -108,6 +108,7 @@ def encodable(text: str) -> str:
 TABLES = (".csv", ".tsv", ".jsonl")
 COMPRESSED = (".txt", *TABLES)  # formats that can be compressed with gzip
 SUFFIXES = (*COMPRESSED, ".parquet", ".arrow")
+INDEX_RECORD, INDEX_DATA = "index.json", "index-data-"  # of `informin index`, whose texts are copies of others
 SHARD = re.compile("([0-9]{1,9})/([0-9]{1,9})")
 NEEDED = "a file ending in .txt, .csv, .tsv or .jsonl (plain or .gz), .parquet or .arrow"
 
@@ -337,7 +338,8 @@ def _place(path: Path, number: int) -> str:
 def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     """Return files, and the files of texts in folders and their subfolders, in a fixed order.
 
-    Hidden files and folders inside a folder are skipped, and so are files with other suffixes, which is logged.
+    Hidden files and folders inside a folder are skipped, and so are those of an index and files with other suffixes,
+    which is logged.
     Links are followed, but no folder is read twice.
 
     Raises:
@@ -380,7 +382,8 @@ def _files_in(folder: Path) -> list[Path]:
             folders.clear()
             continue
         entered.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        skipped_names = (".", INDEX_DATA) if INDEX_RECORD in names else "."
+        folders[:] = sorted(name for name in folders if not name.startswith(skipped_names))
         for name in names:
             path = Path(parent, name)
             if not name.startswith("."):

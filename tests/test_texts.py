@@ -223,6 +223,16 @@ def test_links_in_folders_are_followed_and_no_folder_is_read_twice(write, tmp_pa
     assert sorted(read_texts(tmp_path / "data")) == ["one", "three", "two"]
 
 
+def test_texts_of_an_index_in_the_folder_are_not_read_again(write, tmp_path):
+    """Otherwise, `informin index --overwrite` would index each text twice, and removed texts again."""
+    write("my.txt", "mine\n")
+    for place in ("index/index-data-a", "index-data-b"):  # the second one is the user's own
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "texts.jsonl").write_text('{"text": "a copy"}\n')
+    (tmp_path / "index" / "index.json").write_text("{}")
+    assert list(read_texts(tmp_path)) == ["a copy", "mine"]
+
+
 def test_a_subfolder_that_cannot_be_read_is_an_error(write, tmp_path, monkeypatch):
     write("data/a.txt", "one\n")
     write("data/closed/b.txt", "two\n")

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -177,6 +178,7 @@ def duplicates_command(
 
     if output:
         check_output(output, overwrite)
+        raise_if_read(output, texts.train_file)
     entries = read_entries(texts, id_column, None)
     options = vars(model) if model_name else {}
     result = duplicates(model_name, entries["texts"], threshold, embeddings=embeddings, **options)
@@ -195,6 +197,15 @@ def duplicates_command(
             print(f"and {len(group) - SHOWN_MEMBERS:,} more")
         print()
     print(duplicates_summary(result))
+
+
+def raise_if_read(output: str, train_file: Sequence[str]) -> None:
+    """Raise UsageError if an existing table is in a folder of texts, which would then repeat those of the table."""
+    path = Path(output).resolve()
+    for read in train_file:
+        if path.exists() and Path(read).resolve() in (path, *path.parents):
+            found = f"is {output}, an existing table that would be read with the texts of {read}"
+            raise UsageError(found, option="output", fix="Delete the table, or write it to another folder.")
 
 
 def duplicate_groups(result: "DuplicatesResult", ids: Sequence[object] | None) -> list[list[dict[str, Any]]]:

@@ -16,7 +16,6 @@ from informin.frozen.bm25 import WORD_WEIGHT, versions
 from informin.options import described, fits
 from informin.texts import as_texts, is_blank, is_missing, raise_if_set
 
-RECORD = "index.json"
 # Names in an index.json that this project wrote before.
 OLD_NAMES = {"prompt": "document_prompt", "second_look": "rerank"}
 OLD_QUERIES = {"table": "static"}  # values of `queries`

@@ -17,15 +17,16 @@ import numpy as np
 from informin.errors import UsageError, counted
 from informin.files import PREFIX, contents, named_in_errors, only_writer, read_json, write_json
 from informin.frozen.bm25 import BM25, versions
-from informin.frozen.index_entries import RECORD, IndexRecord, parse_entries, parse_record
+from informin.frozen.index_entries import IndexRecord, parse_entries, parse_record
 from informin.frozen.index_search import State
 from informin.frozen.late_interaction import TokenVectors
 from informin.frozen.static_queries import StaticQueries
+from informin.texts import INDEX_DATA as DATA
+from informin.texts import INDEX_RECORD as RECORD
 
 logger = logging.getLogger(__name__)
 
 
-DATA = "index-data-"
 TEXTS = "texts.jsonl"
 # Of each file, one MiB is compared when an index is opened. To read all of many vectors would take seconds.
 BLOCK = 4_096  # bytes

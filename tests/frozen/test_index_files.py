@@ -20,8 +20,7 @@ from informin.frozen import bm25 as words_module
 from informin.frozen import index_entries as record_module
 from informin.frozen import index_files as files_module
 from informin.frozen.index import Index
-from informin.frozen.index_entries import RECORD
-from informin.frozen.index_files import DATA, sample_checksum
+from informin.frozen.index_files import DATA, RECORD, sample_checksum
 from tests.conftest import raises_usage
 from tests.frozen.test_index import QUERIES, rows_of
 

@@ -312,6 +312,16 @@ def test_command_replaces_only_its_own_tables(given, tmp_path, capsys):
     assert not (tmp_path / "table.txt").exists()
 
 
+def test_a_table_in_the_folder_of_the_texts_is_not_read_as_texts(given, tmp_path, capsys):
+    (tmp_path / "all").mkdir()
+    (tmp_path / "titles.csv").rename(tmp_path / "all" / "titles.csv")
+    words = ["duplicates", f"--train_file={tmp_path}/all", *given[2:4], f"--output={tmp_path}/all/d.csv"]
+    assert run_command(*words) == 0
+    capsys.readouterr()
+    assert run_command(*words, "--overwrite") == 2
+    assert capsys.readouterr().err.startswith("error: --output ")
+
+
 def test_command_needs_a_model_or_embeddings(given, capsys):
     assert run_command("duplicates", *given[:2]) == 2
     assert "--model_name" in capsys.readouterr().err
