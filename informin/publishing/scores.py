@@ -39,7 +39,7 @@ def add_results(
     Args:
         folder: An exported folder.
         files: Results files, or folders of them.
-        trust_remote_code: Run the model's own code, if it needs it to be loaded.
+        trust_remote_code: Run the own code of the model and of the other seeds, if they need it to be loaded.
         to: Folder that gets them, such as a preview; None for the exported folder.
 
     Raises:
@@ -62,7 +62,7 @@ def add_results(
     settings = settings_sha256(model)
     placed = {}
     for results in load_all_results(files):
-        seed = _other_seed(results, record)
+        seed = _other_seed(results, record, trust_remote_code)
         if results.weights_sha256 == ours:
             place = "model.json"
             name = "this model"
@@ -91,7 +91,7 @@ def add_results(
         results.save(Path(to or folder, "results", place))
 
 
-def _other_seed(results: Results, record: RunRecord) -> int | None:
+def _other_seed(results: Results, record: RunRecord, trust_remote_code: bool) -> int | None:
     """Return the seed of a run that differs from this one only in the seed, if its weights gave these results.
 
     The weights of a checkpoint are not those that the run kept.
@@ -100,4 +100,7 @@ def _other_seed(results: Results, record: RunRecord) -> int | None:
     if other is None or other.seed == record.seed or Path(results.model, TRAINER_STATE_NAME).is_file():
         return None
     same = all(getattr(other, name) == getattr(record, name) for name in SAME_RECIPE)
-    return other.seed if same and weights_sha256(load_model(results.model)) == results.weights_sha256 else None
+    if not same:
+        return None
+    model = load_model(results.model, device="cpu", trust_remote_code=trust_remote_code)
+    return other.seed if weights_sha256(model) == results.weights_sha256 else None

@@ -11,6 +11,18 @@ from tests.conftest import raises_usage
 from tests.evaluation.results_helpers import results, sample, search
 from tests.publishing.helpers import change_json, contents, record_of, results_of, tables
 
+OWN_CODE = """
+from transformers import BertConfig, BertModel
+
+
+class OwnConfig(BertConfig):
+    model_type = "own"
+
+
+class OwnModel(BertModel):
+    config_class = OwnConfig
+"""
+
 
 def other_weights(folder, to, **record):
     """Return a copy of an export with other weights and a changed record."""
@@ -62,6 +74,19 @@ def test_results_of_another_seed_are_recognized_by_its_record(folder, tmp_path):
     assert load_results(folder / "results/other_seeds/seed2.json").model == "seed 2"
     shown = tables(render_card(folder))["STS, Spearman x 100"]
     assert shown["mean ± sd of these 2"][-1] == "71.00 ± 1.41"
+
+
+def test_the_own_code_of_another_seed_runs_if_that_of_the_model_does(folder, tmp_path):
+    model, seed = shutil.copytree(folder, tmp_path / "seed1"), other_weights(folder, tmp_path / "seed2", seed=2)
+    files = [results_of(model, tmp_path / "r/1.json"), results_of(seed, tmp_path / "r/2.json")]
+    for one in (model, seed):
+        (one / "modeling_own.py").write_text(OWN_CODE)
+        classes = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
+        change_json(one / "config.json", model_type="own", auto_map=classes)
+    with raises_usage("model_name"):
+        add_results(model, files)
+    add_results(model, files, trust_remote_code=True)
+    assert load_results(model / "results/other_seeds/seed2.json").model == "seed 2"
 
 
 @pytest.mark.parametrize(
