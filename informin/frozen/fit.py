@@ -25,7 +25,7 @@ from informin.evaluation.table import values_html
 from informin.fast.precision import chosen_precision, precision_of
 from informin.files import last_name, new_folder, only_writer
 from informin.frozen.adapter import TASKS, LinearAdapter
-from informin.frozen.vectors import given_vectors, open_with_prompt, side_of, vectors_of
+from informin.frozen.vectors import given_vectors, open_with_prompt, refuse_without_model, side_of, vectors_of
 from informin.model.embedding import width_of
 from informin.model.open import Loading, has_own_code, in_precision, loading_to_embed, name_of, source_of
 from informin.model.pooling import MODES, LayerPooling, ProjectionPooling
@@ -212,8 +212,7 @@ def fit(
     if model is None:
         if vectors is None:
             raise UsageError("is missing", option="model_name", fix="Give a model with texts, or `embeddings`.")
-        for option in loading:
-            raise UsageError("is set without a model", option=option, fix="Give the model, or leave the option out.")
+        refuse_without_model(prompt, pooler, loading)
     elif not texts:
         raise UsageError("is missing or empty", option="train_file", fix="A model needs the texts.")
     else:

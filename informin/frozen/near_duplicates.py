@@ -22,7 +22,13 @@ from informin.errors import UsageError, counted
 from informin.evaluation.rows import unit_rows
 from informin.files import new_file, only_writer
 from informin.frozen.unrelated import unrelated_scores
-from informin.frozen.vectors import given_vectors, load_vectors, open_with_prompt, vectors_of
+from informin.frozen.vectors import (
+    given_vectors,
+    load_vectors,
+    open_with_prompt,
+    refuse_without_model,
+    vectors_of,
+)
 from informin.model.open import Loading, loading_to_embed
 from informin.options import check_value, with_home
 from informin.texts import as_texts, is_blank
@@ -175,6 +181,7 @@ def duplicates(
     elif given is None:
         raise UsageError("is missing", option="model_name", fix="Give a model or `embeddings`.")
     else:
+        refuse_without_model(prompt, pooler, loading)
         vectors = given
     words = Words(firsts) if threshold is None else None
     scores = unrelated_scores(vectors) if threshold is None else None

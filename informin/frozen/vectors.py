@@ -51,6 +51,14 @@ def open_with_prompt(
     return prompted
 
 
+def refuse_without_model(prompt: str | None, pooler: str, loading: Loading) -> None:
+    """Raise UsageError for an option of the model if embeddings are given without a model."""
+    given = {"prompt": prompt, "pooler": None if pooler == "auto" else pooler} | loading
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError("is set without a model", option=option, fix="Give the model, or leave the option out.")
+
+
 def given_vectors(embeddings: str | Path | ArrayLike, texts: list[str] | None) -> np.ndarray:
     """Read embeddings. Raises UsageError if they are a file that `embed` wrote for other texts."""
     if isinstance(embeddings, str | Path):

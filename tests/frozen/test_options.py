@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from informin import Index, LinearAdapter, distill, embed, fit
+from informin import Index, LinearAdapter, distill, duplicates, embed, fit
 from tests.conftest import raises_usage
 from tests.frozen.conftest import TEXTS
 
@@ -20,8 +20,15 @@ def test_options_that_no_function_has_are_errors(st_mean):
     for function, more in ((fit, {"task": "search"}), (distill, {"task": "search"}), (embed, {})):
         with pytest.raises(TypeError, match="max_length"):
             function(st_mean, TEXTS, **more, max_length=9)
-    with raises_usage("device", found="without a model"):
-        fit(task="search", embeddings=np.ones((3, 4)), device="cpu")
+
+
+@pytest.mark.parametrize("option, value", [("device", "cpu"), ("prompt", "query: "), ("pooler", "cls")])
+def test_options_of_a_model_need_one(option, value):
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    with raises_usage(option, found="without a model"):
+        fit(task="search", embeddings=x, **{option: value})
+    with raises_usage(option, found="without a model"):
+        duplicates(None, TEXTS[:3], embeddings=x, **{option: value})
 
 
 @pytest.mark.parametrize(
