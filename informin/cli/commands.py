@@ -376,14 +376,14 @@ def check_command(
 
     from informin.check.equality import OBJECTIVES
     from informin.check.report import check
-    from informin.files import raise_if_used, write_json
+    from informin.files import write_json
     from informin.model.open import raise_if_no_device
     from informin.options import check_value
     from informin.texts import read_texts
     from informin.training.arguments import has_bf16
 
-    if output:
-        raise_if_used(output, "output")
+    if output and os.path.lexists(output):
+        raise UsageError(f"{output} exists", option="output", fix="Use another file.")
     for name in objectives or ():
         check_value(name in OBJECTIVES, "objectives", name, f"some of: {', '.join(OBJECTIVES)}")
     raise_if_no_device(device)

@@ -119,3 +119,13 @@ def test_too_few_texts_are_found_before_anything_is_compared(tmp_path, monkeypat
     (tmp_path / "few.txt").write_text("A dog sleeps.\n" * 10)
     assert run_command("check", "--device", "cpu", "--train_file", str(tmp_path / "few.txt")) == 2
     assert "--train_file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["check.json", "folder"])
+def test_an_existing_output_is_an_error_whose_advice_can_be_followed(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(report, "compare_paths", lambda *given: pytest.fail("the paths were compared"))
+    (tmp_path / "check.json").write_text("{}")
+    (tmp_path / "folder").mkdir()
+    assert run_command(*SHORT, "--output", str(tmp_path / name)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: --output ") and "overwrite" not in error
