@@ -91,7 +91,10 @@ class GuidedSimilarity(Term):
     compares_views = False
     smallest_batch = 3  # two other sentences to rank
 
-    weight: float = option(1.0, "Weight of guided similarity.")
+    weight: float = option(
+        1.0,
+        "Weight of guided similarity. With objective guided, the weights of other terms replace it, if it is not set.",
+    )
     student_temperature: float = option(0.05, "Temperature of the trained encoder's similarities in guided similarity.")
     guide_temperature: float = option(
         0.03, "Temperature of the guide's similarities; below `student_temperature`, it sharpens them."
