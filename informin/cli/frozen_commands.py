@@ -310,16 +310,16 @@ def read_entries(texts: Texts, id_column: str | None, keep: str | None) -> dict[
     """Return the texts, blank ones included, and their ids and fields if there are columns of them."""
     from informin.texts import read_documents, read_texts
 
-    kept = [name.strip() for name in keep.split(",")] if keep else []
+    kept = [] if keep is None else [name.strip() for name in keep.split(",")]
     columns = {name: "keep" for name in kept}
-    if id_column:
+    if id_column is not None:  # a table of pandas has a column without a name
         columns[id_column] = "id_column"
     if not columns:
         return {"texts": list(read_texts(texts.train_file, texts.text_column, keep_blank=True))}
     found = list(read_documents(texts.train_file, texts.text_column, columns))
     return {
         "texts": [text for text, _ in found],
-        "ids": [values[id_column] if id_column else None for _, values in found],
+        "ids": [None if id_column is None else values[id_column] for _, values in found],
         "fields": [{name: values[name] for name in kept} for _, values in found],
     }
 

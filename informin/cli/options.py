@@ -1,16 +1,27 @@
 """Options that several commands share, as dataclasses whose fields cyclopts turns into flags."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import expanduser
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import CoercionError, Parameter, Token
 
 from informin.errors import UsageError
 
-# A file, a folder or a model. A shell expands `~` only at the start of a word, not in `--output_dir=~/x`.
-Location = Annotated[str, Parameter(converter=lambda _, tokens: expanduser(tokens[0].value))]
+
+def location(_: type, tokens: Sequence[Token]) -> str:
+    """Return a path with the home folder in place of `~`. A shell expands it only at the start of a word.
+
+    Raises:
+        CoercionError: It is empty, like a variable that is not set. It would stand for the current folder or no output.
+    """
+    if not tokens[0].value:
+        raise CoercionError(msg="it is empty.", token=tokens[0])
+    return expanduser(tokens[0].value)
+
+
+Location = Annotated[str, Parameter(converter=location)]  # a file, a folder or a model
 Flag = Annotated[bool, Parameter(show_default=False)]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 Overwrite = Annotated[bool, Parameter(name=["--overwrite", "--overwrite_output_dir"], show_default=False)]

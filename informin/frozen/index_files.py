@@ -7,6 +7,7 @@ index-data-*/ texts, row numbers, vectors, BM25 weights, static embeddings of qu
 
 import hashlib
 import logging
+import os
 import shutil
 import tempfile
 from dataclasses import asdict, replace
@@ -36,10 +37,12 @@ BLOCKS = 256
 def raise_if_not_index(folder: str | Path, overwrite: bool) -> None:
     """Raise UsageError if a folder holds files that are not an index, or an index that must not be overwritten."""
     folder = Path(folder)
-    if not folder.exists():
+    if not os.path.lexists(folder):
         return
     if not folder.is_dir():
-        raise UsageError(f"{folder} is a file", option="output_dir", needed="a new folder, or an index")
+        raise UsageError(
+            f"{folder} is a file, or a link to no folder", option="output_dir", needed="a new folder, or an index"
+        )
     others = [path.name for path in contents(folder)]
     if others and RECORD not in others:
         found = f"{folder} is in use: it contains {others[0]}"

@@ -178,6 +178,14 @@ def test_options_that_name_files_and_folders_expand_the_home_folder(command, mon
     assert named and found.count(f"'{tmp_path / 'x'}'") == len(named) and "~" not in found
 
 
+@pytest.mark.parametrize("option", ["--output=", "--embeddings=", "--train_file="])
+def test_an_empty_path_is_an_error(option, capsys):
+    """As of a variable of the shell that is not set: it would be no output, or all texts in the current folder."""
+    assert run_command("duplicates", "--model_name=m", "--train_file=nowhere.txt", option) == 2
+    error = capsys.readouterr().err
+    assert option.rstrip("=") in error and "empty" in error and error.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", ["embed", "fit", "index"])
 def test_outputs_in_the_home_folder(command, model, texts, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -283,6 +283,16 @@ def test_words_of_a_query_need_no_quotes(built, tmp_path, capsys):
     assert shown[0] == shown[1] != ""
 
 
+@pytest.mark.parametrize("option", ["--id_column", "--keep"])
+def test_a_column_without_a_name(st_mean, option, tmp_path):
+    """As in a table of pandas; a variable of the shell that is not set names it, too, and is not ignored."""
+    (tmp_path / "texts.csv").write_text(",text\na,the dog\nb,a cat\n")
+    words = ["index", f"--model_name={st_mean}", f"--train_file={tmp_path}/texts.csv", f"--output_dir={tmp_path}/index"]
+    assert run_command(*words, option, "") == 0
+    index = Index.load(tmp_path / "index")
+    assert (index.ids if option == "--id_column" else [fields[""] for fields in index.fields]) == ["a", "b"]
+
+
 def test_columns_of_ids_and_fields(st_mean, tmp_path, capsys):
     rows = "key,text,title,url\n7,the dog,Dogs,http://dogs\n8, ,Blank,\n9,a cat,Cats,\n"
     (tmp_path / "texts.csv").write_text(rows)

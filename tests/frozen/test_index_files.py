@@ -76,7 +76,8 @@ def test_first_save_can_be_repeated_after_a_crash(built, tmp_path, monkeypatch):
 
 def test_folder_with_other_files_is_not_touched(built, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    for folder in (tmp_path, tmp_path / "notes.txt"):
+    (tmp_path / ".unmounted").symlink_to(tmp_path / "nowhere")
+    for folder in (tmp_path, tmp_path / "notes.txt", tmp_path / ".unmounted"):
         with raises_usage("output_dir"):
             built.save(folder)
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["notes.txt"]
