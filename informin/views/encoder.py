@@ -132,12 +132,12 @@ def keep_maps(encoder: nn.Module, maps: Sequence[Tensor]) -> None:
         module.kept_map = kept
 
 
-_calls: ContextVar[dict[nn.Module, float]] = ContextVar("calls")  # of the attention function, while it is probed
+_calls: ContextVar[dict[nn.Module, list[float]]] = ContextVar("calls")  # of the attention function, while it is probed
 
 
 def probe_attention(module: nn.Module, *states: Any, **kwargs: Any) -> tuple[Tensor, None]:
     """Compute attention, and note the module that called, with its dropout rate."""
-    _calls.get().setdefault(module, float(kwargs.get("dropout") or 0.0))
+    _calls.get().setdefault(module, []).append(float(kwargs.get("dropout") or 0.0))
     return sdpa_attention_forward(module, *states, **kwargs)[0], None
 
 
@@ -145,10 +145,11 @@ AttentionInterface.register(PROBE, probe_attention)
 AttentionMaskInterface.register(PROBE, sdpa_mask)
 
 
-def attention_modules(encoder: PreTrainedModel) -> list[tuple[nn.Module, float]]:
-    """Return the modules that call the attention function, in their order, each with its own dropout rate.
+def attention_modules(encoder: PreTrainedModel) -> dict[nn.Module, list[float]]:
+    """Return the modules that call the attention function, in their order, each with its dropout rate in every call.
 
-    The encoder, which no other thread may use, is called once, on two tokens.
+    A module that several layers share, as in ALBERT, calls several times. The encoder is called once, on two tokens. No
+    other thread may use it.
     """
     implementation, training, device = encoder.config._attn_implementation, encoder.training, encoder.device
     token = _calls.set({})
@@ -158,7 +159,7 @@ def attention_modules(encoder: PreTrainedModel) -> list[tuple[nn.Module, float]]
         with torch.no_grad(), torch.random.fork_rng():
             ones = torch.ones(1, 2, dtype=torch.long, device=device)
             encoder(input_ids=2 * ones, attention_mask=ones)
-        return list(_calls.get().items())
+        return _calls.get()
     finally:
         encoder.train(training)
         encoder.set_attn_implementation(implementation)
@@ -222,7 +223,8 @@ def prepare_encoder(
 
     Raises:
         UsageError: The encoder takes no attention functions, was loaded with one that cannot be replaced, has no such
-            layers, or drops hidden states by functions, which have no rate per view.
+            layers, shares one module among layers whose maps are needed, or drops hidden states by functions, which
+            have no rate per view.
     """
     implementation = encoder.config._attn_implementation
     if rates is None and not map_layers and implementation != VIEW_ATTENTION:
@@ -245,6 +247,12 @@ def prepare_encoder(
                 default = child.default if isinstance(child, ViewDropout) else child.p
                 setattr(parent, name, nn.Dropout(default) if rates is None else ViewDropout(default, rates))
     found = attention_modules(encoder)
+    if map_layers and any(len(calls) > 1 for calls in found.values()):
+        raise UsageError(
+            f"Layers of {type(encoder).__name__} share a module, which keeps only the attention map of the last one",
+            option="model_name",
+            needed="a model with a module for each layer, such as BERT",
+        )
     if map_layers and max(map_layers) >= len(found):
         raise UsageError(
             f"Attention maps of layer {max(map_layers)} are needed, and {type(encoder).__name__} has modules of its "
@@ -252,8 +260,8 @@ def prepare_encoder(
             option="model_name",
         )
     if rates is not None:
-        raise_if_fixed(encoder, {module for module, _ in found})
-    for number, (module, rate) in enumerate(found):
+        raise_if_fixed(encoder, found.keys())
+    for number, (module, (rate, *_)) in enumerate(found.items()):
         attention: Any = module
         own = getattr(getattr(attention, "dropout", None), "default", rate)
         attention.keeps_map = number in map_layers

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel, T5EncoderModel
+from transformers import AlbertConfig, AlbertModel, AutoConfig, AutoModel, T5EncoderModel
 
 from informin.views.encoder import (
     ViewDropout,
@@ -144,6 +144,15 @@ def test_maps_equal_those_of_eager_attention(encoder, rates, map_layers):
         torch.testing.assert_close(
             parameters[name].grad, plain.get_parameter(name).grad, rtol=1e-4, atol=5e-5, msg=name
         )
+
+
+def test_maps_of_layers_that_share_a_module_are_refused():
+    """Its map would be that of the last layer, whichever layer is selected. A rate per view is that of all layers."""
+    sizes = dict(embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=8, num_hidden_layers=3)
+    model = AlbertModel(AlbertConfig(vocab_size=9, **sizes))
+    with raises_usage("model_name"):
+        prepare_encoder(model, map_layers=[0])
+    prepare_encoder(model, (0.1, 0.2))
 
 
 def test_layers_with_and_without_maps_agree(encoder):
