@@ -207,7 +207,7 @@ class AttentionMI(Term):
         choices=ATTENTION_MI_FORMS,
     )
     layers: list[int] | None = option(
-        None, "Layers, counted from 0, whose attention maps are compared. Default: the upper third."
+        None, "Layers, counted from 0, whose attention maps are compared. Default: the upper third, at least two."
     )
 
     @property
