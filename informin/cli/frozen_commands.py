@@ -350,7 +350,8 @@ def search_command(
     """Search an index that `informin index` wrote: print the hits of a query, or open a page in the browser.
 
     Args:
-        query: What to search for. Default: open the search page, which needs the extra demo.
+        query: What to search for, after `--` at the end if it begins with a dash. Default: open the search page, which
+            needs the extra demo.
         index: Folder of the index.
         model_name: New path of the index's model, if the model has moved.
         precision: Precision of the encoder's weights. auto: the fastest one on the processor or GPU.
