@@ -121,7 +121,8 @@ class BM25:
         vocabulary = _vocabulary(stems, Counter(chain.from_iterable(found)))
         numbers = [list(map(vocabulary.__getitem__, each)) for each in found]
         different = {number: number for number in vocabulary.values()}
-        bm25.stored.index((numbers, different), create_empty_token=False, show_progress=False)
+        with np.errstate(invalid="ignore"):  # texts without any word have a mean length of 0
+            bm25.stored.index((numbers, different), create_empty_token=False, show_progress=False)
         bm25.stored.vocab_dict = vocabulary
         return bm25
 

@@ -72,6 +72,7 @@ def test_unknown_language():
         BM25.build(TEXTS, "klingon")
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_texts_without_words():
     words = BM25.build(["the", ""], "english")
     assert words.scores(["the dog"]).tolist() == [[0, 0]]
