@@ -93,7 +93,8 @@ class GuidedSimilarity(Term):
 
     weight: float = option(
         1.0,
-        "Weight of guided similarity. With objective guided, the weights of other terms replace it, if it is not set.",
+        "Weight of guided similarity. With the objective guided, the weight of another term turns it off, unless this "
+        "option is set, too.",
     )
     student_temperature: float = option(0.05, "Temperature of the trained encoder's similarities in guided similarity.")
     guide_temperature: float = option(

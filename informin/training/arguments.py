@@ -224,7 +224,10 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     save_steps: Optional[float] = option(  # type: ignore[assignment]
         None, "Steps between checkpoints, a multiple of eval_steps. Default: eval_steps."
     )
-    save_total_limit: Optional[int] = option(2, "Number of checkpoints to keep, including the best and the latest.")
+    save_total_limit: Optional[int] = option(
+        2,
+        "Number of checkpoints to keep: the best one and the latest ones. With 1, the best one is left after training.",
+    )
     load_best_model_at_end: bool = option(True, "Load the checkpoint with the best score at the end of training.")
     metric_for_best_model: Optional[str] = option(
         None, "Metric that selects the best checkpoint. Default: the first one that is scored, such as eval_spearman."
