@@ -5,6 +5,7 @@ Hu et al. (2022), "LoRA: Low-Rank Adaptation of Large Language Models". The laye
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -12,17 +13,20 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from informin.errors import UsageError
+from informin.model.open import file_of
 
 ALPHA = 32  # the update is multiplied by 32 / r: by 2 with the usual rank of 16
 
 
-def add_lora(model: SentenceTransformer, rank: int, dropout: float) -> None:
+def add_lora(model: SentenceTransformer, rank: int, dropout: float, revision: str | None = None) -> None:
     """Add low-rank matrices to the transformer of a model, and freeze the transformer's own weights.
 
     Args:
         model: The model, which is changed.
         rank: Rank of the matrices.
         dropout: Dropout rate of their inputs.
+        revision: Commit on the Hub that the model was loaded from. Libraries load matrices onto the default branch
+            instead, so the files name the folder of this commit in the cache. None for the default branch.
 
     Raises:
         UsageError: peft cannot add them.
@@ -39,6 +43,8 @@ def add_lora(model: SentenceTransformer, rank: int, dropout: float) -> None:
         raise UsageError(f"cannot be used: {error}", option="lora_r") from error
     for settings in transformer.peft_config.values():
         settings.target_modules = sorted(settings.target_modules)  # a set is saved in any order
+        if revision and (cached := file_of(settings.base_model_name_or_path, "config.json", revision)):
+            settings.base_model_name_or_path = str(Path(cached).parent)
     for weight in transformer.parameters():
         if weight.requires_grad:  # peft gives them the data type of the frozen weights
             weight.data = weight.data.float()
@@ -76,6 +82,8 @@ def merged(model: SentenceTransformer) -> Iterator[None]:
     transformer: Any = model[0].auto_model
     layers: dict[str, Any] = {name: part for name, part in transformer.named_modules() if hasattr(part, "lora_A")}
     before = {weight: weight.data for weight in model.parameters()}
+    # Of a model that was loaded with its matrices: all weights would be saved with the prefix of theirs.
+    conversions = vars(transformer).pop("_weight_conversions", None)
     try:
         for weight in before:
             weight.data = weight.data.float()
@@ -87,6 +95,8 @@ def merged(model: SentenceTransformer) -> Iterator[None]:
         yield
     finally:
         transformer._hf_peft_config_loaded = True
+        if conversions is not None:
+            transformer._weight_conversions = conversions
         for name, layer in layers.items():
             transformer.set_submodule(name, layer)
         for weight, data in before.items():

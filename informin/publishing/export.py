@@ -12,7 +12,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -32,6 +32,7 @@ import modeling_informin
 from informin.errors import UsageError, error_line
 from informin.files import named_in_errors, new_files, new_folder, read_json, set_usual_modes, sha256, write_json
 from informin.hub import is_hub_id
+from informin.model.lora import merged
 from informin.model.open import (
     ADAPTER_CONFIG,
     MODULES,
@@ -126,7 +127,7 @@ def _what_embeds(folder: Path) -> dict[str, Any]:
 def export_checkpoint(
     checkpoint: str | Path, folder: str | Path, dtype: str = "float32", trust_remote_code: bool = False
 ) -> None:
-    """Export a checkpoint of a run, or an exported folder again.
+    """Export a checkpoint of a run, with merged weights if it has low-rank matrices, or an exported folder again.
 
     Args:
         checkpoint: Folder to read.
@@ -147,7 +148,8 @@ def export_checkpoint(
     record = RunRecord.load(source) or FitRecord.load(source)
     if hasattr(model[0].auto_model, "pooler"):  # BERT's own, which no embedding depends on, and may be random
         model[0].auto_model.pooler = None
-    with new_folder(folder) as new:
+    is_merged = (source / TRAINER_STATE_NAME).is_file() and (source / ADAPTER_CONFIG).is_file()
+    with new_folder(folder) as new, merged(model) if is_merged else nullcontext():
         export_model(model, new, record, dtype, projection_head(source))
 
 

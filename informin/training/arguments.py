@@ -464,6 +464,12 @@ def check_values(args: InforMinTrainingArguments) -> None:
     for name in ("lora_dropout", "lora_merge"):
         if getattr(args, name) != getattr(type(args), name) and args.lora_r is None:
             raise UsageError("has no effect without `lora_r`", option=name)
+    if args.revision is not None and not args.lora_merge:
+        raise UsageError(
+            "is false, with `revision`: libraries load low-rank matrices onto the default branch of the source model",
+            option="lora_merge",
+            fix="Merge the matrices, or leave `revision` out.",
+        )
     for name, reason in WITHOUT_EFFECT.items():
         if getattr(args, name):
             raise UsageError("has no effect on this trainer", option=name, fix=f"{reason} Leave it out.")

@@ -301,7 +301,7 @@ class TrainedModel:
             set_dropout(st[0].auto_model, objective.dropout)
         if args.lora_r is not None:
             st.to(torch.bfloat16 if args.bf16 else torch.float32)  # an object in memory may have either
-            add_lora(st, args.lora_r, args.lora_dropout)
+            add_lora(st, args.lora_r, args.lora_dropout, args.revision and self.source.revision)
         for weight in st.parameters():
             if weight.requires_grad:  # with LoRA, those of an object in memory stay
                 weight.data = weight.data.to(torch.float32, copy=self.has_lora)

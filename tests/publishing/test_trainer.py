@@ -2,6 +2,7 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 from torch.nn import Identity
@@ -100,6 +101,20 @@ def test_low_rank_matrices_are_merged_or_kept(st_mean, tmp_path):
     assert not (tmp_path / "alone" / "model.safetensors").exists()
     with raises_usage(fix="lora_merge"):
         check_export(tmp_path / "alone")
+
+
+def test_low_rank_matrices_in_a_checkpoint_belong_to_the_revision(logged_in, st_mean, tmp_path):
+    """Libraries would load them onto the default branch. An export of the checkpoint has merged weights."""
+    first = logged_in.add_repo("alice/source", contents(st_mean))
+    weights = {name: 2 * weight for name, weight in load_file(st_mean / "model.safetensors").items()}
+    logged_in.commit("alice/source", {"model.safetensors": save(weights, {"format": "pt"})})
+    trainer = trained("alice/source", tmp_path / "run", lora_r=2, revision=first)
+    expected = trainer.encode(TEXTS)
+    export_checkpoint(tmp_path / "run" / "checkpoint-4", tmp_path / "exported")
+    check_export(tmp_path / "exported")
+    for folder in (tmp_path / "run" / "checkpoint-4", tmp_path / "exported"):
+        read = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+        assert largest_difference(read, expected) < 1e-5
 
 
 def test_a_run_is_pushed_at_its_end(logged_in, bert, tmp_path):

@@ -391,6 +391,7 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
         # Options of LoRA without LoRA.
         ("lora_dropout", dict(lora_dropout=0.2)),
         ("lora_merge", dict(lora_merge=False)),
+        ("lora_merge", dict(lora_r=2, lora_merge=False, revision="v1.0")),
         # Options of terms and views that are off.
         ("reconstruction_form", dict(objective="simcse", reconstruction_form="unit")),
         ("reconstruction_form", dict(reconstruction_weight=0.0, reconstruction_form="unit")),
