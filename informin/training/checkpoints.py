@@ -388,10 +388,11 @@ def _latest_complete(output_dir: str | Path) -> Path:
                 logger.warning(f"{text}. Resuming from {checkpoint.name} instead.")
             return checkpoint
         damaged.append(f"{checkpoint} is damaged ({problem})")
+    elsewhere = " in another folder (`output_dir`)" if damaged else ""  # a new run is refused beside checkpoints
     raise UsageError(
         f"{output_dir} has no complete checkpoint{''.join(f'; {text}' for text in damaged)}",
         option=RESUME,
-        fix=f"Start a new run without `{RESUME}`, or give the folder of a complete checkpoint.",
+        fix=f"Start a new run without `{RESUME}`{elsewhere}, or give the folder of a complete checkpoint.",
     )
 
 

@@ -228,6 +228,13 @@ def test_which_checkpoint_is_resumed(tmp_path):
         checkpoint_to_resume(tmp_path / "light", LAST)
 
 
+def test_a_run_that_was_killed_in_its_first_save_is_started_in_another_folder(command, tmp_path, capsys):
+    (tmp_path / "run" / "checkpoint-2").mkdir(parents=True)
+    for words in ([], ["--resume_from_checkpoint"]):
+        assert train.main([*command(), *words]) == 2
+        assert "another folder" in capsys.readouterr().err
+
+
 def test_checkpoints_of_another_program_are_not_overwritten(build, tmp_path):
     """They have no manifest, as the checkpoint of a killed run, which is."""
     other = tmp_path / "run" / "checkpoint-2"
