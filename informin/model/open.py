@@ -310,10 +310,16 @@ def modules_of(name: str, revision: str | None = None) -> list[tuple[str, str]]:
 # Read the files safely
 
 
+def adapter_configs(name: str, revision: str | None = None) -> list[dict[str, Any]]:
+    """Return the configurations of the low-rank matrices in any folder of a model."""
+    folders = {"", *(path for path, _ in modules_of(name, revision))}
+    configs = (json_of(name, posixpath.join(folder, ADAPTER_CONFIG), revision) for folder in folders)
+    return [config for config in configs if config]
+
+
 def raise_if_code_in_adapter(name: str, revision: str | None = None) -> None:
     """Raise UsageError if peft would import a module that adapter_config.json names, in any folder of a model."""
-    for folder in {"", *(path for path, _ in modules_of(name, revision))}:
-        config = json_of(name, posixpath.join(folder, ADAPTER_CONFIG), revision)
+    for config in adapter_configs(name, revision):
         imported = [str((config.get("auto_mapping") or {}).get("parent_library", "transformers"))]
         if config.get("megatron_config"):
             imported.append(str(config.get("megatron_core", "megatron.core")))
@@ -333,11 +339,14 @@ def _from_files(name: str, has_modules: bool, revision: str | None, trust_remote
         found = f"is {name}, which is a cross-encoder: it scores pairs and has no embeddings"
         raise UsageError(found, option="model_name", needed="a SentenceTransformer")
     how = {"revision": revision, "trust_remote_code": trust_remote_code}
+    safe: dict[str, Any] = dict(SAFE)
+    if revision and adapter_configs(name, revision):
+        safe["adapter_kwargs"] = {"revision": revision}  # else, low-rank matrices are those of the default branch
     if has_modules:
-        model = SentenceTransformer(name, device="cpu", model_kwargs=dict(SAFE), **how)
+        model = SentenceTransformer(name, device="cpu", model_kwargs=safe, **how)
     else:
         hub = {each: dict(how) for each in ("processor_kwargs", "config_kwargs")}
-        model = SentenceTransformer(modules=[Transformer(name, model_kwargs=SAFE | how, **hub)], device="cpu")
+        model = SentenceTransformer(modules=[Transformer(name, model_kwargs=safe | how, **hub)], device="cpu")
     for module in model.modules():
         if isinstance(module, Transformer):  # sdpa gives no maps, and transformers would not save such a configuration
             module.config.output_attentions = False

@@ -419,6 +419,23 @@ def test_checksums_change_with_how_low_rank_matrices_are_used(bert):
     assert model_sha256(one) != model_sha256(same)
 
 
+@pytest.mark.parametrize("has_modules", [True, False])
+def test_a_revision_selects_low_rank_matrices(logged_in, bert, tmp_path, has_modules):
+    """sentence-transformers would load those of the default branch."""
+    model = load_model(bert, pooler="cls", device="cpu")
+    model.add_adapter(LoraConfig(r=2, target_modules=["query"], init_lora_weights=False))
+    (model if has_modules else model[0].auto_model).save_pretrained(str(tmp_path))
+    model.tokenizer.save_pretrained(tmp_path)
+    files = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*") if path.is_file()}
+    first = logged_in.add_repo("alice/adapted", {name: path.read_bytes() for name, path in files.items()})
+    weights = {name: 2 * weight for name, weight in load_file(tmp_path / "adapter_model.safetensors").items()}
+    save_file(weights, files["adapter_model.safetensors"], {"format": "pt"})
+    logged_in.commit("alice/adapted", {"adapter_model.safetensors": files["adapter_model.safetensors"].read_bytes()})
+    read = [load_model("alice/adapted", pooler="cls", device="cpu", revision=one) for one in (first, None)]
+    assert np.allclose(read[0].encode(TEXTS), model.encode(TEXTS), atol=1e-5)
+    assert not np.allclose(read[1].encode(TEXTS), model.encode(TEXTS), atol=1e-2)
+
+
 def test_own_pooling_can_be_replaced(tmp_path, bert):
     folder = save_sentence_transformer(tmp_path / "model", bert, prompts={"query": "the "}, default_prompt_name="query")
     opened = load_model(folder, pooler="cls")
