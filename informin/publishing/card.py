@@ -22,7 +22,7 @@ from informin.evaluation.senteval import GROUPS, STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.table import SIMILARITY_TITLES, TITLES, Table, render, score_tables
 from informin.files import PREFIX, last_name, read_json, save_text
 from informin.hub import HUB_DATA, is_hub_id
-from informin.model.open import Source, modules_of
+from informin.model.open import ADAPTER_CONFIG, Source, modules_of
 from informin.model.records import FitRecord, RunRecord
 
 CARD = "README.md"
@@ -77,12 +77,17 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         raise UsageError(f"{folder} has no record of a run or a fit, so it has no model card", option="model_name")
     base = record.base_model or {"name": "encoder"}
     hub_id = base["hub_id"] if is_hub_id(base.get("hub_id")) else None
+    is_low_rank = (folder / ADAPTER_CONFIG).is_file()
+    pin = f', revision="{in_quotes(revision)}"' if revision else ""
+    if pin and is_low_rank:  # sentence-transformers reads only their configuration from `revision`
+        pin += f', model_kwargs={{"adapter_kwargs": {{"revision": "{in_quotes(revision or "")}"}}}}'
     shown = {
         "name": escape(repo.rpartition("/")[2] if repo else last_name(folder).replace(PREFIX, "")),
         "base": f"[{hub_id}](https://huggingface.co/{hub_id})" if hub_id else f"`{escape(base['name'])}`",
         "repo": in_quotes(repo or UNPUBLISHED),
         "published": bool(repo),
-        "pin": f', revision="{in_quotes(revision)}"' if revision else "",
+        "pin": pin,
+        "low_rank": is_low_rank,
         "record": escaped(asdict(record)),
         "onnx": [f"onnx/{path.name}" for path in sorted(folder.glob("onnx/*.onnx"))],
     }

@@ -1,3 +1,4 @@
+import ast
 import re
 import shutil
 
@@ -7,7 +8,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 from torch.nn import Identity
 
 from informin.files import read_json
-from informin.model.records import RunRecord
+from informin.model.records import FitRecord, RunRecord
 from informin.publishing.card import is_edited, render_card, write_card
 from tests.conftest import raises_usage
 from tests.publishing.helpers import (
@@ -271,3 +272,18 @@ def test_models_with_modules_of_their_own(folder, tmp_path):
 def test_records_of_other_versions_are_read(folder):
     change_json(folder / "training.json", schema=2, earlier=[])
     assert RunRecord.load(folder) and render_card(folder)
+
+
+@pytest.mark.parametrize("kind", ["run", "fit"])
+def test_the_card_of_low_rank_matrices_pins_their_weights(folder, kind):
+    """sentence-transformers reads only their configuration from `revision`."""
+    if kind == "fit":
+        (folder / "training.json").unlink()
+        FitRecord("0.4.0", {"name": "b", "hub_id": None}, "search", 60, 32).save(folder)
+    assert "peft" not in render_card(folder, "alice/m", "1" * 40)
+    (folder / "adapter_config.json").write_text("{}")
+    card = render_card(folder, "alice/m", "1" * 40)
+    call = ast.parse(code_blocks(card)[0]).body[1].value
+    values = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+    assert values == {"revision": "1" * 40, "model_kwargs": {"adapter_kwargs": {"revision": "1" * 40}}}
+    assert "This needs peft" in card and "adapter_kwargs" not in render_card(folder, "alice/m")
