@@ -46,12 +46,17 @@ def new_files(folder: str | Path) -> Iterator[Path]:
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=target, ignore_cleanup_errors=True) as temporary:
-        yield Path(temporary)
-        for path in [path for path in Path(temporary).rglob("*") if path.is_file()]:
-            place = target / path.relative_to(temporary)
+    partial = target / f"{PREFIX}new"
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    try:
+        partial.mkdir()
+        yield partial
+        for path in [path for path in partial.rglob("*") if path.is_file()]:
+            place = target / path.relative_to(partial)
             place.parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, place)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextmanager

@@ -189,6 +189,17 @@ def test_the_next_program_removes_what_a_killed_one_left(tmp_path):
     assert names(tmp_path) == ["out", "out/b"]
 
 
+def test_the_next_export_removes_what_a_killed_one_left(tmp_path):
+    """It may be a whole model, in an output folder that has other files."""
+    process = start(FILL.replace("new_folder", "new_files"), tmp_path)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert len(names(tmp_path)) == 3
+    with new_files(tmp_path / "out") as new:
+        (new / "b").touch()
+    assert names(tmp_path) == ["out", "out/b"]
+
+
 def test_places_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file" / "x.npy", tmp_path / f"{'x' * 250}.npy"):
