@@ -8,6 +8,7 @@ from informin.evaluation.encode import unit
 from informin.evaluation.labels import load_labels
 from informin.evaluation.retrieval import load_collection
 from informin.model.embedding import embed
+from informin.model.open import limit_length, load_model
 
 DOCUMENTS, QUERIES = 5_000, 2_500  # sentences of a labeled set
 LABELED = {  # files of the documents and of the queries; the second half of one file if there is only one
@@ -52,4 +53,6 @@ def embedded(model: str, cache: Path, data: str, side: str, texts: list[str]) ->
     name, folder = model.split("=", 1)
     path = cache / f"{name}-{data}-{side}.npy"
     side = "query" if data in LABELED else side
-    return unit(embed(folder, texts, path, side=side, max_seq_length=256, precision="fp32"))
+    encoder = load_model(folder, precision="fp32")
+    limit_length(encoder, min(256, encoder.max_seq_length or 256))
+    return unit(embed(encoder, texts, path, side=side))
