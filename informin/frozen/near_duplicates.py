@@ -44,7 +44,7 @@ NEGATIONS = ("no", "not", "never", "without", "cannot")  # and words ending in n
 # Words with C# and C++; characters of Thai, Lao, Japanese and Chinese, which are written without spaces. In the package
 # regex, \w has the vowel signs of Hindi and other scripts, too, but a mark without a letter is not a word.
 WORD = regex.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|(?!\p{M})\w+(?:'\w+)*[#+]*")
-LETTERS = regex.compile(r"[\p{L}\p{M}]+")
+LETTERS = regex.compile(r"[\p{L}\p{M}]+")  # with marks, such as the vowel signs of Hindi
 COLUMNS = ("row", "id", "duplicate_of", "cosine", "text")
 
 
@@ -296,16 +296,11 @@ def is_negation(word: str) -> bool:
 
 def is_typing_error(word: str, other: str) -> bool:
     """Return whether two words differ in one letter, or in the order of two letters, after the same first letter."""
-    if word[0] != other[0] or max(len(word), len(other)) < SHORTEST_MISTYPED or not has_only_letters(word + other):
+    if word[0] != other[0] or max(len(word), len(other)) < SHORTEST_MISTYPED or not LETTERS.fullmatch(word + other):
         return False
     same = next((i for i, (a, b) in enumerate(zip(word, other)) if a != b), min(len(word), len(other)))
     a, b = word[same:], other[same:]
     return a[1:] == b[1:] or a[1:] == b or a == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])
-
-
-def has_only_letters(word: str) -> bool:
-    """Return whether a word has letters and their marks only, such as the vowel signs of Hindi."""
-    return word.isalpha() or LETTERS.fullmatch(word) is not None
 
 
 def check_output(output: str | Path, overwrite: bool) -> None:

@@ -147,7 +147,7 @@ def test_maps_equal_those_of_eager_attention(encoder, rates, map_layers):
 
 
 def test_maps_of_layers_that_share_a_module_are_refused():
-    """Its map would be that of the last layer, whichever layer is selected. A rate per view is that of all layers."""
+    """Its map would be that of the last layer, whichever layer is selected. A rate per view is allowed."""
     sizes = dict(embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=8, num_hidden_layers=3)
     model = AlbertModel(AlbertConfig(vocab_size=9, **sizes))
     with raises_usage("model_name"):
