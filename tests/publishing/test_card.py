@@ -222,6 +222,16 @@ def test_training_settings(folder):
     assert shown["checkpoint selected by"] == ["spearman on STS-B dev: step 125"]
 
 
+def test_the_checkpoint_was_selected_on_the_data_of_its_metric(folder):
+    sets = [{"kind": "pairs", "name": "STS-B dev"}, {"kind": "retrieval", "name": "questions"}]
+    how = dict(development="STS-B dev, questions", development_sets=sets)
+    options = RunRecord.load(folder).options
+    for metric, data in {"eval_ndcg_10": "questions", "spearman": "STS-B dev"}.items():
+        card = with_record(folder, **how, options=options | {"metric_for_best_model": metric})
+        (shown,) = tables(card)["setting"]["checkpoint selected by"]
+        assert shown == f"{metric.removeprefix('eval_')} on {data}: step 125"
+
+
 def test_drift(folder):
     card = with_record(folder, drift=drift_of(effective_rank=33.4))
     assert tables(card)["Drift on 60 sentences"]["effective rank"] == ["1", "33"]
@@ -231,6 +241,7 @@ def test_limitations(folder):
     limits = render_card(folder).partition("## Limitations")[2]
     assert "32 tokens" in limits and "one language (en)" in limits and "One seed." in limits
     assert "250 steps in about 164 seconds" in limits
+    assert "1 step in about 1 second." in with_record(folder, steps=1).partition("## Limitations")[2]
     limits = with_record(folder, language=None, options={}, sentences_per_second=None).partition("## Limitations")[2]
     assert "tokens" not in limits and "language" not in limits and "seconds" not in limits
 
