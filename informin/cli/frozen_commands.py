@@ -191,7 +191,8 @@ def duplicates_command(
     for group in duplicate_groups(result, ids)[:SHOWN_GROUPS]:
         for number, member in enumerate(group[:SHOWN_MEMBERS]):
             cosine = f"{member['cosine']:.3f}" if number else "kept "
-            origin = f"row {member['row']}" + (f", id {excerpt(str(member['id']))}" if "id" in member else "")
+            name = member.get("id")
+            origin = f"row {member['row']}" + ("" if name is None else f", id {excerpt(str(name))}")
             print(f"{cosine}  {excerpt(member['text'])}  [{origin}]")
         if len(group) > SHOWN_MEMBERS:
             print(f"and {len(group) - SHOWN_MEMBERS:,} more")

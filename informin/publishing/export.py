@@ -405,8 +405,8 @@ def check_export(folder: str | Path) -> None:
     """Check that a folder can be published.
 
     Raises:
-        UsageError: It is not an exported model or is a checkpoint, contains links or a damaged file, names a path of
-            this machine, or has weights that are NaN or infinite.
+        UsageError: It is not an exported model or is a checkpoint, contains links or a damaged file, lacks a file,
+            names a path of this machine, or has weights that are NaN or infinite.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -419,12 +419,28 @@ def check_export(folder: str | Path) -> None:
         raise UsageError(f"{folder} is not an exported model", option="model_name", needed=EXPORTED)
     try:
         files = published_files(folder)
+        _raise_if_incomplete(folder)
         for path in (path for path in files if path.suffix == ".safetensors"):
             raise_if_weights_not_finite(load_file(folder / path), str(folder / path))
         _raise_if_local_path(folder, files)
     except (json.JSONDecodeError, SafetensorError) as error:  # such as an incomplete copy
         found = f"{folder} has a damaged file: {error_line(error)}"
         raise UsageError(found, option="model_name", fix="Copy or export the model again.") from error
+
+
+def _raise_if_incomplete(folder: Path) -> None:
+    """Raise UsageError if an encoder lacks a file: publishing would delete it from a repository that has it."""
+    for path in (path for path, kind in modules_of(str(folder)) if kind.endswith(".Transformer")):
+        index = folder / path / SAFE_WEIGHTS_INDEX_NAME
+        if (folder / path / ADAPTER_CONFIG).is_file():
+            names = [*ADAPTER_WEIGHTS]
+        elif index.is_file():
+            names = ["config.json", *{*read_json(index)["weight_map"].values()}]
+        else:
+            names = ["config.json", SAFE_WEIGHTS_NAME]
+        if missing := [name for name in names if not (folder / path / name).is_file()]:
+            found = f"is {folder}, which lacks {', '.join(missing)}"
+            raise UsageError(found, option="model_name", fix="Copy or export the model again.")
 
 
 def raise_if_weights_not_finite(weights: Mapping[str, Tensor], where: str) -> None:

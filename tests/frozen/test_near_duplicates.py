@@ -269,6 +269,13 @@ def test_ids_of_a_table_may_be_dates(given, tmp_path, capsys):
     assert [member["id"] for member in group][:2] == ["2026-11-01", "2026-11-02"]
 
 
+def test_a_text_without_an_id_shows_its_row_alone(given, tmp_path, capsys):
+    pq.write_table(pa.table({"text": TITLES, "number": [0, None, 2, 3, 4, 5]}), tmp_path / "titles.parquet")
+    assert run_command("duplicates", *(word.replace("titles.csv", "titles.parquet") for word in given)) == 0
+    shown = [line.partition("  [")[2] for line in capsys.readouterr().out.splitlines() if "  [" in line]
+    assert shown == ["row 0, id 0]", "row 1]", "row 2, id 2]", "row 5, id 5]"]
+
+
 def test_command_writes_a_table(given, tmp_path, capsys):
     table = tmp_path / "new" / "table.csv"
     assert run_command("duplicates", *given, "--output", str(table)) == 0

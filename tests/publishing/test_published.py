@@ -108,6 +108,32 @@ def test_an_incomplete_copy_is_not_published(folder, name):
         check_export(folder)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_folder_that_lacks_a_file_is_not_published(folder, name):
+    """The push would delete it from the repository."""
+    (folder / name).unlink()
+    with raises_usage(option="model_name"):
+        check_export(folder)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_all_shards_are_published(folder, is_whole):
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    shards = {f"model-{number:05d}-of-00002.safetensors": list(weights)[number - 1 :: 2] for number in (1, 2)}
+    for shard, names in shards.items():
+        save_file({name: weights[name] for name in names}, folder / shard, {"format": "pt"})
+    shard_of = {name: shard for shard, names in shards.items() for name in names}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shard_of}))
+    if is_whole:
+        check_export(folder)
+        assert set(shards) < published(folder)
+        return
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    with raises_usage(option="model_name"):
+        check_export(folder)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_not_published(folder, value):
     weights = load_file(folder / "model.safetensors")
@@ -145,10 +171,16 @@ def test_texts_that_are_no_paths_are_published(folder):
     check_export(folder)
 
 
+def as_low_rank(folder, base: str) -> None:
+    """Give the folder the files of low-rank matrices of a source model."""
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+
+
 @pytest.mark.parametrize("base", ["/home/me/model", "../model", "outputs/a/b", ""])
 def test_low_rank_matrices_of_a_local_model_are_not_published(folder, base, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    (folder / "adapter_config.json").write_text(f'{{"base_model_name_or_path": "{base}"}}')
+    as_low_rank(folder, base)
     if base:
         with raises_usage(fix="lora_merge"):
             check_export(folder)
@@ -157,14 +189,17 @@ def test_low_rank_matrices_of_a_local_model_are_not_published(folder, base, monk
 
 
 def test_low_rank_matrices_of_a_model_on_the_hub_are_published(folder):
-    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "google-bert/bert-base-uncased"}')
+    as_low_rank(folder, "google-bert/bert-base-uncased")
     check_export(folder)
+    (folder / "adapter_model.safetensors").unlink()
+    with raises_usage(option="model_name"):
+        check_export(folder)
 
 
 def test_a_local_folder_that_looks_like_a_hub_id_is_not_one(folder, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models" / "mine").mkdir(parents=True)
-    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "models/mine"}')
+    as_low_rank(folder, "models/mine")
     with raises_usage():
         check_export(folder)
 
