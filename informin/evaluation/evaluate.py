@@ -472,10 +472,15 @@ def evaluate(
     others = load_others(_as_list(compare), len(models) * len(poolers), split)
     check_same_files(others, data.checksums)
     rows: list[Results] = []
+    saved: list[str] = []
     for one, how in product(models, poolers):
         st = load_model(one, pooler=how, **loading)
         suffix = _suffix(st.truncate_dim, whitening, split)
-        path = None if output is None else _results_file(Path(output), st, how, suffix)
+        path = None if output is None else Path(output)
+        if path and path.suffix != ".json":
+            pooling = pooler_of(st) if how == "auto" else how
+            saved.append(_unused(f"{Path(name_of(st)).name}-{pooling}{suffix}", saved))
+            path = path / f"{saved[-1]}.json"
         with first_only(only_writer(path, "output") if path else nullcontext()):
             results = score_model(
                 st,
@@ -522,12 +527,6 @@ def check_output(output: str | Path | None, rows: Sequence[tuple[str, str]]) -> 
     if len(rows) > (1 if is_results_file else len(set(rows))):
         found = f"is {output}, and rows of scores would share a file"
         raise UsageError(found, option="output", fix="Give a folder, and models with different names.")
-
-
-def _results_file(output: Path, model: SentenceTransformer, pooler: str, suffix: str) -> Path:
-    if output.suffix == ".json":
-        return output
-    return output / f"{Path(name_of(model)).name}-{pooler_of(model) if pooler == 'auto' else pooler}{suffix}.json"
 
 
 def _suffix(truncate_dim: int | None, whitening: float | None, split: str) -> str:

@@ -160,7 +160,7 @@ def results_files(path: str | Path) -> list[Path]:
     """Return the file, or the .json files of a folder, seed2 before seed10. Raises UsageError if there are none."""
 
     def number_aware(file: Path) -> list[int | str]:
-        return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", file.name)]
+        return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", file.stem)]
 
     path = Path(path)
     files = sorted(path.glob("*.json"), key=number_aware) if path.is_dir() else [path]

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from informin.cli import run_command
 from informin.model.open import load_model
-from tests.conftest import make_sentences
+from tests.conftest import make_sentences, save_sentence_transformer
 from tests.evaluation.results_helpers import results, sample
 from tests.support.senteval_data import small_counts, write_senteval
 
@@ -96,6 +96,22 @@ def test_one_row_per_model_and_pooling(run, model, tmp_path):
     scores = [read(output / f"{name}-{pooler}.json")["tasks"]["STS-B"]["score"] for name, pooler in names]
     assert [line(out, f"{name}, {pooler}") for name, pooler in names] == [[f"{score:.2f}", "-"] for score in scores]
     assert len(set(scores)) == 4
+
+
+def test_rows_of_the_same_pooling_have_a_file_each(run, bert, titles, tmp_path):
+    """The model normalizes its mean; the pooling that was asked for does not."""
+    folder = save_sentence_transformer(tmp_path / "n", bert)
+    options = dict(
+        model_name=folder, senteval_dir=None, labels=titles, pooler=["auto", "mean"], output=tmp_path / "out"
+    )
+    code, first, _ = run(**options)
+    assert code == 0
+    saved = [read(path) for path in (tmp_path / "out").iterdir()]
+    assert sorted(row["normalized"] for row in saved) == [False, True]
+    code, second, _ = run(**options)  # resumed
+    assert code == 0 and second == first
+    code, report, _ = run("--report", tmp_path / "out", model_name=None, senteval_dir=None, device=None)
+    assert code == 0 and report == first
 
 
 def test_saved_results_are_printed_again_and_compared(run, model, tmp_path):
