@@ -123,7 +123,7 @@ def raise_if_used(folder: str | Path, option: str | None = None, replaces: str |
         has_checkpoints = any(name.startswith("checkpoint-") for name in used)
         if not used or (replaces in used and not has_checkpoints):
             return
-        if replaces and has_checkpoints:
+        if has_checkpoints:
             fix = "Replacing it would delete the checkpoints of a training run: use another folder."
             raise UsageError(found, option=option, fix=fix)
         found += f": it contains {used[0]}"

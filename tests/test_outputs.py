@@ -71,8 +71,9 @@ def test_checkpoints_are_never_replaced(tmp_path):
     """The output folder of a training run holds a model, as an export does."""
     (tmp_path / "run" / "checkpoint-9").mkdir(parents=True)
     (tmp_path / "run" / "modules.json").touch()
-    with raises_usage("output_dir", fix="checkpoints"), new_folder(tmp_path / "run", "output_dir", "modules.json"):
-        pytest.fail("the folder is replaced")
+    for replaces in ("modules.json", None):  # no advice to set `overwrite` either
+        with raises_usage("output_dir", fix="checkpoints"), new_folder(tmp_path / "run", "output_dir", replaces):
+            pytest.fail("the folder is replaced")
     assert names(tmp_path) == ["run", "run/checkpoint-9", "run/modules.json"]
 
 
