@@ -120,9 +120,11 @@ class PackedInference:
             embeddings = self._for_one_call(packs=False)._embed(inputs, **options)
             if embeddings is not None:
                 return embeddings
-        model = self.model
-        if precision_of(model) != "fp32":
-            model = pool_in_float32(copy_for_call(model))
+        model, in_half = self.model, precision_of(self.model) != "fp32"
+        if in_half or (self._trains() and not self._is_patched()):
+            model = copy_for_call(model)  # `_inference` turns dropout off
+        if in_half:
+            pool_in_float32(model)
         return type(model)._inference(model, inputs, device=device, **options)
 
     def _for_one_call(self, packs: bool = True) -> "PackedInference":
@@ -152,9 +154,16 @@ class PackedInference:
             and self._reads_texts(inputs, device)
             and isinstance(self.model[0].auto_model, PreTrainedModel)
             and self.model[0].tokenizer.pad_token_id is not None
-            # A copy would share the forward pass that accelerate sets, and lose a compiled one.
-            and not any("forward" in vars(module) or module._compiled_call_impl for module in self.model.modules())
+            and not self._is_patched()
         )
+
+    def _is_patched(self) -> bool:
+        """Return whether a copy would share the forward pass that accelerate sets, or lose a compiled one."""
+        return any("forward" in vars(module) or module._compiled_call_impl for module in self.model.modules())
+
+    def _trains(self) -> bool:
+        """Return whether a part of the model is in training mode."""
+        return any(module.training for module in self.model.modules())
 
     def _reads_texts(self, inputs: list, device: torch.device) -> bool:
         """Return whether a Transformer reads these inputs as tokens, the same ones in every batch."""

@@ -93,7 +93,7 @@ def load_model(
     precision: Precision | None = None,
     bf16: bool = False,
 ) -> SentenceTransformer:
-    """Open an embedding model in evaluation mode, and speed it up.
+    """Open an embedding model, and speed it up. A model from files is in evaluation mode.
 
     The default is float32, because the model may be saved or trained. If you only embed, set `precision` to auto, the
     default of `embed`, `fit`, `distill`, `duplicates` and `Index`.

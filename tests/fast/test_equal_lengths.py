@@ -135,6 +135,16 @@ def test_threads_share_a_model(mpnet):
     assert model.training
 
 
+def test_calls_that_are_computed_as_before_leave_dropout_on(mpnet):
+    """For another thread that trains the model."""
+    model = SentenceTransformer(mpnet, device="cpu")
+    expected = model.encode("the dog")
+    fast = load_model(model.train())
+    np.testing.assert_array_equal(fast.encode("the dog"), expected)
+    fast.encode(TEXTS[:3], output_value="token_embeddings")
+    assert all(module.training for module in model.modules())
+
+
 def test_it_says_what_it_does(mpnet, st_mean, caplog):
     static = StaticEmbedding(Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]")), embedding_dim=4)
     images = SentenceTransformer(mpnet, device="cpu")
