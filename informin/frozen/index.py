@@ -281,7 +281,9 @@ class Index:
         fields: Sequence[Mapping[str, Any]] | None = None,
         batch_size: int = 64,
     ) -> np.ndarray:
-        """Add texts, and return their row numbers. Everything that depends on other texts is computed again.
+        """Add texts, and return their row numbers. What depends on other texts is computed again.
+
+        The threshold and the projection of token vectors are computed again only when the number of texts has doubled.
 
         Args:
             texts, ids, fields: See `build`. Blank texts are left out, but counted.
