@@ -377,8 +377,9 @@ def with_adapter(model: SentenceTransformer, adapter: LinearAdapter) -> Sentence
 
 def _linear(weight: np.ndarray, bias: np.ndarray | None = None) -> Dense:
     narrow, wide = weight.shape
-    module = Dense(wide, narrow, bias=bias is not None, activation_function=nn.Identity())
-    module.linear.weight.data = torch.from_numpy(weight.astype(np.float32))
+    with torch.device("meta"):  # on which no weights are drawn, so that torch's random state stays as it is
+        module = Dense(wide, narrow, bias=bias is not None, activation_function=nn.Identity())
+    module.linear.weight = nn.Parameter(torch.from_numpy(weight.astype(np.float32)))
     if bias is not None:
-        module.linear.bias.data = torch.from_numpy(bias.astype(np.float32))
+        module.linear.bias = nn.Parameter(torch.from_numpy(bias.astype(np.float32)))
     return module

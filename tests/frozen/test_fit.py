@@ -58,6 +58,12 @@ def test_the_saved_model_is_the_model_with_the_adapter(request, kind, task, tmp_
     assert "\n# better\n" in (tmp_path / "better" / "README.md").read_text()
 
 
+def test_saving_leaves_the_random_state_of_torch(st_mean, tmp_path):
+    result, before = fit(st_mean, TEXTS[:40], task="search", device="cpu"), torch.get_rng_state()
+    result.save(tmp_path / "better")
+    assert torch.get_rng_state().equal(before)
+
+
 @pytest.mark.parametrize("task, number", [("search", 300), ("clustering", 500)])
 def test_few_texts_warn(caplog, task, number):
     """Duplicates count once."""
