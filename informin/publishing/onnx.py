@@ -15,6 +15,8 @@ applies all modules to the output of this name.
 
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +94,8 @@ def export_onnx(folder: str | Path, trust_remote_code: bool = False) -> Path:
     names = list(inputs)
     outputs = [TOKENS, EMBEDDING] if settings_for_clients(folder) else [REPEATED, TOKENS, EMBEDDING]
     path = Path(folder, ONNX_FILE)
-    with new_file(path) as new, warnings.catch_warnings():
+    with new_file(path) as new, warnings.catch_warnings(), _errors_only("torch.onnx"):
         warnings.simplefilter("ignore")  # they concern only the exporter's own code
-        logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns that torchvision is missing
         program: Any = torch.onnx.export(
             _AllModules(model, names, outputs).eval(),
             tuple(inputs.values()),
@@ -118,6 +119,18 @@ def export_onnx(folder: str | Path, trust_remote_code: bool = False) -> Path:
         Path(folder, QUANTIZED).unlink(missing_ok=True)  # of other weights, maybe
     remove_model_args(folder)
     return path
+
+
+@contextmanager
+def _errors_only(name: str) -> Iterator[None]:
+    """Let a logger show only errors: that of the exporter warns that torchvision is missing."""
+    log = logging.getLogger(name)
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def quantize_onnx(folder: str | Path) -> Path:

@@ -1,3 +1,4 @@
+import logging
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,11 +110,13 @@ def test_a_missing_package_is_named_with_its_extra(folder, monkeypatch):
     assert not (folder / "onnx").exists()
 
 
-def test_a_file_with_other_embeddings_is_not_written(adapted, monkeypatch):
+def test_a_file_with_other_embeddings_is_not_written(adapted, monkeypatch, caplog):
     folder, _ = adapted
     program, before = SimpleNamespace(model_proto=load_onnx(folder / onnx.ONNX_FILE)), contents(folder)
     monkeypatch.setattr(torch.onnx, "export", lambda *args, **options: program)
     monkeypatch.setattr(onnx, "ONNX_TOLERANCE", -1.0)
-    with pytest.raises(SaveError):
-        onnx.export_onnx(folder)
+    with caplog.at_level(logging.INFO, "torch.onnx"):
+        with pytest.raises(SaveError):
+            onnx.export_onnx(folder)
+        assert logging.getLogger("torch.onnx").level == logging.INFO
     assert contents(folder) == before
