@@ -80,7 +80,7 @@ class Index:
         return {name: value for name, value in vars(self).items() if name not in ("_changes", "_tokenizer")}
 
     def __setstate__(self, values: dict[str, Any]) -> None:
-        vars(self).update(values, _changes=threading.RLock())
+        vars(self).update(values, _changes=threading.RLock(), _data=values["_data"].copy())
 
     def __len__(self) -> int:
         return len(self._state.entries)

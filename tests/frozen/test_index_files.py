@@ -378,3 +378,14 @@ def test_copies_of_an_index(st_mean, texts, tmp_path, copied, loaded, options):
     copy_of.remove(found[0][0].row)
     copy_of.add(["a new text"])
     assert copy_of.texts[-1] == "a new text" and index.search(QUERIES) == found
+
+
+def test_a_copy_that_was_saved_is_not_overwritten(st_mean, texts, tmp_path):
+    index = Index.build(st_mean, texts[:9])
+    index.save(tmp_path / "index")
+    copy_of = copy.copy(index)
+    copy_of.add(["a new text"])
+    copy_of.save(tmp_path / "index")
+    with raises_usage("output_dir", found="has changed"):
+        index.save(tmp_path / "index")
+    assert "a new text" in Index.load(tmp_path / "index", st_mean).texts
