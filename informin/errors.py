@@ -105,9 +105,9 @@ class PushError(InforMinError, RuntimeError):
         finish: Options of `informin push` that finish the upload, such as model_name and hub_model_id.
     """
 
-    def __init__(self, message: str, finish: dict[str, str | bool]):
+    def __init__(self, message: str, finish: dict[str, str | bool] | None = None):  # pickle sets it later
         super().__init__(message)
-        self.finish = finish
+        self.finish = finish or {}
 
 
 def one_line(text: str) -> str:

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from informin import errors
-from informin.errors import NonFiniteLossError, UsageError
+from informin.errors import NonFiniteLossError, PushError, UsageError
 from tests.conftest import raises_usage
 
 
@@ -36,6 +36,8 @@ def test_message_is_one_printable_line():
 def test_fields_survive_pickling():
     error = pickle.loads(pickle.dumps(UsageError("is -1", option="rate", fix="Leave it out.")))
     assert (str(error), error.option, error.fix) == ("`rate` is -1. Leave it out.", "rate", "Leave it out.")
+    pushed = pickle.loads(pickle.dumps(PushError("No answer", {"hub_model_id": "me/model"})))
+    assert (str(pushed), pushed.finish) == ("No answer", {"hub_model_id": "me/model"})
 
 
 def test_raises_usage_checks_option_and_texts():
