@@ -12,9 +12,9 @@ SHORTEST = 7  # tokens of a text that is masked; about the 30 characters of the 
 
 
 def mask_span(tokens: Tensor, length: int, generator: torch.Generator) -> Tensor:
-    """Replace a random span of `length` tokens by one `MASK`; a text of fewer than 7 tokens stays as it is.
+    """Replace a random span of `length` tokens by one `MASK`. All positions are equally likely.
 
-    All positions are equally likely.
+    A text of fewer than 7 tokens, or of no more than `length`, stays as it is.
 
     Source:
         Liu et al. (2021), Mirror-BERT, section 2: random span masking.
