@@ -74,7 +74,7 @@ class DistillResult:
 
         Args:
             output_dir: Missing or empty folder. It appears once it is complete.
-            overwrite: Whether to replace an older output of `save` in the folder.
+            overwrite: Whether to replace an older output of `save`, with all files that were added to its folder.
 
         Raises:
             UsageError: The folder is in use, or another process writes it.
