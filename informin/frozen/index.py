@@ -316,6 +316,8 @@ class Index:
     def remove(self, rows: int | Iterable[int]) -> None:
         """Remove texts. The other texts keep their row numbers.
 
+        The threshold is measured again only when more than half of the texts it was measured on are gone.
+
         Args:
             rows: Row numbers, or a mask with one boolean for each text.
 
