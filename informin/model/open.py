@@ -103,7 +103,7 @@ def load_model(
             For any other SentenceTransformer, which is not changed, the result is a copy that shares its modules and
             pads like a model from files.
         pooler: `auto` for the pooling that the model stores, or one of `informin.model.pooling.POOLERS` in its place,
-            without normalization.
+            without the modules after it, such as Dense and Normalize. `mlp` keeps all but a Normalize at the end.
         max_seq_length: Maximum number of tokens of a text; None for the model's own.
         device: Device; None for a GPU if there is one.
         revision: Branch, tag or commit on the Hub.
