@@ -30,7 +30,7 @@ from informin.fast.precision import precision_of, weights_sha256
 from informin.files import only_writer, save_text
 from informin.model.checksums import settings_sha256
 from informin.model.embedding import encode_in_shares, stored_prompt, width_of
-from informin.model.open import Loading, load_model, name_of
+from informin.model.open import Loading, length_limit, load_model, name_of
 from informin.model.pooling import NAME_OF_MODE, raise_if_unknown
 from informin.options import with_home
 
@@ -259,7 +259,7 @@ def _no_results(
         weights_sha256=weights_sha256(model),
         pooler=pooler_of(model) if pooler == "auto" else pooler,
         normalized=any(isinstance(module, Normalize) for module in model),
-        max_seq_length=model.max_seq_length if math.isfinite(model.max_seq_length or math.inf) else None,
+        max_seq_length=length_limit(model),
         precision=precision_of(model),
         split=split,
         prompt=prompt,

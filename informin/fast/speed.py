@@ -416,6 +416,8 @@ def nearly_equal(lengths: Tensor) -> Iterator[Sequence[int]]:
 
 def copy_of_tokenizer(tokenizer: Any) -> Any:
     """Return a copy of a tokenizer or processor with the same vocabulary, whose padding and truncation are its own."""
+    if isinstance(tokenizer, Tokenizer):
+        return _copy_of_backend(tokenizer)
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         inner = vars(tokenizer).get("tokenizer")
         return _with(tokenizer, tokenizer=copy_of_tokenizer(inner)) if inner is not None else tokenizer

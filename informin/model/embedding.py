@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import Unpack
@@ -25,7 +26,7 @@ from informin.fast.precision import precision_of
 from informin.fast.speed import copy_of_tokenizer, set_inference
 from informin.files import named_in_errors, only_writer, read_json, sha256, write_json
 from informin.model.checksums import model_sha256
-from informin.model.open import Loading, load_model, loading_to_embed, name_of
+from informin.model.open import Loading, length_limit, load_model, loading_to_embed, name_of
 from informin.options import check_value, with_home
 from informin.texts import as_texts
 
@@ -209,15 +210,18 @@ def bar_of_texts(model: SentenceTransformer, total: int, title: str | None = "em
 
 def count_truncated(model: SentenceTransformer, texts: Sequence[str], prompt: str | None = None) -> int:
     """Return how many texts a model truncates; 0 for a model without a maximum length."""
-    tokenizer, length = getattr(model, "tokenizer", None), model.max_seq_length
-    if not isinstance(tokenizer, PreTrainedTokenizerBase) or not length or length > 10**6:
+    tokenizer, length = getattr(model, "tokenizer", None), length_limit(model)
+    if not isinstance(tokenizer, PreTrainedTokenizerBase | Tokenizer) or length is None or length > 10**6:
         return 0
     backend, number = copy_of_tokenizer(tokenizer), 0
     for start in range(0, len(texts), TEXTS_PER_CALL):  # the tokens of all texts would take gigabytes
         block = (((prompt or "") + text).encode() for text in texts[start : start + TEXTS_PER_CALL])
         # Only long texts need counting: a token has at least one byte, and two tokens are special.
         if long := [text.decode() for text in block if len(text) > length - 2]:
-            tokens = backend(long, verbose=False, truncation=False)["input_ids"]
+            if isinstance(backend, Tokenizer):  # of static embeddings
+                tokens = [encoding.ids for encoding in backend.encode_batch_fast(long, add_special_tokens=False)]
+            else:
+                tokens = backend(long, verbose=False, truncation=False)["input_ids"]
             number += sum(len(ids) > length for ids in tokens)
     return number
 
@@ -230,7 +234,7 @@ def note_truncated(
     if number:
         logger.info(
             f"{counted(number, 'text')} of {len(texts):,} {'is' if number == 1 else 'are'} truncated to "
-            f"{model.max_seq_length} tokens."
+            f"{length_limit(model)} tokens."
         )
     return number > 0
 

@@ -490,6 +490,14 @@ def limit_length(model: SentenceTransformer, length: float | None) -> None:
         model[0].tokenizer.enable_truncation(int(length))
 
 
+def length_limit(model: SentenceTransformer) -> int | None:
+    """Return the maximum number of tokens of a text; None for no limit. See `limit_length`."""
+    if isinstance(model[0], StaticEmbedding):
+        return (model[0].tokenizer.truncation or {}).get("max_length")
+    length = model.max_seq_length
+    return length if length and math.isfinite(length) else None
+
+
 def forget_truncation(tokenizer: PreTrainedTokenizerBase) -> None:
     """Reset the truncation and padding of the last call, which save_pretrained would write to tokenizer.json."""
     tokenizer.backend_tokenizer.no_truncation()

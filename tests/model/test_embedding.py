@@ -8,7 +8,9 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from informin.cli import run_command
+from informin.evaluation.evaluate import evaluate
 from informin.model.embedding import embed
+from informin.model.open import load_model
 from informin.texts import read_texts
 from tests.conftest import make_sentences, raises_usage, save_letters, save_sentence_transformer
 
@@ -76,6 +78,17 @@ def test_truncated_texts_are_counted_once(st_mean, caplog):
         assert [message for message in caplog.messages if "truncated" in message] == [
             "1 text of 2 is truncated to 16 tokens."
         ]
+
+
+def test_truncated_texts_of_static_embeddings_are_counted(tmp_path, caplog):
+    """Their class has no maximum length of its own, and the record of an evaluation has that of the tokenizer."""
+    model = load_model(save_letters(tmp_path / "letters"), max_seq_length=3, device="cpu")
+    with caplog.at_level(logging.INFO, "informin"):
+        embed(model, ["abc", "abcd"])
+    assert "1 text of 2 is truncated to 3 tokens." in caplog.messages
+    labels = tmp_path / "labels.tsv"
+    labels.write_text("text\tlabel\na\t0\nb\t0\nc\t1\n")
+    assert evaluate(model, labels=labels).rows[0].max_seq_length == 3
 
 
 @pytest.mark.parametrize("side", [None, "query", "document"])
