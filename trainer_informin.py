@@ -122,8 +122,8 @@ class InforMinTrainer(Trainer):
 
     Args:
         model: Encoder to train: a Hub id, a folder, a SentenceTransformer, a BertForInforMinCL or a
-            RobertaForInforMinCL. If you pass a model object, the trainer works on a copy with shared weights. They are
-            trained, in float32 and on the device of the run; with LoRA, they stay as they are. Heads are newly
+            RobertaForInforMinCL. If you pass a model object, the trainer works on a copy with shared weights. These
+            are trained, and become float32 on the device of the run. With LoRA, they do not change. Heads are newly
             initialized.
         args: Training arguments. The trainer uses a copy if it has to fill in the paper's values, the output folder or
             the metric, and otherwise this object.
