@@ -289,7 +289,7 @@ def _encoder(model: SentenceTransformer, side: str | None, prompt: str | None, b
 def _whitening_entry(whitening: float | None, width: int) -> dict | None:
     if whitening is None:
         return None
-    if isinstance(whitening, bool) or (whitening != math.inf and not 1 <= whitening <= width):
+    if isinstance(whitening, bool) or (whitening != math.inf and whitening not in range(1, width + 1)):
         raise UsageError(f"is {whitening}", option="whitening", needed=f"1 to {width} for this model")
     return {"dimensions": None if whitening == math.inf else int(whitening), "fitted_on": FITTED_ON}
 
@@ -532,7 +532,7 @@ def check_output(output: str | Path | None, rows: Sequence[tuple[str, str]]) -> 
 def _suffix(truncate_dim: int | None, whitening: float | None, split: str) -> str:
     """Return the end of the name of a results file, for settings that are not the default."""
     kept = "" if truncate_dim is None else f"-truncated{truncate_dim}"
-    kept += "" if whitening is None else f"-whitening{'' if whitening == float('inf') else int(whitening)}"
+    kept += "" if whitening is None else f"-whitening{'' if whitening == math.inf else f'{whitening:g}'}"
     return kept + ("" if split == "test" else f"-{split}")
 
 

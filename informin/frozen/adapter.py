@@ -241,6 +241,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Raises:
             UsageError: The scores were not measured, there are too few texts, or an argument is not above 0.
         """
+        check_is_fitted(self)
         if self.scores_ is None:
             raise UsageError(
                 "The adapter has no scores",

@@ -182,7 +182,7 @@ def test_whitening(collection, data, model):
     assert results.tasks["mine"]["measures"] == pytest.approx(tasks.data["mine"].score(encode), abs=0.01)
     undefined = score_model(model, load_tasks(None, [], retrieval=[collection]), whitening=math.inf)
     assert undefined.whitening["dimensions"] is None and undefined.tasks["mine"]["score"] is not None
-    for wrong in (0, 33, True):
+    for wrong in (0, 33, True, 2.5, math.nan):
         with raises_usage("whitening"):
             score_model(model, tasks, whitening=wrong)
 

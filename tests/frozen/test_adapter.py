@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.numpy import load_file
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 from informin.errors import SaveError, UsageError
@@ -380,6 +381,11 @@ def fit_as(rank: int, folder: str) -> None:
         Path(folder, f"{rank}.txt").write_text(str(error))
     dist.barrier()
     os._exit(0)  # without teardown, which can deadlock: see tests/training/test_distributed.py
+
+
+def test_no_threshold_before_fit():
+    with pytest.raises(NotFittedError):
+        LinearAdapter().threshold()
 
 
 def test_two_processes_fit_the_map_of_one(tmp_path):
