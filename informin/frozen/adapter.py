@@ -218,7 +218,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 ``transform(X, smooth=True)``. Default: those of `transform`.
 
         Returns:
-            The adapter. Its `scores_` are None for fewer than 100 distinct texts.
+            The adapter. Its `scores_` are None for fewer than 100 distinct texts, or if they form no topics.
         """
         check_is_fitted(self)
         X = self._validated(X, reset=False)

@@ -78,7 +78,7 @@ class FitResult:
     def threshold(self) -> float | None:
         """Cosine above which a query finds at most about one unrelated text.
 
-        None for fewer than 100 different texts.
+        None for fewer than 100 different texts, or if they form no topics.
         """
         return self.adapter.threshold() if self.adapter.scores_ else None
 

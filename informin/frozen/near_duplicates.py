@@ -63,7 +63,7 @@ class DuplicatesResult:
     Attributes:
         texts: N texts.
         pairs: For each text that repeats an earlier one, both rows and their cosine, in the order of the texts.
-        threshold: Minimum cosine of pairs. None for fewer than 100 different texts: only words count.
+        threshold: Minimum cosine of pairs. None if there is none: only words count. See `duplicates`.
     """
 
     texts: list[str] = field(repr=False)
@@ -133,7 +133,8 @@ def duplicates(
       (Damerau, 1964: 80% of all misspellings are one such error). A word is common if it occurs in 5% of the texts, and
       in at least five. English negations are never common.
     * Their cosine is above a threshold that about one unrelated text per query exceeds (see
-      `informin.frozen.unrelated.unrelated_scores`). Collections of fewer than 100 different texts have no threshold.
+      `informin.frozen.unrelated.unrelated_scores`). Collections of fewer than 100 different texts, or of texts that
+      form no topics, have no threshold.
 
     With `threshold`, only the cosine counts. This also finds paraphrases, and texts that differ in one fact, whose
     cosine is often higher than that of a typing error.
