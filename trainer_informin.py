@@ -122,9 +122,9 @@ class InforMinTrainer(Trainer):
 
     Args:
         model: Encoder to train: a Hub id, a folder, a SentenceTransformer, a BertForInforMinCL or a
-            RobertaForInforMinCL. If you pass a model object, the trainer works on a copy with shared weights. These
-            are trained, and become float32 on the device of the run. With LoRA, they do not change. Heads are newly
-            initialized.
+            RobertaForInforMinCL. If you pass a model object, the trainer works on a copy with shared weights. Training
+            updates these weights, and converts them to float32 on the device of the run. With LoRA, they do not change.
+            Heads are newly initialized.
         args: Training arguments. The trainer uses a copy if it has to fill in the paper's values, the output folder or
             the metric, and otherwise this object.
         data_collator: Turns a list of rows into a batch. None pads to the longest row. This position also accepts the

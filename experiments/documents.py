@@ -13,13 +13,14 @@ import argparse
 import shutil
 import statistics
 import time
+from itertools import product
 from pathlib import Path
 
 from experiments.tables import markdown
 from informin import InforMinTrainer, load_model, recipe
 from informin.evaluation.evaluate import Tasks, load_tasks, score_model
 from informin.evaluation.pairs import score_pairs
-from informin.evaluation.retrieval import Collection, load_collection
+from informin.evaluation.retrieval import load_collection
 from informin.evaluation.senteval import load_stsb_dev, senteval_folder
 from informin.files import last_name, read_json, write_json
 from informin.frozen.rankings import SearchRankings
@@ -111,27 +112,25 @@ def main() -> None:
     runs: dict[str, dict[str, dict[str, float]]] = read_json(file) if file.exists() else {}
     pairs = load_stsb_dev(senteval_folder(args.senteval_dir))
     folder.mkdir(parents=True, exist_ok=True)
-    for seed in args.seeds:
-        for model in args.model_name:
-            for source in args.retrieval:
-                collection: Collection = load_collection(source)
-                cell = f"{last_name(model)}, {collection.name}"
-                tasks = load_tasks(None, [], retrieval=[source])
-                prompt = getattr(load_model(model), "prompts", {}).get("document") or None
-                scores = runs.setdefault(cell, {})
-                for name in (BEFORE, *args.runs):
-                    key = name if name == BEFORE else f"{name} seed {seed}"
-                    if key in scores:
-                        continue
-                    run = folder / f"{cell} {key}".replace(", ", "-").replace(" ", "-")
-                    if name == BEFORE:
-                        scores[key] = score(model, tasks, pairs)
-                    else:
-                        seconds = train(model, collection.documents, prompt, name, seed, run)
-                        scores[key] = score(run, tasks, pairs) | {"seconds": seconds}
-                        shutil.rmtree(run)
-                    write_json(file, runs)
-                    print(cell, key, scores[key], flush=True)
+    for seed, model, source in product(args.seeds, args.model_name, args.retrieval):
+        collection = load_collection(source)
+        cell = f"{last_name(model)}, {collection.name}"
+        tasks = load_tasks(None, [], retrieval=[source])
+        prompt = getattr(load_model(model), "prompts", {}).get("document") or None
+        scores = runs.setdefault(cell, {})
+        keys = {BEFORE: BEFORE} | {name: f"{name} seed {seed}" for name in args.runs}
+        for name, key in keys.items():
+            if key in scores:
+                continue
+            run = folder / f"{cell} {key}".replace(", ", "-").replace(" ", "-")
+            if name == BEFORE:
+                scores[key] = score(model, tasks, pairs)
+            else:
+                seconds = train(model, collection.documents, prompt, name, seed, run)
+                scores[key] = score(run, tasks, pairs) | {"seconds": seconds}
+                shutil.rmtree(run)
+            write_json(file, runs)
+            print(cell, key, scores[key], flush=True)
     text = table(runs)
     (folder / "table.md").write_text(text + "\n", encoding="utf-8")
     print(text)

@@ -339,7 +339,7 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     """Return files, and the files of texts in folders and their subfolders, in a fixed order.
 
     Hidden files and folders inside a folder are skipped, and so are the texts of an index. Files with other suffixes
-    are skipped, too, which is logged. Links are followed, but no folder is read twice.
+    are skipped with a log message. Links are followed, but no folder is read twice.
 
     Raises:
         UsageError: A path does not exist, a file has an unsupported suffix, or a folder has no file of texts.

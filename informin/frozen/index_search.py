@@ -41,8 +41,8 @@ class Hit:
         vector_score: Cosine of the vectors; their dot product for a model that is compared by it.
         word_score: BM25 score of the words.
         relevant: Whether the cosine is above the threshold, which at most about one unrelated text per query exceeds.
-            None if no threshold could be measured: for fewer than 100 different texts, for texts that form no topics,
-            or if the index compares by dot product.
+            None without a threshold: if there are fewer than 100 different texts, if the texts form no topics, or if
+            the index compares by dot product.
         token_score: In an index that reranks, the mean over the query's tokens of their largest cosine to a token of
             the text, weighted by inverse document frequency. None in another index.
         id: Your own id of the text; None if it was added without one.

@@ -128,10 +128,10 @@ def duplicates(
     By default, two texts are duplicates if both conditions hold:
 
     * They have the same words, in any order and case, apart from typing errors and from common words that one of them
-      lacks. At most half of the words may differ, and in a text of one word that word. A typing error is a letter that
-      is missing, added, wrong or swapped with the next one, after the first letter of a word of four letters or more
-      (Damerau, 1964: 80% of all misspellings are one such error). A word is common if it occurs in 5% of the texts, and
-      in at least five. English negations are never common.
+      lacks. At most half of the words may differ, and in a text of one word that word. A typing error is one missing,
+      extra or wrong letter, or two swapped neighbors, in a word of at least four letters. The first letter must be the
+      same (Damerau, 1964: 80% of all misspellings are one such error). A word is common if it occurs in 5% of the
+      texts, and in at least five. English negations are never common.
     * Their cosine is above a threshold that about one unrelated text per query exceeds (see
       `informin.frozen.unrelated.unrelated_scores`). Collections of fewer than 100 different texts, or of texts that
       form no topics, have no threshold.

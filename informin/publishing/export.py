@@ -435,7 +435,7 @@ def _raise_if_incomplete(folder: Path) -> None:
         if (folder / path / ADAPTER_CONFIG).is_file():
             names = [*ADAPTER_WEIGHTS]
         elif index.is_file():
-            names = ["config.json", *{*read_json(index)["weight_map"].values()}]
+            names = ["config.json", *sorted(set(read_json(index)["weight_map"].values()))]
         else:
             names = ["config.json", SAFE_WEIGHTS_NAME]
         if missing := [name for name in names if not (folder / path / name).is_file()]:
