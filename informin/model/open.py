@@ -115,9 +115,9 @@ def load_model(
 
     Raises:
         UsageError: The model cannot be loaded, its weights are incomplete, its tokenizer has more tokens than it has
-            embeddings, it stores no pooling for `pooler` auto, `max_seq_length` leaves no token of a text between two
-            special ones or exceeds the positions of the model, one of both is set for a SentenceTransformer, or torch
-            cannot use the device.
+            embeddings, it stores no pooling for `pooler` auto, it is static and `pooler` is not auto, `max_seq_length`
+            leaves no token of a text between two special ones or exceeds the positions of the model, one of both is set
+            for a SentenceTransformer, or torch cannot use the device.
     """
     if isinstance(model, SentenceTransformer):
         for option, is_set in {"pooler": pooler != "auto", "max_seq_length": max_seq_length is not None}.items():

@@ -4,7 +4,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Normalize, Pooling
+from sentence_transformers.models import Normalize, Pooling, StaticEmbedding
 from torch import Tensor, nn
 
 from informin.errors import UsageError
@@ -43,12 +43,15 @@ def with_pooling(model: SentenceTransformer, pooler: str, projection_head: str |
         projection_head: File with the weights of the projection head, for `mlp`; None if the model has none.
 
     Raises:
-        UsageError: The pooling is unknown, or the model has no projection head.
+        UsageError: The pooling is unknown, the model is static, or it has no projection head.
     """
     transformer = model[0]
     width, modules = transformer.get_embedding_dimension(), []
     raise_if_unknown(pooler)
     how = POOLERS[pooler]
+    if how is not None and isinstance(transformer, StaticEmbedding):
+        found = f"is {pooler}, but the model is static: it averages its token vectors by itself"
+        raise UsageError(found, option="pooler", needed="auto")
     pools_prompt = all(getattr(module, "include_prompt", True) for module in model)
     if isinstance(how, str):
         modules = [Pooling(width, pooling_mode=how, include_prompt=pools_prompt or how == "cls")]  # [CLS] comes first

@@ -13,7 +13,7 @@ import torch
 from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, Pooling, Router, Transformer
+from sentence_transformers.models import Dense, Pooling, Router, StaticEmbedding, Transformer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModel
@@ -559,6 +559,15 @@ def test_a_configuration_that_asks_for_attention_maps_is_opened_and_saved(tmp_pa
         ["dog"]
     )
     np.testing.assert_allclose(load_model(tmp_path / "again").encode(["dog"]), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooler", ["mean", "first_last"])
+def test_a_static_model_has_no_hidden_states_to_pool(pooler, tmp_path):
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "cat": 1}, unk_token="[UNK]"))
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)]).save_pretrained(str(tmp_path))
+    assert load_model(tmp_path).encode("cat").shape == (8,)
+    with raises_usage("pooler", found=pooler, needed="auto"):
+        load_model(tmp_path, pooler=pooler)
 
 
 @pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.float16])
