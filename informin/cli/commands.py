@@ -221,7 +221,7 @@ def export_command(
     """Export a checkpoint as a folder to use or publish; optionally ONNX.
 
     Args:
-        model_name: Folder checkpoint-N, or an exported folder.
+        model_name: Folder checkpoint-N, an exported folder, or the Hub id of a SentenceTransformer.
         output_dir: Folder to write.
         overwrite: Replace an existing exported folder.
         dtype: Data type of the weights.

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any, Literal
 
 from informin.cli.options import (
     Flag,
@@ -245,10 +243,10 @@ def index_command(
     language: str = "english",
     word_weight: float = 0.25,
     smooth: Flag = False,
-    queries: Literal["model", "static", "table"] = "model",
+    queries: Literal["model", "static"] = "model",
     document_prompt: str | None = None,
     query_prompt: str | None = None,
-    rerank: Annotated[Flag, Parameter(name=["--rerank", "--second_look"])] = False,
+    rerank: Flag = False,
     model: PooledModelOptions = PooledModelOptions(),
 ) -> None:
     """Build an index of your texts for `informin search`.
@@ -264,7 +262,7 @@ def index_command(
         word_weight: Weight of BM25 relative to the vectors.
         smooth: Average each document vector with its nearest neighbors.
         queries: What embeds queries. static: token vectors fitted to the texts, so that search starts without the model
-            and torch. table: an older name of static.
+            and torch.
         document_prompt: Prompt prepended to every text. Default: --prompt, or the model's document prompt.
         query_prompt: Prompt prepended to every query. Default: the model's query prompt.
         rerank: Keep the token vectors of the texts, to rerank the first 50 hits of a search by late interaction.
@@ -288,7 +286,7 @@ def index_command(
                 language=language,
                 word_weight=word_weight,
                 smooth=smooth,
-                queries="static" if queries == "table" else queries,
+                queries=queries,
                 document_prompt=prompt if document_prompt is None else document_prompt,
                 query_prompt=query_prompt,
                 rerank=rerank,

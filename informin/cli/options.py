@@ -57,7 +57,8 @@ class ModelOptions:
     """How a model is loaded and embeds: keyword arguments of `informin.fit` and the other functions.
 
     Attributes:
-        prompt: Prompt prepended to each text; '' for none. Default: the model's default prompt.
+        prompt: Prompt prepended to each text; '' for none. Default: for a search the model's document prompt, otherwise
+            its default prompt.
         max_seq_length: Truncate texts to this many tokens. Default: the model's maximum.
         batch_size: Texts per forward pass.
         device: cpu, cuda, cuda:1, mps. Default: a GPU if there is one.

@@ -76,7 +76,8 @@ def print_help() -> None:
     width, place = max(shutil.get_terminal_size().columns, 60), 34
     print("Usage: informin train --model_name MODEL [--recipe NAME | FILE.yaml] [options]\n")
     about = (
-        "Train sentence embeddings on unlabeled text. All options of transformers' TrainingArguments are accepted. "
+        "Train sentence embeddings on unlabeled text. The options of transformers' TrainingArguments also work; one "
+        "without effect here is an error. "
         "Defaults from papers are those for BERT-base; some differ for RoBERTa and for large models."
     )
     print(fill(about, width), end="\n\n")

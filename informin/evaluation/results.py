@@ -57,7 +57,7 @@ class Results:
               `classes` or `documents`, their number. The score is V-measure or MRR@10. Retrieval also has `queries`,
               the scores of each query for a paired test; `prompts`, those of queries and documents if they differ from
               `prompt`; and further rankings, each with `measures` and `queries`: `smoothed`, `bm25`, `with_words`
-              (vectors and BM25), `second_look` (the same, reranked) and, if asked for, `fused`; their `language`.
+              (vectors and BM25), `reranked` (the same, reranked) and, if asked for, `fused`; their `language`.
             * `data`: SHA-256 of each file. `seconds`: `encode` and `score`. A text is encoded only in the first task
               that contains it.
         average: `sts` and `transfer`: mean of seven scores, None unless all seven are known.

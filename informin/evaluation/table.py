@@ -28,7 +28,7 @@ SIMILARITY_TITLES = {
 RANKING_LABELS = {
     "smoothed": "smoothed: {}",
     "with_words": "with BM25: {}",
-    "second_look": "with BM25, reranked: {}",
+    "reranked": "with BM25, reranked: {}",
     "bm25": "BM25",
     "fused": "rank fusion: BM25 + {}",
 }

@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 from informin.errors import UsageError, counted
 from informin.files import last_name
 from informin.frozen.bm25 import BM25, WORD_WEIGHT, language_name, versions
-from informin.frozen.index_entries import OLD_QUERIES, Entries, IndexRecord, new_entries
+from informin.frozen.index_entries import Entries, IndexRecord, new_entries
 from informin.frozen.index_files import read_state, write_state
 from informin.frozen.index_search import Hit, Queries, State
 from informin.frozen.late_interaction import Tokens, TokenVectors
@@ -194,7 +194,7 @@ class Index:
         from informin.model.checksums import model_sha256
         from informin.model.open import load_model, loading_to_embed, name_of
 
-        queries = OLD_QUERIES.get(queries, queries)
+        queries = "static" if queries == "table" else queries  # an older name
         check_options(queries, word_weight, smooth, rerank)
         language = language_name(language)
         texts = as_texts(texts)

@@ -16,10 +16,6 @@ from informin.frozen.bm25 import WORD_WEIGHT, versions
 from informin.options import described, fits
 from informin.texts import as_texts, is_blank, is_missing, raise_if_set
 
-# Names in an index.json that this project wrote before.
-OLD_NAMES = {"prompt": "document_prompt", "second_look": "rerank"}
-OLD_QUERIES = {"table": "static"}  # values of `queries`
-
 
 @dataclass(frozen=True)
 class IndexRecord:
@@ -83,9 +79,6 @@ def parse_record(values: dict[str, Any], name: str) -> IndexRecord:
     Raises:
         UsageError: A value is missing, unknown to this version, or of another type.
     """
-    values = {OLD_NAMES.get(key, key): value for key, value in values.items()}
-    if values.get("queries") in OLD_QUERIES:
-        values["queries"] = OLD_QUERIES[values["queries"]]
     known = fields(IndexRecord)
     required = {each.name for each in known if each.default is MISSING and each.default_factory is MISSING}
     missing = required - set(values)

@@ -22,7 +22,7 @@ FUSION_DEPTH = 2_000  # documents of each ranking that are fused; the complete r
 class SearchRankings:
     """Rankings of an index, for `informin.evaluate`.
 
-    Their names in the results are `smoothed`, `bm25`, `with_words` (vectors and BM25, as an index ranks), `second_look`
+    Their names in the results are `smoothed`, `bm25`, `with_words` (vectors and BM25, as an index ranks), `reranked`
     (the same, reranked by token vectors) and `fused`. Only a model with token vectors reranks, in one process and
     without whitening.
 
@@ -88,7 +88,7 @@ def index_rankings(
             stored, asked = embedded.tokens
             for row, query, values in zip(range(len(scores)), asked[part], scores):
                 reranked[part][row] = reranked_first(stored, query, ranking[part][row], values)
-    return {"with_words": ranking} | ({"second_look": reranked} if embedded.tokens else {})
+    return {"with_words": ranking} | ({"reranked": reranked} if embedded.tokens else {})
 
 
 def reranked_first(stored: TokenVectors, query: Tokens, ranked: np.ndarray, scores: np.ndarray) -> np.ndarray:

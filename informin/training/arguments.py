@@ -102,7 +102,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     pooler: str = option(
         "auto",
         "Pooling of the sentence embedding, in training and in the exported model. auto: the pooling that the model "
-        "stores, else cls. st: the same as auto, as some models record it.",
+        "stores, else cls. st: another name for auto, which some models record.",
         choices=("auto", "cls", "mean", "last", "st"),
     )
     prompt: Optional[str] = option(
@@ -118,7 +118,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
     )
     lora_dropout: float = option(0.05, "With LoRA: dropout rate of the inputs of the adapted layers.")
     lora_merge: bool = option(
-        True, "With LoRA: export a complete model with merged weights. False exports the low-rank matrices alone."
+        True, "With LoRA: export a complete model with merged weights. False exports only the low-rank matrices."
     )
 
     # The objective
@@ -233,7 +233,7 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         None, "Metric that selects the best checkpoint. Default: the first one that is scored, such as eval_spearman."
     )
     logging_steps: float = option(
-        LOGGING_STEPS, "Steps between log lines. In runs of fewer than 100 steps, 25 means a quarter of them."
+        LOGGING_STEPS, "Steps between log lines. With the default, a run of fewer than 100 steps logs four lines."
     )
     dataloader_drop_last: bool = option(
         True, "Drop the last, incomplete batch of an epoch. Required for several processes."

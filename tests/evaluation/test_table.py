@@ -258,7 +258,7 @@ def test_rows_of_word_search():
     words, fused = (
         {"measures": search(1.0, x)["measures"], "queries": {"ndcg_10": x}} for x in ([5.0] * 30, [9.0] * 30)
     )
-    rows = [searched(name, 1, bm25=words, with_words=fused, second_look=words, fused=fused) for name in "ab"]
+    rows = [searched(name, 1, bm25=words, with_words=fused, reranked=words, fused=fused) for name in "ab"]
     (table,) = score_tables(rows)
     fusions = [f"rank fusion: BM25 + {name}, cls" for name in "ab"]
     looks = [f"with BM25, reranked: {name}, cls" for name in "ab"]

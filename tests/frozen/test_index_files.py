@@ -339,20 +339,6 @@ def test_index_of_the_last_release_is_read(bert, texts, tmp_path):
     assert rows_of(Index.load(tmp_path)) == rows_of(Index.build(bert, texts, pooler="last"))
 
 
-def test_older_names_in_index_json_are_read(st_mean, texts, tmp_path):
-    """`second_look`, `prompt`, and `table` as what embeds queries."""
-    built = Index.build(st_mean, texts[:40], rerank=True, queries="static", document_prompt="the ")
-    built.save(tmp_path)
-    values = json.loads((tmp_path / RECORD).read_text())
-    values |= {"second_look": values.pop("rerank"), "prompt": values.pop("document_prompt"), "queries": "table"}
-    (tmp_path / RECORD).write_text(json.dumps(values))
-    loaded = Index.load(tmp_path)
-    assert loaded.search(QUERIES) == built.search(QUERIES) and loaded.search(QUERIES[0])[0].token_score is not None
-    record = loaded.record
-    assert (record.rerank, record.document_prompt, record.queries) == (True, "the ", "static")
-    assert Index.build(st_mean, texts[:40], queries="table").record.queries == "static"
-
-
 def test_files_of_the_operating_system_are_no_output(built, tmp_path):
     (tmp_path / ".DS_Store").touch()
     built.save(tmp_path)

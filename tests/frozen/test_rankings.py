@@ -42,7 +42,7 @@ def test_a_collection_is_scored_by_vectors_and_bm25(collection, model, tmp_path)
     mine, output = tasks.data["mine"], tmp_path / "a.json"
     entry = score_model(model, tasks, rankings=SearchRankings(), output=output).tasks["mine"]
     assert entry["measures"] == score_model(model, tasks).tasks["mine"]["measures"]
-    names = {"smoothed", "with_words", "second_look", "bm25"}
+    names = {"smoothed", "with_words", "reranked", "bm25"}
     own = {"kind", "n", "documents", "measures", "queries", "score", "language", "seconds", "data"}
     assert set(entry) == names | own and all(set(entry[name]) == {"measures", "queries"} for name in names)
     documents, queries = (model.encode(texts) for texts in (mine.documents, mine.queries))
@@ -66,9 +66,9 @@ def test_a_collection_is_scored_as_an_index_reranks(collection, model):
     index = Index.build(model, mine.documents, rerank=True)
     hits = np.array([[hit.row for hit in found] for found in index.search(mine.queries, CANDIDATES)])
     expected = mine.scores(hits)["ndcg_10"]
-    np.testing.assert_allclose(entry["second_look"]["queries"]["ndcg_10"], expected, atol=1e-5)
-    assert entry["second_look"]["measures"] != entry["with_words"]["measures"]
-    assert "second_look" not in score_model(model, tasks, whitening=8, rankings=SearchRankings()).tasks["mine"]
+    np.testing.assert_allclose(entry["reranked"]["queries"]["ndcg_10"], expected, atol=1e-5)
+    assert entry["reranked"]["measures"] != entry["with_words"]["measures"]
+    assert "reranked" not in score_model(model, tasks, whitening=8, rankings=SearchRankings()).tasks["mine"]
 
 
 def test_sides_are_embedded_once_with_their_tokens_and_prompts(collection, bert, tmp_path, monkeypatch):
