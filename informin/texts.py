@@ -458,7 +458,7 @@ DIALECTS: dict[str, dict[str, Any]] = {
     ".csv": {"delimiter": ",", "strict": True},
     ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
 }
-csv.field_size_limit(2**24)  # another column can hold a long page
+csv.field_size_limit(max(2**24, csv.field_size_limit()))  # another column can hold a long page
 
 
 def open_table(path: Path, every_key: bool = False) -> tuple[list[str], Read]:
@@ -572,7 +572,8 @@ def _open_arrow(path: Path, kind: str) -> tuple[list[str], Read]:
     def damage_named() -> Iterator[None]:
         try:
             yield
-        except (pyarrow.ArrowException, OSError) as error:
+        # Text that is not UTF-8 and dates that Python cannot hold are found when they are converted.
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
             raise UsageError(f"{path} is damaged or in another format ({error_line(error)}).") from None
 
     def opened() -> Any:

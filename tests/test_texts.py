@@ -5,6 +5,8 @@ import gzip
 import json
 import logging
 import os
+import subprocess
+import sys
 from itertools import chain
 
 import datasets
@@ -369,6 +371,31 @@ def test_lists_of_texts(texts):
 def test_other_than_lists_of_texts(texts):
     with raises_usage("sentences"):
         as_texts(texts, "sentences")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([b"ok", b"caf\xe9"], pa.binary()).view(pa.string()),
+        pa.array([0, 2**52], pa.timestamp("s")),  # a year that Python does not have
+    ],
+    ids=["not UTF-8", "date"],
+)
+def test_values_that_python_cannot_hold_are_an_error(tmp_path, column, ending):
+    table, path = pa.table({"text": column}), tmp_path / f"a.{ending}"
+    if ending == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(path, table.schema) as file:
+            file.write_table(table)
+    with raises_usage(found="a."):
+        list(read_texts(path))
+
+
+def test_importing_keeps_a_larger_limit_of_csv():
+    code = "import csv; csv.field_size_limit(2**40); import informin.texts; assert csv.field_size_limit() == 2**40"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_errors_about_items_and_cells_name_the_row(tmp_path):

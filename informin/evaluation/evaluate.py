@@ -27,7 +27,7 @@ from informin.evaluation.senteval import TASKS, StsTask, TransferTask, chosen_ta
 from informin.evaluation.table import check_same_files, load_others, model_label, score_tables, tables_html, tables_text
 from informin.evaluation.transfer import score_transfer
 from informin.fast.precision import precision_of, weights_sha256
-from informin.files import only_writer, save_text
+from informin.files import last_name, only_writer, save_text
 from informin.model.checksums import settings_sha256
 from informin.model.embedding import encode_in_shares, stored_prompt, width_of
 from informin.model.open import Loading, length_limit, load_model, name_of
@@ -254,8 +254,9 @@ def _no_results(
     model: SentenceTransformer, pooler: str, whitening: float | None, split: str, prompt: str | None
 ) -> Results:
     """Return results without scores, with the settings of a model."""
+    name = name_of(model)
     return Results(
-        model=name_of(model),
+        model=name if Path(name).name else last_name(name),  # `.` would name another folder elsewhere
         weights_sha256=weights_sha256(model),
         pooler=pooler_of(model) if pooler == "auto" else pooler,
         normalized=any(isinstance(module, Normalize) for module in model),
@@ -466,7 +467,7 @@ def evaluate(
         if name != "auto":
             raise_if_unknown(name)
     output = with_home(output)
-    check_output(output, [(Path(name_of(one)).name, how) for one in models for how in poolers])
+    check_output(output, [(last_name(name_of(one)), how) for one in models for how in poolers])
     files = {"labels": _as_list(labels), "retrieval": _as_list(retrieval)}
     data = _load(_as_list(tasks), files, (text_column, label_column), senteval_dir, split)
     others = load_others(_as_list(compare), len(models) * len(poolers), split)
@@ -479,7 +480,7 @@ def evaluate(
         path = None if output is None else Path(output)
         if path and path.suffix != ".json":
             pooling = pooler_of(st) if how == "auto" else how
-            saved.append(_unused(f"{Path(name_of(st)).name}-{pooling}{suffix}", saved))
+            saved.append(_unused(f"{last_name(name_of(st))}-{pooling}{suffix}", saved))
             path = path / f"{saved[-1]}.json"
         with first_only(only_writer(path, "output") if path else nullcontext()):
             results = score_model(

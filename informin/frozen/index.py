@@ -186,8 +186,9 @@ class Index:
         Raises:
             UsageError: The model cannot be loaded, all texts are blank, there are fewer or more ids or fields than
                 texts, the language is unknown, `word_weight` is not finite, the numbers of the vectors are too large or
-                too small for float16, `smooth` or `queries` is set for a model that is compared by dot product, or
-                `rerank` for a model without token vectors.
+                too small for float16, `smooth` or `queries` is set for a model that is compared by dot product,
+                `queries` is static with fewer than two different texts, or `rerank` is set for a model without token
+                vectors.
         """
         from informin.fast.precision import precision_of
         from informin.frozen.index_model import check_model, derive, embed_entries, projected_texts, similarity_of
@@ -467,7 +468,8 @@ def rows_to_remove(chosen: int | Iterable[int], rows: np.ndarray) -> np.ndarray:
     Raises:
         UsageError: It is neither, or a row does not exist.
     """
-    items = list(chosen) if isinstance(chosen, Iterable) else [chosen]
+    is_array_of_one = getattr(chosen, "shape", None) == ()  # of NumPy or torch; it looks iterable
+    items: list[Any] = list(chosen) if isinstance(chosen, Iterable) and not is_array_of_one else [chosen]
     are_booleans = [np.asarray(item).dtype == bool for item in items]
     if items and all(are_booleans):
         if len(items) != len(rows):

@@ -137,7 +137,7 @@ class Entries:
             raise UsageError(f"is {where!r:.60}", option="where", needed=needed)
         names = dict.fromkeys(name for values in self.fields for name in values)
         matching = np.ones(len(self), bool)
-        for name, value in where.items():
+        for name, value in ((str(name), value) for name, value in where.items()):
             if name not in names:
                 needed = f"one of: {', '.join(names)}" if names else "an index of texts with fields"
                 raise UsageError(f"has the field {name!r}, which no text has", option="where", needed=needed)

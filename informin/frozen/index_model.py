@@ -239,7 +239,12 @@ def _fit_queries(
     counts = count_tokens(tokenizer, texts)
     alone = embed_tokens(encode, tokenizer, counts, _known_tokens(before, tokenizer, counts) if before else None)
     x = vectors.astype(np.float32)
-    adapter, rows = distill_vectors(x, counts, alone, "search", as_queries)
+    try:
+        adapter, rows = distill_vectors(x, counts, alone, "search", as_queries)
+    except UsageError as error:  # too few different texts, or texts without a token that the tokenizer knows
+        if before is None:
+            raise UsageError(f"is static, but: {error.found}", option="queries", needed="model") from error
+        return StaticQueries(tokenizer, alone, alone, as_queries, None, own_words), vectors
     documents = adapter.transform(x, smooth=True).astype(np.float16)
     return StaticQueries(tokenizer, rows.astype(np.float16), alone, as_queries, None, own_words), documents
 

@@ -178,7 +178,10 @@ def _validated(array: np.ndarray, name: str) -> np.ndarray:
 
 def _read(path: Path) -> np.ndarray:
     if path.suffix == ".npy":
-        return np.load(path, mmap_mode="r")
+        array = np.load(path, mmap_mode="r")
+        if not isinstance(array, np.ndarray):
+            raise ValueError("it is an archive of several arrays")
+        return array
     return _parquet(path) if path.suffix == ".parquet" else _safetensors(path)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Router
 from tokenizers import Tokenizer
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
@@ -26,7 +27,7 @@ from informin.fast.precision import precision_of
 from informin.fast.speed import copy_of_tokenizer, set_inference
 from informin.files import named_in_errors, only_writer, read_json, sha256, write_json
 from informin.model.checksums import model_sha256
-from informin.model.open import Loading, length_limit, load_model, loading_to_embed, name_of
+from informin.model.open import Loading, first_module, length_limit, load_model, loading_to_embed, name_of
 from informin.options import check_value, with_home
 from informin.texts import as_texts
 
@@ -145,10 +146,15 @@ def call_encode(
     """Return what the model's `encode`, `encode_query` or `encode_document` returns, in its precision.
 
     Raises:
-        UsageError: The batch size is not positive.
+        UsageError: The batch size is not positive, or a Router needs a side.
     """
     if batch_size < 1:
         raise UsageError(f"is {batch_size}", option="batch_size", needed="1 or more")
+    router = model[0]
+    if side is None and isinstance(router, Router) and not (router.default_route or router.route_mappings):
+        found = f"is not set, and {name_of(model)} has no default route"
+        fix = "In Python, set `model[0].default_route`."
+        raise UsageError(found, option="side", needed=f"one of: {', '.join(router.sub_modules)}", fix=fix)
     method = {"query": model.encode_query, "document": model.encode_document, None: model.encode}[side]
     return method(texts, batch_size=batch_size, show_progress_bar=False, **options)
 
@@ -208,9 +214,11 @@ def bar_of_texts(model: SentenceTransformer, total: int, title: str | None = "em
         yield set_inference(counted_model) if "_inference" in vars(model) else counted_model
 
 
-def count_truncated(model: SentenceTransformer, texts: Sequence[str], prompt: str | None = None) -> int:
-    """Return how many texts a model truncates; 0 for a model without a maximum length."""
-    tokenizer, length = getattr(model, "tokenizer", None), length_limit(model)
+def count_truncated(
+    model: SentenceTransformer, texts: Sequence[str], prompt: str | None = None, side: str | None = None
+) -> int:
+    """Return how many texts a model truncates; 0 for a model without a maximum length. See `encode_in_shares`."""
+    tokenizer, length = getattr(first_module(model, side), "tokenizer", None), length_limit(model, side)
     if not isinstance(tokenizer, PreTrainedTokenizerBase | Tokenizer) or length is None or length > 10**6:
         return 0
     backend, number = copy_of_tokenizer(tokenizer), 0
@@ -230,11 +238,11 @@ def note_truncated(
     model: SentenceTransformer, texts: Sequence[str], prompt: str | None = None, side: str | None = None
 ) -> bool:
     """Log how many texts are truncated, if any are, and return whether any are. See `encode_in_shares`."""
-    number = count_truncated(model, texts, stored_prompt(model, side) if prompt is None else prompt)
+    number = count_truncated(model, texts, stored_prompt(model, side) if prompt is None else prompt, side)
     if number:
         logger.info(
             f"{counted(number, 'text')} of {len(texts):,} {'is' if number == 1 else 'are'} truncated to "
-            f"{length_limit(model)} tokens."
+            f"{length_limit(model, side)} tokens."
         )
     return number > 0
 

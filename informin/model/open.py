@@ -10,6 +10,7 @@ import logging
 import math
 import posixpath
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any, TypedDict
 import torch
 from safetensors import SafetensorError, safe_open
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import StaticEmbedding, Transformer
+from sentence_transformers.models import Router, StaticEmbedding, Transformer
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel, PreTrainedTokenizerBase
@@ -36,6 +37,7 @@ from modeling_informin import CLASSES, HEAD_FILE
 
 logger = logging.getLogger(__name__)
 MODULES = "modules.json"
+LOADING = threading.RLock()  # held while a model is read: threads share the logger that reports missing weights
 ROUTES = ("router_config.json", "config.json")  # of a Router; the second one in older versions
 ADAPTER_CONFIG = "adapter_config.json"  # of peft
 CLASS_NAMES = ("SentenceTransformer", *(kind.__name__ for kind in CLASSES.values()))  # of models without a name
@@ -342,11 +344,12 @@ def _from_files(name: str, has_modules: bool, revision: str | None, trust_remote
     safe: dict[str, Any] = dict(SAFE)
     if revision and adapter_configs(name, revision):
         safe["adapter_kwargs"] = {"revision": revision}  # else, low-rank matrices are those of the default branch
-    if has_modules:
-        model = SentenceTransformer(name, device="cpu", model_kwargs=safe, **how)
-    else:
-        hub = {each: dict(how) for each in ("processor_kwargs", "config_kwargs")}
-        model = SentenceTransformer(modules=[Transformer(name, model_kwargs=safe | how, **hub)], device="cpu")
+    with torch.random.fork_rng(devices=[]):  # a Dense module draws weights before it reads them
+        if has_modules:
+            model = SentenceTransformer(name, device="cpu", model_kwargs=safe, **how)
+        else:
+            hub = {each: dict(how) for each in ("processor_kwargs", "config_kwargs")}
+            model = SentenceTransformer(modules=[Transformer(name, model_kwargs=safe | how, **hub)], device="cpu")
     for module in model.modules():
         if isinstance(module, Transformer):  # sdpa gives no maps, and transformers would not save such a configuration
             module.config.output_attentions = False
@@ -359,21 +362,23 @@ def weights_checked(name: str, code: str | None) -> Iterator[None]:
 
     BERT's own pooler may be missing: no embedding depends on it. A model whose own code did not run may lack others.
     """
-    log = logging.getLogger("transformers.modeling_utils")
-    level, shown, reports = log.level, log.getEffectiveLevel(), []
+    log, reports, thread = logging.getLogger("transformers.modeling_utils"), [], threading.get_ident()
 
     def keep(record: logging.LogRecord) -> bool:
         message = re.sub(r"\x1b\[[0-9;]*m", "", record.getMessage())
-        reports.extend([message] if "LOAD REPORT" in message else [])
-        return "LOAD REPORT" not in message and record.levelno >= shown
+        is_report = "LOAD REPORT" in message and record.thread == thread
+        reports.extend([message] if is_report else [])
+        return not is_report and record.levelno >= shown
 
-    log.setLevel(logging.WARNING - 1)  # at WARNING, transformers also reports layers without a tensor-parallel plan
-    log.addFilter(keep)
-    try:
-        yield
-    finally:
-        log.removeFilter(keep)
-        log.setLevel(level)
+    with LOADING:
+        level, shown = log.level, log.getEffectiveLevel()
+        log.setLevel(logging.WARNING - 1)  # at WARNING, transformers also reports layers without a tensor-parallel plan
+        log.addFilter(keep)
+        try:
+            yield
+        finally:
+            log.removeFilter(keep)
+            log.setLevel(level)
     wrong = re.findall(r"^(\S.*?) *\| *(?:MISSING|MISMATCH)", "\n".join(reports), re.MULTILINE)
     if wrong := [weight for weight in wrong if not weight.startswith("pooler.")]:
         what = f"{name}: {counted(len(wrong), 'weight')} missing or of another shape, such as {wrong[0]}"
@@ -481,21 +486,33 @@ def _with_own_tokenizers(module: Any) -> Any:
 
 
 def limit_length(model: SentenceTransformer, length: float | None) -> None:
-    """Truncate texts to a number of tokens; None, or infinity for static embeddings, for no limit."""
-    if not isinstance(model[0], StaticEmbedding):
-        model.max_seq_length = length
-    elif length is None or math.isinf(length):
-        model[0].tokenizer.no_truncation()
-    else:
-        model[0].tokenizer.enable_truncation(int(length))
+    """Truncate texts to a number of tokens, on every route of a Router; None or infinity for no limit."""
+    routes = model[0].sub_modules.values() if isinstance(model[0], Router) else [model]
+    for first, *_ in routes:
+        if not isinstance(first, StaticEmbedding):
+            first.max_seq_length = length
+        elif length is None or math.isinf(length):
+            first.tokenizer.no_truncation()
+        else:
+            first.tokenizer.enable_truncation(int(length))
 
 
-def length_limit(model: SentenceTransformer) -> int | None:
-    """Return the maximum number of tokens of a text; None for no limit. See `limit_length`."""
-    if isinstance(model[0], StaticEmbedding):
-        return (model[0].tokenizer.truncation or {}).get("max_length")
-    length = model.max_seq_length
+def length_limit(model: SentenceTransformer, side: str | None = None) -> int | None:
+    """Return the maximum number of tokens of a text, in a Router on the route of a side; None for no limit."""
+    first = first_module(model, side)
+    if isinstance(first, StaticEmbedding):
+        return (first.tokenizer.truncation or {}).get("max_length")
+    length = getattr(first, "max_seq_length", None)
     return length if length and math.isfinite(length) else None
+
+
+def first_module(model: SentenceTransformer, side: str | None = None) -> Any:
+    """Return the module that reads texts; in a Router, that of the route of a side, or of the default route."""
+    router = model[0]
+    if not isinstance(router, Router):
+        return router
+    route = side if side in router.sub_modules else router.default_route
+    return router.sub_modules[route][0] if route else router
 
 
 def forget_truncation(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -13,7 +13,7 @@ from informin.evaluation.results import Results, load_all_results, load_results
 from informin.evaluation.table import check_one_table
 from informin.fast.precision import weights_sha256
 from informin.model.checksums import settings_sha256
-from informin.model.open import load_model
+from informin.model.open import length_limit, load_model
 from informin.model.records import RunRecord
 from informin.publishing.export import RESULTS, raise_if_linked
 
@@ -55,7 +55,7 @@ def add_results(
     ours = weights_sha256(model)
     base = (record.base_model or {}).get("weights_sha256")
     default = model.prompts.get(model.default_prompt_name or "", "")
-    usual = {"max_seq_length": model.max_seq_length, "prompt": record.options.get("prompt", default) or None}
+    usual = {"max_seq_length": length_limit(model), "prompt": record.options.get("prompt", default) or None}
     usual |= {"pooler": pooler_of(model), "truncate_dim": model.truncate_dim}
     usual |= {"normalized": any(isinstance(module, Normalize) for module in model)}
     usual |= {"similarity": str(model.similarity_fn_name)}

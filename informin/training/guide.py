@@ -25,7 +25,7 @@ from informin.fast.speed import set_inference
 from informin.files import named_in_errors, new_file, read_json, sha256, write_json
 from informin.model.checksums import model_sha256
 from informin.model.embedding import bar_of_texts, encode, hidden, width_of
-from informin.model.open import Source, limit_length, load_finished, name_of
+from informin.model.open import Source, length_limit, limit_length, load_finished, name_of
 from informin.objectives import Replay
 from informin.objectives.term import Term, needed
 from informin.texts import GENERAL_SENTENCES, read_texts
@@ -161,7 +161,7 @@ def _guide(model: TrainedModel, args: InforMinTrainingArguments, length: int) ->
     guide.prompts, guide.default_prompt_name = prompts
     guide.informin_source = Source(model.name)
     set_inference(guide)
-    before = guide.max_seq_length
+    before = length_limit(guide)
     limit_length(guide, min(before or length, length))
     try:
         with autocast:

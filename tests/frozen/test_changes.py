@@ -104,9 +104,11 @@ def few(built) -> Index:
     return Index(built.model, built._state)
 
 
-def test_one_row_is_removed(few):
-    few.remove(few.search("the dog")[0].row)
-    assert len(few) == 149
+@pytest.mark.parametrize("kind", [int, np.int64, np.array, torch.tensor])
+def test_one_row_is_removed(few, kind):
+    row = few.search("the dog")[0].row
+    few.remove(kind(row))
+    assert len(few) == 149 and row not in few.rows
 
 
 @pytest.mark.parametrize(
@@ -128,6 +130,24 @@ def test_all_rows_cannot_be_removed(few):
     with raises_usage():
         few.remove(few.rows)
     assert len(few) == 150
+
+
+@pytest.mark.parametrize(
+    "left", [["the old house"], ["the old house"] * 9, ["zyzzyva", "qq"]], ids=["one", "equal", "unknown"]
+)
+def test_few_texts_are_left_with_static_queries(st_mean, tmp_path, left):
+    """A request to erase is not refused because the rest is too little to fit static embeddings to."""
+    texts = [*left, *make_sentences(20)]
+    index = Index.build(st_mean, texts, queries="static")
+    index.remove(range(len(left), len(texts)))
+    assert sorted(hit.text for hit in index.search("the old house", 20)) == sorted(left)
+    index.save(tmp_path)
+    index = Index.load(tmp_path)
+    assert len(index) == len(left)
+    index.add(make_sentences(20))
+    assert index.search(texts[-1], 1)[0].text == texts[-1]
+    with raises_usage("queries"):
+        Index.build(st_mean, left, queries="static")
 
 
 def test_blank_texts_are_left_out(st_mean):

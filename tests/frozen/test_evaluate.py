@@ -53,6 +53,13 @@ def test_retrieval_is_scored_as_by_hand(prompted, collection):
     assert label.startswith("prompted, mean") and scores == {"dogs": pytest.approx(expected)}
 
 
+def test_the_working_directory_is_named_after_its_folder(static, labels, tmp_path, monkeypatch):
+    monkeypatch.chdir(static)
+    result = evaluate(".", labels=labels, output=tmp_path, device="cpu")
+    assert [path.name.startswith("static-") for path in tmp_path.iterdir()] == [True]
+    assert next(iter(result.scores)).startswith("static, ") and load_all_results([tmp_path])[0].model == "static"
+
+
 def test_models_are_rows_with_word_search_and_tests(static, st_mean, collection, labels, faq):
     rankings = SearchRankings(fuse=True)
     result = evaluate([static, st_mean], labels=labels, retrieval=[collection, faq], rankings=rankings, device="cpu")

@@ -22,6 +22,13 @@ def changed(row: int, column: int, value: float) -> np.ndarray:
     return x
 
 
+def test_an_archive_of_arrays_is_refused(tmp_path):
+    np.savez(tmp_path / "x.npz", X)
+    (tmp_path / "x.npz").rename(tmp_path / "x.npy")
+    with raises_usage("embeddings", found="x.npy"):
+        load_vectors(tmp_path / "x.npy")
+
+
 @pytest.mark.parametrize("array", [changed(7, 3, np.nan), changed(39, 0, -np.inf)])
 def test_values_not_finite_are_refused(tmp_path, monkeypatch, array):
     monkeypatch.setattr("informin.frozen.vectors.CHUNK", 16)

@@ -72,6 +72,11 @@ def test_what_no_text_has(kept, where):
         kept.search("dog", where=where)
 
 
+def test_names_of_fields_are_text(st_mean, texts):
+    index = Index.build(st_mean, texts[:4], fields=[{1: row} for row in range(4)])
+    assert [hit.row for hit in index.search("dog", where={1: 2})] == [2]
+
+
 def test_an_index_without_fields(built):
     with raises_usage("where"):
         built.search("dog", where={"product": "svn"})

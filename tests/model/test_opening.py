@@ -1,8 +1,11 @@
 """Finished models are opened as sentence-transformers opens them, and no code in their files runs."""
 
 import json
+import logging
 import os
+import threading
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -185,6 +188,36 @@ def test_missing_weights_are_an_error(model):
     save_file(weights, model / "model.safetensors", {"format": "pt"})
     with raises_usage(option="model_name"):
         load_model(model)
+
+
+def test_threads_that_open_models_do_not_share_what_is_missing(model, bert, tmp_path):
+    intact, log = save_sentence_transformer(tmp_path / "intact", bert), logging.getLogger("transformers.modeling_utils")
+    weights = load_file(model / "model.safetensors")
+    weights.pop("encoder.layer.1.output.dense.weight")
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
+    level, start = log.level, threading.Barrier(2)
+
+    def opened(folder: Path) -> list[bool]:
+        start.wait()
+        return [is_opened(folder) for _ in range(8)]
+
+    def is_opened(folder: Path) -> bool:
+        try:
+            return bool(load_model(folder, device="cpu"))
+        except UsageError:
+            return False
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(opened, [intact, model])) == [[True] * 8, [False] * 8]
+    assert log.level == level and not log.filters
+
+
+@pytest.mark.parametrize("kind", ["dense", "plain"])
+def test_opening_a_model_draws_no_random_numbers(kind, bert, tmp_path):
+    folder = save_sentence_transformer(tmp_path / "model", bert, Dense(32, 8)) if kind == "dense" else bert
+    before = torch.get_rng_state()
+    load_model(folder, pooler="auto" if kind == "dense" else "mean", device="cpu")
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_weights_of_another_shape_and_damaged_files_are_errors(model, tmp_path):
@@ -548,6 +581,33 @@ def test_texts_of_static_embeddings_are_truncated(tmp_path):
     np.testing.assert_array_equal(model.encode(["abcdef", "ab"]), whole.encode(["abc", "ab"]))
     limit_length(model, whole.max_seq_length)
     np.testing.assert_array_equal(model.encode(["abcdef"]), whole.encode(["abcdef"]))
+
+
+def test_each_route_of_a_router_is_truncated(tmp_path, bert, caplog):
+    """By load_model, and by its own limit, which is that of the side that is embedded."""
+    routes = {"query": list(load_model(save_letters(tmp_path / "letters"), device="cpu"))[:1]}
+    width = routes["query"][0].get_embedding_dimension()
+    routes["document"] = [Transformer(str(bert)), Pooling(32), Dense(32, width)]
+    routed = SentenceTransformer(modules=[Router(routes, default_route="query")], device="cpu")
+    routed.save_pretrained(str(tmp_path / "router"))
+    long = ["the dog sees the cat"]
+    whole, short = (load_model(tmp_path / "router", max_seq_length=length, device="cpu") for length in (None, 4))
+    np.testing.assert_array_equal(short.encode_query(["abcdef"]), whole.encode_query(["abcd"]))
+    np.testing.assert_allclose(short.encode_document(long), whole.encode_document(["the dog"]), atol=1e-6)
+    with caplog.at_level("INFO"):
+        for side, number in {"document": 1, "query": 0}.items():
+            caplog.clear()
+            informin.embed(whole, ["dog " * 100], side=side)
+            assert sum("truncated to 66 tokens" in one.message for one in caplog.records) == number
+
+
+def test_a_router_without_a_default_route_needs_a_side(bert):
+    routes = {side: [Transformer(str(bert)), Pooling(32)] for side in ("query", "document")}
+    model = SentenceTransformer(modules=[Router(routes, allow_empty_key=False)], device="cpu")
+    assert informin.embed(model, ["dog"], side="query").shape == (1, 32)
+    for call in (informin.embed, informin.duplicates):
+        with raises_usage("side", needed="query, document"):
+            call(model, ["dog", "cat"])
 
 
 def test_a_configuration_that_asks_for_attention_maps_is_opened_and_saved(tmp_path, bert):

@@ -25,8 +25,9 @@ from transformers import (
     Trainer,
 )
 
-from informin import fit, load_model
+from informin import evaluate, fit, load_model
 from informin.cli import run_command
+from informin.publishing.scores import add_results
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 from tests.conftest import (
     FOUR_STEPS,
@@ -146,6 +147,24 @@ def test_any_sentence_transformer_is_trained_and_exported_in_its_own_format(trai
     exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu")
     np.testing.assert_allclose(exported.encode(TEXTS), run.encode(TEXTS), atol=1e-5)
     assert not np.allclose(exported.encode(TEXTS), source.encode(TEXTS), atol=1e-4)
+
+
+def test_a_guide_leaves_the_truncation_of_a_static_model(train, tmp_path, bert):
+    folder = save_other("static", tmp_path / "static", bert)
+    source, texts = SentenceTransformer(str(folder), device="cpu"), [*TEXTS, "the dog sees the cat " * 6]
+    source[0].tokenizer.enable_truncation(20)
+    source.save_pretrained(str(folder), create_model_card=False)
+    run = train(str(folder), objective="guided", view="crop", learning_rate=0.0)
+    np.testing.assert_allclose(run.encode(texts), source.encode(texts), atol=1e-5)
+    run.train()
+    run.export(str(tmp_path / "exported"))
+    exported = SentenceTransformer(str(tmp_path / "exported"), device="cpu")
+    np.testing.assert_allclose(exported.encode(texts), source.encode(texts), atol=1e-5)
+    rows = [f"{text}\t{number % 2}" for number, text in enumerate(TEXTS)]
+    (tmp_path / "labels.tsv").write_text("\n".join(["text\tlabel", *rows]))
+    evaluate(str(tmp_path / "exported"), labels=tmp_path / "labels.tsv", output=tmp_path / "scores", device="cpu")
+    add_results(tmp_path / "exported", [tmp_path / "scores"])
+    assert (tmp_path / "exported" / "results" / "model.json").exists()
 
 
 def test_a_resumed_run_has_the_same_weights(train, tmp_path, bert):
