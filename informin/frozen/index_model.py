@@ -243,7 +243,8 @@ def _fit_queries(
         adapter, rows = distill_vectors(x, counts, alone, "search", as_queries)
     except UsageError as error:  # too few different texts, or texts without a token that the tokenizer knows
         if before is None:
-            raise UsageError(f"is static, but: {error.found}", option="queries", needed="model") from error
+            found = f"is static, which cannot be fitted to these texts ({error.found})"
+            raise UsageError(found, option="queries", needed="model") from error
         return StaticQueries(tokenizer, alone, alone, as_queries, None, own_words), vectors
     documents = adapter.transform(x, smooth=True).astype(np.float16)
     return StaticQueries(tokenizer, rows.astype(np.float16), alone, as_queries, None, own_words), documents

@@ -27,10 +27,12 @@ def unit(x: np.ndarray) -> np.ndarray:
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
-def test_the_code_of_the_page_names_clusters_by_their_texts(st_mean, capsys):
+def test_the_code_of_the_page_names_clusters_by_their_texts(st_mean, capsys, tmp_path, monkeypatch):
     page = (ROOT / "docs/adapters.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(.*?KMeans.*?)^```", page, re.MULTILINE | re.DOTALL)
-    names = {"titles": TEXTS}
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_titles.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    names: dict = {}
     exec(code.replace("sentence-transformers/all-MiniLM-L6-v2", str(st_mean)), names)
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == 20 and sum(int(size) for size, *_ in rows) == len(TEXTS)

@@ -140,7 +140,7 @@ def test_another_model_is_found_when_it_is_needed(static_index, tmp_path):
 
 
 def test_texts_without_a_token_that_the_model_knows(st_mean):
-    with raises_usage(found="no token"):
+    with raises_usage("queries", found="no token"):
         Index.build(st_mean, ["😀", "🎉 😀"], queries="static")
 
 
