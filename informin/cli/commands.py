@@ -304,7 +304,7 @@ def push_command(
             if results:
                 add_results(model_name, results, trust_remote_code=trust_remote_code, to=copy)
             write_card(copy, hub_model_id)
-            print((copy / CARD).read_text(encoding="utf-8"))
+            print((copy / CARD).read_text(encoding="utf-8", errors="replace"))  # edited by hand, in any encoding
             print_files(model_name, copy)
         print(f"Nothing was uploaded to {hub_model_id}.")
         return

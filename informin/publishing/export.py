@@ -295,6 +295,7 @@ ORIGIN_FIELDS = (
     "special_tokens_map_file",
 )
 CALLS = ("max_length", "stride", "pad_to_multiple_of", "truncation_strategy")  # of earlier calls of a tokenizer
+COPY_AGAIN = "Copy or export the model again."
 LARGE = ("tokenizer.json", "vocab.json", "model.safetensors.index.json")  # files without settings
 
 
@@ -317,10 +318,18 @@ def _remove_origins(folder: Path, hub_id: str | None = None) -> None:
 
 
 def _settings(folder: Path, names: Iterable[Path]) -> Iterator[tuple[Path, Any]]:
-    """Yield the path and the content of each JSON file with settings."""
-    for name in names:
-        if name.suffix == ".json" and name.name not in LARGE:
-            yield folder / name, json.loads((folder / name).read_text(encoding="utf-8"))
+    """Yield the path and the content of each JSON file with settings.
+
+    Raises:
+        UsageError: A file is not JSON in UTF-8.
+    """
+    for path in (folder / name for name in names if name.suffix == ".json" and name.name not in LARGE):
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            found = f"{path} is damaged: {error_line(error)}"
+            raise UsageError(found, option="model_name", fix=COPY_AGAIN) from error
+        yield path, values
 
 
 ROOT = (
@@ -423,9 +432,9 @@ def check_export(folder: str | Path) -> None:
         for path in (path for path in files if path.suffix == ".safetensors"):
             raise_if_weights_not_finite(load_file(folder / path), str(folder / path))
         _raise_if_local_path(folder, files)
-    except (json.JSONDecodeError, SafetensorError) as error:  # such as an incomplete copy
+    except (json.JSONDecodeError, UnicodeDecodeError, SafetensorError) as error:  # such as an incomplete copy
         found = f"{folder} has a damaged file: {error_line(error)}"
-        raise UsageError(found, option="model_name", fix="Copy or export the model again.") from error
+        raise UsageError(found, option="model_name", fix=COPY_AGAIN) from error
 
 
 def _raise_if_incomplete(folder: Path) -> None:
@@ -440,7 +449,7 @@ def _raise_if_incomplete(folder: Path) -> None:
             names = ["config.json", SAFE_WEIGHTS_NAME]
         if missing := [name for name in names if not (folder / path / name).is_file()]:
             found = f"is {folder}, which lacks {', '.join(missing)}"
-            raise UsageError(found, option="model_name", fix="Copy or export the model again.")
+            raise UsageError(found, option="model_name", fix=COPY_AGAIN)
 
 
 def raise_if_weights_not_finite(weights: Mapping[str, Tensor], where: str) -> None:

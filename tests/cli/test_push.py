@@ -85,6 +85,13 @@ def test_dry_run_sends_and_changes_nothing(logged_in, folder, capsys, monkeypatc
     assert after == before
 
 
+def test_dry_run_of_a_card_in_another_encoding(folder, capsys):
+    """An editor of another language saves it so; the push uploads it unchanged."""
+    (folder / "README.md").write_bytes("# Modèle".encode("latin-1"))
+    assert run_command("push", *words(folder, "--dry_run")) == 0
+    assert capsys.readouterr().out.startswith("# Mod\N{REPLACEMENT CHARACTER}le\n")
+
+
 @pytest.mark.parametrize(("option", "name"), [("--hub_model_id", "a bad name!"), ("--space", "a/b/c")])
 def test_names_that_the_hub_refuses_are_errors_without_it(folder, capsys, option, name):
     """A dry run would otherwise write them into the card."""

@@ -108,6 +108,13 @@ def test_an_incomplete_copy_is_not_published(folder, name):
         check_export(folder)
 
 
+@pytest.mark.parametrize("name", ["config_sentence_transformers.json", "modules.json"])
+def test_a_file_that_is_not_utf8_is_damaged(folder, name):
+    (folder / name).write_bytes((folder / name).read_bytes()[:-2] + b"\xe9")
+    with raises_usage(option="model_name", found="damaged"):
+        check_export(folder)
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 def test_a_folder_that_lacks_a_file_is_not_published(folder, name):
     """The push would delete it from the repository."""
