@@ -288,7 +288,7 @@ def push_command(
     """
     if not results:
         refuse_given({"trust_remote_code": trust_remote_code}, "needs `results`")
-    from informin.errors import raise_if_missing
+    from informin.errors import PushError, raise_if_missing
     from informin.publishing.card import CARD, write_card
     from informin.publishing.export import check_export, preview
     from informin.publishing.push import check_name, prepare, push_folder
@@ -314,7 +314,12 @@ def push_command(
         hub_model_id, private or None, revision=revision, overwrite=overwrite, folder=model_name, create_pr=create_pr
     )
     print_files(model_name, Path(model_name))
-    print(f"The model is at {push_folder(model_name, to, commit_message)}")
+    try:
+        print(f"The model is at {push_folder(model_name, to, commit_message)}")
+    except PushError as error:
+        others = {"private": private, "space": space}
+        error.finish |= {name: value for name, value in others.items() if value}
+        raise
     if space:
         publish_space(space, to.repo, private, overwrite)
 

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 CREATION = "initial commit"  # title of the commit that the Hub makes for whoever creates a repository
 MODEL_REPOSITORY = "model"  # a kind of repository
 SPACE = "space"  # another kind
+MESSAGE = "Upload model"  # title of the commit
 SPACE_TAG = "informin-cl-search"  # in the metadata of the Spaces of this project
 TOKEN_HELP = "Create a token with write access in your Hub settings, then run `hf auth login` or set HF_TOKEN."
 
@@ -129,7 +130,7 @@ def _raise_if_foreign(
     raise UsageError(f"{info.id} {problem}", option="overwrite", fix="Choose another repository, or set `overwrite`.")
 
 
-def push_folder(folder: str | Path, to: Destination, message: str = "Upload model") -> str:
+def push_folder(folder: str | Path, to: Destination, message: str = MESSAGE) -> str:
     """Upload an exported folder, and return the URL of the model page or of the pull request.
 
     Raises:
@@ -148,6 +149,7 @@ def push_folder(folder: str | Path, to: Destination, message: str = "Upload mode
     except Exception as error:  # the client raises OSError, ValueError, RuntimeError and errors of its HTTP library
         finish: dict[str, str | bool] = {"model_name": str(folder), "hub_model_id": to.repo}
         finish |= {name: value for name in ("revision", "create_pr", "overwrite") if (value := getattr(to, name))}
+        finish |= {"commit_message": message} if message != MESSAGE else {}
         found = f"The push to {to.repo} failed: {error_line(error)}. The model is saved in {folder}."
         raise PushError(found, finish) from error
     return commit.pr_url or to.url

@@ -19,6 +19,7 @@ from informin.publishing.export import published_files
 from tests.conftest import make_sentences
 
 REPO = "alice/m"
+needs_gradio = pytest.mark.skipif(not find_spec("gradio"), reason="gradio is not installed")  # imported by the page
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_push(logged_in, folder, capsys):
     assert run_command("push", *words(folder)) == 0
 
 
-@pytest.mark.skipif(not find_spec("gradio"), reason="gradio is not installed")  # imported by the page only
+@needs_gradio
 def test_space(logged_in, folder, capsys):
     assert run_command("push", *words(folder, "--space", "page")) == 0
     assert capsys.readouterr().out.endswith(f"The page is at {logged_in.url}/spaces/alice/page\n")
@@ -100,12 +101,22 @@ def test_names_that_the_hub_refuses_are_errors_without_it(folder, capsys, option
     assert (folder / "README.md").read_text() == card
 
 
-def test_finish_of_a_failed_push(logged_in, folder, capsys):
-    """The error ends with a command that finishes it."""
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--commit_message", "Release 1", "--private"],
+        pytest.param(["--space", "page"], marks=needs_gradio),
+    ],
+    ids=str,
+)
+def test_finish_of_a_failed_push(logged_in, folder, capsys, options):
+    """The error ends with a command that publishes the same."""
     logged_in.fail("POST", "/commit/main", status=403)
-    error = fails(capsys, 1, *words(folder))
+    error = fails(capsys, 1, *words(folder, *options))
     command = shlex.split(error.partition("Finish with: ")[2])
-    assert command[:2] == ["informin", "push"] and run_command("push", *command[2:]) == 0
+    assert command == ["informin", "push", *words(folder, *options)]
+    assert run_command("push", *command[2:]) == 0
     assert remote(logged_in) == local(folder)
 
 

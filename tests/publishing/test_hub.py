@@ -115,8 +115,9 @@ def test_a_failed_push_says_how_to_finish(logged_in, folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(HfApi, "upload_folder", fail)
         with pytest.raises(PushError) as info:
-            push_folder(folder, to)
-    assert info.value.finish == {"model_name": str(folder), "hub_model_id": REPO, "overwrite": True}
+            push_folder(folder, to, "Release 1")
+    options = {"model_name": str(folder), "hub_model_id": REPO, "overwrite": True, "commit_message": "Release 1"}
+    assert info.value.finish == options
     assert "the connection was lost" in str(info.value)
     push_folder(folder, to)
     assert set(remote(logged_in)) == PUBLISHED
