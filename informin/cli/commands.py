@@ -126,6 +126,9 @@ def eval_command(
     if bool(model_name) == bool(report):
         found = "are given together" if report else "is missing"
         raise UsageError(f"{found}: give either `model_name` or `report`", option="model_name")
+    if format == "json" and (compare or seeds):
+        found = f"is json, which cannot show {'differences' if compare else 'means'}"
+        raise UsageError(found, option="format", needed="text, markdown or latex")
     of_labels = {"text_column": text_column, "label_column": label_column}
     of_retrieval = {
         "bm25": bm25,

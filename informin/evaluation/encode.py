@@ -74,7 +74,8 @@ def whiten(x: np.ndarray, dimensions: int | None) -> np.ndarray:
         dimensions: Number of directions to keep, those with the largest variance; None for all d.
 
     Raises:
-        UndefinedScoreError: There are not more rows than directions, which makes all cosines equal.
+        UndefinedScoreError: There are not more rows than directions, which makes all cosines equal, or all rows are
+            equal.
 
     Source:
         Su et al. (2021), "Whitening sentence representations for better semantics and faster retrieval", algorithm 1.
@@ -87,6 +88,8 @@ def whiten(x: np.ndarray, dimensions: int | None) -> np.ndarray:
         raise UndefinedScoreError(f"{found}, because all cosines would be equal. Set a smaller `whitening`")
     centered = x - x.mean(0, dtype=np.float64)
     directions, variances, _ = np.linalg.svd(centered.T @ centered / len(x))
+    if variances[0] <= 1e-12 * np.square(x, dtype=np.float64).sum(1).mean():  # only rounding
+        raise UndefinedScoreError("All embeddings are equal, so they cannot be whitened")
     varies = variances > 1e-10 * variances[0]  # directions without variance would amplify noise
     kernel = (directions[:, varies] / np.sqrt(variances[varies]))[:, :kept]
     return (centered @ kernel).astype(np.float32)

@@ -159,16 +159,14 @@ def load_tasks(
                 raise UsageError(f"{path}: a task {name} already exists", option=option, fix="Rename the file.")
             sample = load_labels(path, option, *columns) if option == "labels" else load_retrieval(path, option)
             data[name] = sample
-            sums[name] = {path.name: sample.sha256}
+            sums[name] = {name: sample.sha256}
     return Tasks(split, data, sums)
 
 
 def task_name(path: str | Path) -> str:
     """Return the name of the task of a file or folder, such as banking77 for data/banking77.tsv.gz."""
-    path = Path(path)
-    if path.is_dir():
-        return path.resolve().name
-    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).stem
+    name = Path(last_name(Path(path).resolve() if Path(path).is_dir() else path))
+    return str(name) if Path(path).is_dir() else (name.with_suffix("") if name.suffix.lower() == ".gz" else name).stem
 
 
 def score_model(
@@ -495,8 +493,7 @@ def evaluate(
                 rankings=rankings,
                 batch_size=batch_size,
             )
-        results.tasks = {name: results.tasks[name] for name in data.data}  # without others in the same file
-        rows.append(results)
+        rows.append(results.of_tasks(data.data))  # without others in the same file
     return Evaluation(rows, others)
 
 

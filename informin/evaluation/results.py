@@ -97,6 +97,13 @@ class Results:
             self.average[group] = float(np.mean(scores)) if len(scores) == len(names) else None
         self.seconds = sum(sum(task["seconds"].values()) for task in self.tasks.values())
 
+    def of_tasks(self, names: Iterable[str]) -> "Results":
+        """Return these results with some of their tasks."""
+        chosen = replace(self, tasks={}, average=dict.fromkeys(GROUPS), seconds=0.0)
+        for name in names:
+            chosen.add(name, self.tasks[name])
+        return chosen
+
     def samples(self) -> dict[str, dict]:
         """Return the entries of the user's own files by name."""
         return {name: task for name, task in self.tasks.items() if "kind" in task}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from filelock import FileLock
 from huggingface_hub import constants, hf_hub_download
 
 from informin.errors import UsageError, error_line
@@ -142,7 +143,7 @@ def load_task(folder: str | Path, name: str, split: str = "test") -> StsTask | T
         split: `test` or `dev`. STS12 to STS16 have no dev split.
 
     Raises:
-        UsageError: A file is missing, or has an unexpected number of examples.
+        UsageError: A file is missing or damaged, or has an unexpected number of examples.
     """
     data = Path(folder)
     try:
@@ -156,6 +157,11 @@ def load_task(folder: str | Path, name: str, split: str = "test") -> StsTask | T
     except (FileNotFoundError, NotADirectoryError) as error:
         found = f"is {folder}, which has no {os.path.relpath(error.filename, folder)}"
         raise UsageError(found, option="senteval_dir", needed="SentEval's data/downstream") from None
+    except UsageError:
+        raise
+    except ValueError as error:  # a line that was cut off, or text that is not UTF-8
+        found = f"is {folder}, where a file of {name} is damaged ({error_line(error)})"
+        raise UsageError(found, option="senteval_dir", fix=AGAIN) from error
 
 
 def load_stsb(folder: str | Path, split: str) -> GradedPairs:
@@ -300,11 +306,15 @@ def hub_file(name: str, instead: str) -> Path:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar file into a new folder, which appears once it is complete. No member is written outside of it.
+    """Unpack a tar file into a folder, which appears once it is complete, unless a process has done so.
+
+    No member is written outside of it.
 
     Raises:
         tarfile.TarError: The archive is damaged, or a member points outside.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with new_folder(folder) as new, tarfile.open(archive) as tar:
-        tar.extractall(new, filter="data")
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():
+            with new_folder(folder) as new, tarfile.open(archive) as tar:
+                tar.extractall(new, filter="data")

@@ -24,6 +24,8 @@ SIMILARITY_TITLES = {
     "euclidean": "negative Euclidean distance",
     "manhattan": "negative Manhattan distance",
 }
+LATEX = {character: f"\\{character}" for character in "_&%#${}"}
+LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 # Rankings of a test collection beside that of the vectors, by their names in results.
 RANKING_LABELS = {
     "smoothed": "smoothed: {}",
@@ -306,7 +308,7 @@ def render(table: Table, form: str) -> str:
 
 def _latex(table: Table) -> str:
     def escaped(text: str) -> str:
-        return "".join(f"\\{c}" if c in "_&%#$" else c for c in one_line(text))
+        return "".join(LATEX.get(character, character) for character in one_line(text))
 
     cells = [["", *map(escaped, table.columns)]]
     for row in table.rows:

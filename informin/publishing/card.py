@@ -19,7 +19,7 @@ from informin.evaluation.drift import CHANGED, FORGOT, MAIN, MEASURES, drift_tab
 from informin.evaluation.measures import KINDS, Measure
 from informin.evaluation.results import Results, load_results
 from informin.evaluation.senteval import GROUPS, STS_TASKS, TRANSFER_TASKS
-from informin.evaluation.table import SIMILARITY_TITLES, TITLES, Table, render, score_tables
+from informin.evaluation.table import AVERAGE, SIMILARITY_TITLES, TITLES, Table, render, score_tables
 from informin.files import PREFIX, last_name, read_json, save_text
 from informin.hub import HUB_DATA, is_hub_id
 from informin.model.open import ADAPTER_CONFIG, Source, modules_of
@@ -246,14 +246,22 @@ def result_tables(results: AddedResults, seed: int, samples: bool) -> str:
         return ""
     runs = [results.model, *results.seeds.values()]
     labels = [f"{AFTER} (seed {seed})", *(f"seed {number}" for number in results.seeds)]
-    before = {table.title: table.rows for table in score_tables(list(results.base.values()))}
+    before = {table.title: table for table in score_tables(list(results.base.values()))}
     rendered = []
     for table in score_tables(runs, seeds=len(runs) > 1):
         if samples == (table.title in TITLES.values()):
             continue
         ours = [replace(row, label=name) for row, name in zip(table.rows, labels)] + table.rows[len(labels) :]
-        base = zip(before.get(table.title, []), results.base)
-        rows = [replace(row, label=f"{BEFORE}, {pooling_name(pooler)}") for row, pooler in base]
+        base = before.get(table.title, Table(table.title, [], []))
+        has_all = set(base.columns) <= set(table.columns)  # otherwise, the average is over tasks that are not shown
+        rows = [
+            replace(
+                row,
+                label=f"{BEFORE}, {pooling_name(pooler)}",
+                values=row.values if has_all else row.values | {AVERAGE: None},
+            )
+            for row, pooler in zip(base.rows, results.base)
+        ]
         # The p-values of the rows before training and of the others are against different rows.
         columns = [column for column in table.columns if not column.startswith("p, ")]
         rendered.append(render(Table(escape(table.title), columns, rows + ours), "markdown"))
@@ -275,7 +283,7 @@ def worse_after_training(record: RunRecord, results: AddedResults) -> Iterator[s
         yield from _lower(f"{measure.title} on {data['name']}", measure, old.get(name), new.get(name))
     for pooler, base in results.base.items():
         for score, theirs, ours in _compared_scores(base, results.model) if results.model else ():
-            if theirs is not None and ours is not None and theirs > ours:
+            if theirs is not None and ours is not None and round(theirs, 2) > round(ours, 2):
                 yield (
                     f"Without this training, the source model has a higher {escape(score)} ({pooling_name(pooler)}): "
                     f"{theirs:.2f} instead of {ours:.2f}."
@@ -343,8 +351,8 @@ def _usage(folder: Path, training_prompt: str | None) -> dict[str, Any]:
         "width": pooling.get("word_embedding_dimension"),
         "architecture": architecture if home == "modeling_informin" else "",  # not that of a model with its own code
         "settings": escaped(config.get("informin") or {}),
-        "prompt": escape(prompt),
-        "default_prompt": escape(default),
+        "prompt": prompt and escape(f'"{prompt}"'),  # quotation marks keep a space at the end
+        "default_prompt": default and escape(f'"{default}"'),
         "encode_prompt": "" if prompt == default else f', prompt="{in_quotes(prompt)}"',
         "texts": json.dumps([prompt + text for text in ("A dog sleeps.", "The dog is asleep.")], ensure_ascii=False),
         "asymmetric": prompts.get("query") != prompts.get("document") or any(folder.rglob("router_config.json")),

@@ -25,8 +25,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from informin.errors import SaveError, raise_if_missing
-from informin.files import new_file
+from informin.errors import SaveError, UsageError, raise_if_missing
+from informin.files import last_name, new_file
 from informin.model.open import load_model
 from informin.publishing.card import settings_for_clients
 from informin.publishing.export import ONNX_FILE, QUANTIZED, remove_model_args
@@ -79,7 +79,8 @@ def export_onnx(folder: str | Path, trust_remote_code: bool = False) -> Path:
         trust_remote_code: Run the model's own code, if it needs it to be loaded.
 
     Raises:
-        UsageError: A package of the extra `onnx` is not installed.
+        UsageError: A package of the extra `onnx` is not installed, the pooling leaves out a stored prompt, or the
+            weights are too large for a file.
         SaveError: The embeddings of the file differ from those of the model.
     """
     raise_if_missing("onnx", option="onnx")
@@ -87,6 +88,13 @@ def export_onnx(folder: str | Path, trust_remote_code: bool = False) -> Path:
     from onnxruntime import InferenceSession
 
     model = load_model(folder, device="cpu", trust_remote_code=trust_remote_code)
+    if any(model.prompts.values()) and not all(getattr(module, "include_prompt", True) for module in model):
+        found = f"is set, but the pooling of {last_name(folder)} leaves out the prompt, which an ONNX file cannot do"
+        raise UsageError(found, option="onnx", fix="Use sentence-transformers.")
+    size = 4 * sum(weight.numel() for weight in model.parameters())
+    if size >= 2**31:
+        found = f"is set, but the weights of {last_name(folder)} have {size / 2**30:.1f} GiB in float32"
+        raise UsageError(found, option="onnx", needed="less than 2 GiB, the limit of a file")
     transformer: Any = model[0]
     transformer.auto_model.set_attn_implementation("eager")
     tokens = model.preprocess(COMPARED_TEXTS_OF_ONNX)

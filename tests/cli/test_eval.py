@@ -253,6 +253,7 @@ def test_dev_split_and_whitening(run, tmp_path):
         (dict(labels="/no/file.tsv"), "--labels"),
         (dict(retrieval="/no/file.tsv"), "--retrieval"),
         (dict(pooler=["cls", "mean"], output="a.json"), "--output"),
+        (dict(format="json", compare="/no/results.json"), "--format"),
     ],
 )
 def test_wrong_options_are_one_line(run, tmp_path, monkeypatch, options, named):

@@ -11,7 +11,7 @@ from sentence_transformers.models import Router
 from informin.errors import UndefinedScoreError
 from informin.evaluation import evaluate as scoring
 from informin.evaluation.encode import whiten, whitened
-from informin.evaluation.evaluate import load_tasks, pooler_of, score_model, score_sts
+from informin.evaluation.evaluate import evaluate, load_tasks, pooler_of, score_model, score_sts
 from informin.evaluation.labels import score_labels
 from informin.evaluation.results import load_results
 from informin.evaluation.senteval import load_task
@@ -99,7 +99,7 @@ def test_sample_is_scored_like_a_task(tmp_path, model):
     scores = score_labels(lambda texts: model.encode(list(texts)), tasks.data["titles"])
     assert entry["measures"] == pytest.approx(scores) and entry["score"] == entry["measures"]["v_measure"]
     assert (entry["kind"], entry["n"], entry["classes"]) == ("labels", 40, 2)
-    assert entry["data"] == {"titles.tsv.gz": tasks.data["titles"].sha256}
+    assert entry["data"] == {"titles": tasks.data["titles"].sha256}
 
 
 class Reversed:
@@ -192,6 +192,20 @@ def test_a_task_without_a_score_has_a_reason(tmp_path, model):
     (tmp_path / "few.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
     entry = score_model(model, load_tasks(None, [], labels=[tmp_path / "few.tsv"]), whitening=32).tasks["few"]
     assert entry["score"] is None and "20 sentences cannot be whitened to 32 dimensions" in entry["error"]
+
+
+@pytest.mark.parametrize("vector", [np.ones(8, np.float32), np.full(8, 0.1, np.float32), np.zeros(8, np.float32)])
+def test_equal_embeddings_cannot_be_whitened(vector):
+    with pytest.raises(UndefinedScoreError):
+        whiten(np.tile(vector, (20, 1)), 4)
+
+
+def test_results_have_only_the_averages_of_their_tasks(data, folder, tmp_path):
+    how = dict(senteval_dir=data, output=tmp_path / "a.json", device="cpu")
+    (whole,) = evaluate(str(folder), tasks=["sts"], **how).rows
+    (part,) = evaluate(str(folder), tasks=["STS12"], **how).rows
+    assert whole.average["sts"] is not None and list(part.tasks) == ["STS12"]
+    assert part.average["sts"] is None and part.seconds < whole.seconds
 
 
 def test_whitening_needs_more_sentences_than_dimensions():

@@ -57,6 +57,21 @@ def test_hub_archive_is_unpacked_once(monkeypatch, hub_archive):
     assert len(unpacked) == 1
 
 
+def test_a_process_that_waited_for_another_one_keeps_its_files(hub_archive, tmp_path):
+    unpack(hub_archive, tmp_path / "folder")
+    unpack(hub_archive, tmp_path / "folder")
+    assert os.listdir(tmp_path / "folder") == ["data"]
+
+
+def test_a_file_that_was_cut_off_is_an_error(tmp_path):
+    path = tmp_path / STSB_DEV
+    path.parent.mkdir(parents=True)
+    for damaged in (stsb_dev("x")[:-30], stsb_dev("x")[:-30] + b"\xe9"):
+        path.write_bytes(damaged)
+        with raises_usage("senteval_dir", found="damaged"):
+            load_stsb_dev(tmp_path)
+
+
 def test_archive_without_stsb_is_rejected(hub_archive):
     make_tar(hub_archive, {"data/downstream/else.csv": b""})
     with raises_usage(found=f"senteval.tar does not contain {STSB_DEV}", fix="Delete it"):

@@ -90,6 +90,9 @@ def test_latex_of_signs_and_spread():
     lines = render(Table("t", ["a_b", "c"], [row]), "latex").splitlines()
     assert lines[3] == " & a\\_b & c \\\\"
     assert lines[5] == "mean ± sd \\$\\# & -0.50 $\\pm$ 0.25 & +1.00 $\\pm$ 2.00 \\\\"
+    row = Row(r"{x}\n~^", {"a": 1.0})
+    signs = r"\{x\}\textbackslash{}n\textasciitilde{}\textasciicircum{}"
+    assert render(Table("t", ["a"], [row]), "latex").splitlines()[5] == f"{signs} & 1.00 \\\\"
 
 
 def test_text_cells_are_printed_unchanged():

@@ -1,7 +1,9 @@
 """`informin.evaluate`: scores, tables, and files of results."""
 
+import gzip
 import json
 import math
+import os
 import shutil
 
 import numpy as np
@@ -53,6 +55,13 @@ def test_retrieval_is_scored_as_by_hand(prompted, collection):
     assert label.startswith("prompted, mean") and scores == {"dogs": pytest.approx(expected)}
 
 
+def test_a_file_whose_name_is_not_utf8_has_a_name_that_is(static, labels, tmp_path):
+    path = os.path.join(os.fsencode(tmp_path), b"caf\xe9.tsv")
+    shutil.copy(labels, path)
+    (row,) = evaluate(static, labels=os.fsdecode(path), device="cpu").rows
+    assert list(row.tasks) == [r"caf\xe9"]
+
+
 def test_the_working_directory_is_named_after_its_folder(static, labels, tmp_path, monkeypatch):
     monkeypatch.chdir(static)
     result = evaluate(".", labels=labels, output=tmp_path, device="cpu")
@@ -69,6 +78,15 @@ def test_models_are_rows_with_word_search_and_tests(static, st_mean, collection,
     assert all(line.startswith("% ") for line in result.table("latex").splitlines() if "randomization" in line)
     rows = json.loads(result.table("json"))
     assert [row["tasks"]["dogs"]["score"] for row in rows] == [scores["dogs"] for scores in result.scores.values()]
+
+
+def test_a_compressed_file_and_a_link_are_the_same_data(static, faq, collection, tmp_path):
+    (tmp_path / "faq.tsv.gz").write_bytes(gzip.compress(faq.read_bytes()))
+    (tmp_path / "link").symlink_to(collection)
+    evaluated = evaluate(static, retrieval=[faq, collection], output=tmp_path / "a.json", device="cpu")
+    again = evaluate(static, retrieval=[tmp_path / "faq.tsv.gz", tmp_path / "link"], output=tmp_path / "a.json")
+    assert again.rows[0].agrees_with(evaluated.rows[0])
+    assert again.rows[0].seconds == evaluated.rows[0].seconds, "nothing is scored again"
 
 
 def test_the_dev_split_is_one_of_senteval(static, labels, faq):

@@ -5,7 +5,7 @@ from safetensors.torch import load_file, save_file
 
 from informin.evaluation.results import load_results
 from informin.model.records import RunRecord
-from informin.publishing.card import AddedResults, render_card, result_tables
+from informin.publishing.card import AddedResults, render_card, result_tables, worse_after_training
 from informin.publishing.scores import add_results
 from tests.conftest import raises_usage
 from tests.evaluation.results_helpers import results, sample, search
@@ -65,6 +65,20 @@ def test_a_card_has_no_p_values_of_rows_that_are_tested_against_different_ones()
     shown = result_tables(AddedResults(rows[1], {"cls": rows[0]}, {}), 1, samples=True)
     assert "| before training, [CLS] pooling | 50.00 |" in " ".join(shown.split())
     assert "with BM25: this model" in shown and "p, nDCG@10" not in shown
+
+
+def test_an_average_is_over_the_tasks_of_the_table():
+    every = {"STS12": 71.234, **dict.fromkeys(["STS13", "STS14", "STS15", "STS16", "SICK-R"], 10.0), "STS-B": 70.0}
+    base, ours = results(every, model="base"), results({"STS12": 71.231, "STS-B": 80.0}, model="this model")
+    lines = result_tables(AddedResults(ours, {"cls": base}, {}), 1, samples=False).splitlines()
+    (before,) = (line for line in lines if "before training" in line)
+    assert [cell.strip() for cell in before.split("|")[2:-1]] == ["71.23", "70.00", "-"]
+
+
+def test_a_score_that_is_equal_as_shown_is_not_worse():
+    base, ours = results({"STS12": 71.234}), results({"STS12": 71.231})
+    assert list(worse_after_training(record_of(), AddedResults(ours, {"cls": base}, {}))) == []
+    assert len(list(worse_after_training(record_of(), AddedResults(ours, {"cls": results({"STS12": 72.0})}, {})))) == 1
 
 
 def test_results_of_another_seed_are_recognized_by_its_record(folder, tmp_path):

@@ -155,7 +155,8 @@ def test_prompts_are_explained(bert, tmp_path):
     assert "adds automatically" in render_card(folder)
     card = with_record(folder, options={"prompt": "young "})
     assert (
-        "Training used the prompt `young`" in card and 'encode(["A dog sleeps.", "The dog is asleep.", "It rai' in card
+        'Training used the prompt `"young "`' in card
+        and 'encode(["A dog sleeps.", "The dog is asleep.", "It rai' in card
     )
     assert 'prompt="young "' in code_blocks(card)[0]
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from onnx import load as load_onnx
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Pooling, Transformer
 from transformers import AutoTokenizer
 
 from informin.cli import run_command
@@ -101,6 +102,19 @@ def test_the_file_truncates_embeddings_as_the_model_and_prepends_no_prompt(tmp_p
     expected = SentenceTransformer(str(source), device="cpu").encode(TEXTS, prompt="")
     assert expected.shape[1] == 8 and np.abs(embed(folder, onnx.ONNX_FILE) - expected).max() < 1e-5
     assert onnx.settings_for_clients(folder) is None
+
+
+def test_what_a_file_cannot_compute_is_refused(tmp_path, monkeypatch):
+    bert, folder = save_bert(tmp_path / "bert", num_hidden_layers=0), tmp_path / "without"
+    modules = [Transformer(str(bert)), Pooling(32, include_prompt=False)]
+    model = SentenceTransformer(modules=modules, prompts={"query": "the "}, device="cpu")
+    model.save_pretrained(str(folder), create_model_card=False)
+    with raises_usage("onnx", found="prompt"):
+        onnx.export_onnx(folder)
+    monkeypatch.setattr(torch.Tensor, "numel", lambda self: 2**28)
+    with raises_usage("onnx", found="GiB"):
+        onnx.export_onnx(save_sentence_transformer(tmp_path / "large", bert))
+    assert not list(tmp_path.rglob("*.onnx"))
 
 
 def test_a_missing_package_is_named_with_its_extra(folder, monkeypatch):
