@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.search_system import load_separate
 from experiments.tables import markdown
 from informin.evaluation.encode import unit
 from informin.evaluation.labels import load_labels
 from informin.evaluation.neighbors import nearest
-from informin.evaluation.retrieval import load_collection
 from informin.frozen.adapter import TASKS, LinearAdapter
 from informin.model.embedding import encode_in_shares
 from informin.model.open import load_model
@@ -30,7 +30,7 @@ Score = Callable[[LinearAdapter | None], float]
 
 def score_of_collection(folder: str, model) -> tuple[np.ndarray, Score]:
     """Return the embeddings of the documents, and the function from an adapter to nDCG@10."""
-    collection = load_collection(folder)
+    collection = load_separate(folder)
     documents = encode_in_shares(model, collection.documents)
     queries = encode_in_shares(model, collection.queries)
 

@@ -24,12 +24,11 @@ from sentence_transformers import SentenceTransformer
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from experiments.search_system import ndcg, z_scores
+from experiments.search_system import load_separate, ndcg, z_scores
 from experiments.tables import markdown
 from informin.cli.train import main as train
 from informin.evaluation.encode import unit
 from informin.evaluation.labels import load_labels, neighbor_accuracy
-from informin.evaluation.retrieval import load_collection
 from informin.files import last_name
 from informin.frozen.adapter import TASKS, LinearAdapter, smooth_rows
 from informin.frozen.bm25 import BM25, WORD_WEIGHT
@@ -147,7 +146,7 @@ def own_label(z: np.ndarray, y: np.ndarray, has_label: np.ndarray) -> list[float
 
 def search(source: Source, folder: str, peers: dict[str, SentenceTransformer]) -> dict[str, float]:
     """Return nDCG@10 of each way to search a collection."""
-    collection = load_collection(folder)
+    collection = load_separate(folder)
     documents, queries = collection.documents, collection.queries
     x = source.embed(collection.name, documents, "document")
     q = source.embed(f"{collection.name}-queries", queries, "query")

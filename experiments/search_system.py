@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.tables import markdown
+from informin.errors import UsageError
 from informin.evaluation.retrieval import Collection, load_collection
 from informin.files import last_name
 from informin.frozen.adapter import smooth_rows
@@ -33,6 +34,15 @@ def between_0_and_1(scores: np.ndarray) -> np.ndarray:
 def ndcg(collection: Collection, scores: np.ndarray) -> np.ndarray:
     """Return nDCG@10 (Q,) of the ranking by scores (Q, N)."""
     return collection.scores(np.argsort(-scores, axis=1, kind="stable")[:, :10])["ndcg_10"]
+
+
+def load_separate(folder: str | Path) -> Collection:
+    """Load a collection whose queries are not among its documents: such a query would find itself first."""
+    collection = load_collection(folder)
+    if (collection.same >= 0).any():
+        found = f"is {folder}, which has queries that are documents"
+        raise UsageError(found, option="retrieval", fix="Use `informin eval --retrieval`, which leaves them out.")
+    return collection
 
 
 def rows_of(model: str, collection: Collection, language: str) -> dict[str, np.ndarray]:
@@ -69,7 +79,7 @@ def read_options(about: str | None, argv: list[str] | None) -> argparse.Namespac
 
 def main(argv: list[str] | None = None) -> None:
     args = read_options(__doc__, argv)
-    collections = [load_collection(folder) for folder in args.retrieval]
+    collections = [load_separate(folder) for folder in args.retrieval]
     cells = {
         f"{collection.name}, {last_name(model)}": rows_of(model, collection, args.language)
         for collection in collections

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
-from experiments.search_system import read_options
+from experiments.search_system import load_separate, read_options
 from experiments.tables import markdown
 from informin import load_model
-from informin.evaluation.retrieval import Collection, load_collection
+from informin.evaluation.retrieval import Collection
 from informin.files import last_name
 from informin.frozen.adapter import LinearAdapter
 from informin.frozen.bm25 import WORD_WEIGHT
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> None:
     table, changes = [], []
     for name in args.model_name:
         model = load_model(name)
-        for collection in map(load_collection, args.retrieval):
+        for collection in map(load_separate, args.retrieval):
             for variant, (state, asked) in variants(model, collection, args.language).items():
                 scores = {weight: ndcg(collection, state, asked, weight) for weight in WEIGHTS}
                 before = scores.pop(WORD_WEIGHT)

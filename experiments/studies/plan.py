@@ -31,6 +31,7 @@ import yaml
 
 from experiments.published import figure
 from informin.errors import UsageError
+from informin.evaluation.results import task_name
 from informin.files import last_name
 
 GROUPS = {
@@ -196,7 +197,13 @@ def _settings(base: dict, recipes: dict, forced: dict, grid: dict, baselines: di
 def _samples(content: dict, files: Sequence[str]) -> dict[str, tuple[str, str]]:
     instead = {Path(file).name: file for file in files}
     named = [(kind, file) for kind in SAMPLES for file in content.get(kind) or []]
-    return {Path(file).stem: (kind, instead.get(Path(file).name, file)) for kind, file in named}
+    samples: dict[str, tuple[str, str]] = {}
+    for kind, file in named:
+        chosen = instead.get(Path(file).name, file)
+        if (name := task_name(chosen)) in samples:
+            raise UsageError(f"{file} and {samples[name][1]} are both named {name}", fix="Rename one of them.")
+        samples[name] = kind, chosen
+    return samples
 
 
 def _before(settings: Sequence[Setting]) -> list[Setting]:

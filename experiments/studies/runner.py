@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from filelock import FileLock
@@ -196,8 +197,11 @@ def run_record(run: Run, model: Path, results: Path) -> dict:
 
 def without_paths(options: dict) -> dict:
     """Return options whose folders and files are reduced to their names."""
-    found = {}
-    for name, value in options.items():
-        path = isinstance(value, str) and (Path(value).is_absolute() or os.path.exists(value))
-        found[name] = last_name(value) if path else value
-    return found
+
+    def shortened(value: Any) -> Any:
+        if isinstance(value, list):
+            return [shortened(each) for each in value]
+        is_path = isinstance(value, str) and (value.startswith(("/", "~")) or os.path.exists(value))
+        return last_name(value) if is_path else value
+
+    return {name: shortened(value) for name, value in options.items()}

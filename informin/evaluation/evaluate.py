@@ -21,7 +21,7 @@ from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.encode import EmbeddingCache, Encode, embed_once, whiten, whitened
 from informin.evaluation.labels import LABEL_COLUMNS, LabeledSentences, load_labels
 from informin.evaluation.pairs import correlations, cosine
-from informin.evaluation.results import COSINE, Results, checksums, environment
+from informin.evaluation.results import COSINE, Results, checksums, environment, task_name
 from informin.evaluation.retrieval import DEPTH, Collection, Similarity, load_retrieval
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, chosen_tasks, load_task, senteval_folder
 from informin.evaluation.table import check_same_files, load_others, model_label, score_tables, tables_html, tables_text
@@ -161,12 +161,6 @@ def load_tasks(
             data[name] = sample
             sums[name] = {name: sample.sha256}
     return Tasks(split, data, sums)
-
-
-def task_name(path: str | Path) -> str:
-    """Return the name of the task of a file or folder, such as banking77 for data/banking77.tsv.gz."""
-    name = Path(last_name(Path(path).resolve() if Path(path).is_dir() else path))
-    return str(name) if Path(path).is_dir() else (name.with_suffix("") if name.suffix.lower() == ".gz" else name).stem
 
 
 def score_model(

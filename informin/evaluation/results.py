@@ -11,7 +11,7 @@ import numpy as np
 
 from informin.errors import UsageError
 from informin.evaluation.senteval import GROUPS
-from informin.files import named_in_errors, read_json, sha256, write_json
+from informin.files import last_name, named_in_errors, read_json, sha256, write_json
 
 CLASSIFIER = "L2 logistic regression, one class against the rest; C = 2^t by SentEval's scikit-learn grids"
 COSINE = "cosine"
@@ -190,6 +190,12 @@ def environment(device) -> dict[str, str | int]:
         "device": gpu or f"{device.type} {platform.machine()}",
         "threads": torch.get_num_threads(),
     }
+
+
+def task_name(path: str | Path) -> str:
+    """Return the name of the task of a file or folder, such as banking77 for data/banking77.tsv.gz."""
+    name = Path(last_name(Path(path).resolve() if Path(path).is_dir() else path))
+    return str(name) if Path(path).is_dir() else (name.with_suffix("") if name.suffix.lower() == ".gz" else name).stem
 
 
 def checksums(files: list[Path], folder: str | Path) -> dict[str, str]:

@@ -258,7 +258,7 @@ def result_tables(results: AddedResults, seed: int, samples: bool) -> str:
             replace(
                 row,
                 label=f"{BEFORE}, {pooling_name(pooler)}",
-                values=row.values if has_all else row.values | {AVERAGE: None},
+                values=row.values if has_all else {**row.values, AVERAGE: None},
             )
             for row, pooler in zip(base.rows, results.base)
         ]

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.studies import runner
 from experiments.studies.plan import BEFORE, read_study
-from experiments.studies.runner import Runner, read_run, runs_of, words
+from experiments.studies.runner import Runner, read_run, runs_of, without_paths, words
 from experiments.studies.table import holm, intervals, mean_and_sd, summarize, tables, verdict
 from experiments.study import load_study, show
 from experiments.tables import markdown, read_summary, write_summary
@@ -56,6 +56,16 @@ class TestPlan:
         assert toy.samples == {"topics": ("labels", "/data/topics.tsv")}
         with raises_usage():
             study(STUDY, ["per_device_train_batch_size=8"])
+
+    def test_samples_have_the_names_of_the_tasks(self, study):
+        named = STUDY.replace("topics.tsv", "topics.tsv.gz")
+        assert list(study(named).samples) == ["topics"]
+        with raises_usage():
+            study(f"{named}\nretrieval: [other/topics.tsv]")
+
+    def test_paths_are_reduced_to_their_names(self):
+        options = {"train_file": ["/home/alice/a.txt", "b.txt"], "guide": "~/models/own", "pooler": "cls"}
+        assert without_paths(options) == {"train_file": ["a.txt", "b.txt"], "guide": "own", "pooler": "cls"}
 
     @pytest.mark.parametrize(
         "old, new",
