@@ -8,7 +8,7 @@ import logging
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 from cyclopts import Parameter
 
@@ -28,6 +28,7 @@ from informin.errors import UsageError
 
 if TYPE_CHECKING:
     from informin.frozen.rankings import SearchRankings
+    from informin.publishing.push import Destination
 
 logger = logging.getLogger(__name__)
 
@@ -285,7 +286,8 @@ def push_command(
         results: Results of `informin eval` to add to the model card: files or folders, of this model, of its source
             model, and of the same run with other seeds.
         trust_remote_code: With --results: run the model's own code to load it.
-        space: Also publish a page as this Space, where visitors compare sentences. Needs the extra demo.
+        space: Also publish a page as this Space, where visitors compare sentences. Needs the extra demo, and a public
+            model without remote code.
         dry_run: Print the model card and the files. Nothing is written or uploaded.
         overwrite: Overwrite files that you did not upload with InforMin-CL.
     """
@@ -302,6 +304,7 @@ def push_command(
     if space:
         check_name(space, "space")
         raise_if_missing("demo", option="space")
+        check_page(model_name, private, create_pr)
     if dry_run:
         with preview(model_name) as copy:
             if results:
@@ -316,6 +319,8 @@ def push_command(
     to = prepare(
         hub_model_id, private or None, revision=revision, overwrite=overwrite, folder=model_name, create_pr=create_pr
     )
+    if space and to.api.model_info(to.repo).private:  # an earlier push made it so
+        raise_no_page(f"{to.repo} is private, and the page has no login")
     print_files(model_name, Path(model_name))
     try:
         print(f"The model is at {push_folder(model_name, to, commit_message)}")
@@ -324,17 +329,36 @@ def push_command(
         error.finish |= {name: value for name, value in others.items() if value}
         raise
     if space:
-        publish_space(space, to.repo, private, overwrite)
+        publish_space(space, model_name, to)
 
 
-def publish_space(space: str, model: str, private: bool, overwrite: bool) -> None:
-    """Upload the page of a model on the Hub."""
+def check_page(model: str, private: bool, create_pr: bool) -> None:
+    """Raise UsageError if a page could not load a model: it reads a branch, without a login and without remote code."""
+    from informin.model.open import code_of, modules_of
+
+    if private:
+        raise_no_page("`private` is set, and the page has no login")
+    if create_pr:
+        raise_no_page("`create_pr` is set, and the page reads the model from a branch")
+    classes = [kind for _, kind in modules_of(model) if not kind.startswith("sentence_transformers.")]
+    if code := code_of(model) or next(iter(classes), None):
+        raise_no_page(f"the model needs its own code ({code}), which the page does not run")
+
+
+def raise_no_page(reason: str) -> NoReturn:
+    """Raise UsageError for the option `space`."""
+    raise UsageError(f"is set, but {reason}", option="space", fix="Push the model without `space`.")
+
+
+def publish_space(space: str, model: str, to: "Destination") -> None:
+    """Upload the page of a model, a folder that was pushed to a destination."""
     from informin.frozen.space import write_space
+    from informin.model.open import adapter_configs
     from informin.publishing.push import push_space
 
     with TemporaryDirectory() as folder:
-        write_space(folder, model)
-        print(f"The page is at {push_space(folder, space, private or None, overwrite)}")
+        write_space(folder, to.repo, to.revision, low_rank=bool(adapter_configs(model)))
+        print(f"The page is at {push_space(folder, space, overwrite=to.overwrite)}")
 
 
 def print_files(folder: str, source: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from huggingface_hub import HfApi
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
@@ -71,6 +72,43 @@ def test_space(logged_in, folder, capsys):
     assert capsys.readouterr().out.endswith(f"The page is at {logged_in.url}/spaces/alice/page\n")
     page = logged_in.files("alice/page", kind="space")
     assert json.loads(page["model.json"])["model"] == REPO and "app.py" in page
+
+
+@needs_gradio
+def test_space_of_low_rank_matrices_on_a_branch(logged_in, folder):
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "alice/source"}')
+    logged_in.add_repo(REPO, {}, author="alice")
+    HfApi().create_branch(REPO, branch="dev")
+    assert run_command("push", *words(folder, "--revision", "dev", "--space", "page")) == 0
+    page = logged_in.files("alice/page", kind="space")
+    assert json.loads(page["model.json"]) == {"model": REPO, "revision": "dev"}
+    assert b"\npeft>=" in page["requirements.txt"]
+
+
+def own_class(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "own.OwnBert"}}))
+
+
+def own_module(folder: Path) -> None:
+    modules = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([*modules[:-1], modules[-1] | {"type": "own.Normalize"}]))
+
+
+@needs_gradio
+@pytest.mark.parametrize(
+    ("change", "options"),
+    [(None, ["--private"]), (None, ["--create_pr"]), (own_class, []), (own_module, []), (None, [])],
+    ids=["private", "pull request", "class of the encoder", "class of a module", "private since an earlier push"],
+)
+def test_space_that_cannot_load_the_model_is_refused(logged_in, folder, capsys, change, options):
+    logged_in.add_repo(REPO, {}, author="alice", private=True)
+    if change:
+        change(folder)
+    message = fails(capsys, 2, *words(folder, "--space", "page", *options))
+    assert message.startswith("error: --space is set, but ")
+    assert not remote(logged_in) and ("space", "alice/page") not in logged_in.repos
 
 
 def test_dry_run_sends_and_changes_nothing(logged_in, folder, capsys, monkeypatch):

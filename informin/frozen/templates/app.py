@@ -13,7 +13,9 @@ EXAMPLE = "A cat sleeps in the sun.\nThe kitten naps on a warm windowsill.\nStoc
 folder = Path(__file__).parent
 source = json.loads((folder / "model.json").read_text(encoding="utf-8"))
 # The attention implementation of a model's own files could name code on the Hub.
-safe = {"use_safetensors": True, "attn_implementation": None}
+safe: dict[str, object] = {"use_safetensors": True, "attn_implementation": None}
+if source["revision"]:  # else, low-rank matrices are those of the default branch
+    safe["adapter_kwargs"] = {"revision": source["revision"]}
 model = SentenceTransformer(source["model"], revision=source["revision"], model_kwargs=safe)
 general = (folder / "sentences.txt").read_text(encoding="utf-8").splitlines()
 general_vectors = model.encode(general)
