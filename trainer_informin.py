@@ -173,6 +173,7 @@ class InforMinTrainer(Trainer):
     _created_optimizer = False  # whether the optimizer is that of `optim`, and was not given
     _hub: Destination | None = None  # where to push
     _operations: int | None = None  # floating-point operations per token
+    _chosen_step: int | None = None  # of the best checkpoint, if its weights were loaded
     _gathered: TrainedModel | None = None  # with the weights after training, if FSDP shards them
     _optimizer_state: dict[str, Any] | None = None  # of a checkpoint that is not finished
 
@@ -550,6 +551,7 @@ class InforMinTrainer(Trainer):
         if self.is_fsdp_enabled:
             self.trained.prepare_gathering()
         self._gathered = None
+        self._chosen_step = None
         try:
             result = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
         except checkpoints.EvaluationLeft:
@@ -605,10 +607,13 @@ class InforMinTrainer(Trainer):
         self.background.wait()
         self.accelerator.wait_for_everyone()
         self._use_averages()  # before the weights of the best checkpoint replace them
-        if self.args.load_best_model_at_end and self.state.best_global_step and not self.state.best_model_checkpoint:
+        best, saved = self.state.best_global_step, self.state.best_model_checkpoint
+        kept = checkpoints.step_of(Path(saved)) if saved else None
+        if self.args.load_best_model_at_end and best and best != kept:
+            weights = "last weights" if kept is None else f"weights of step {kept}"
             logger.warning(
-                f"The best score is that of step {self.state.best_global_step}, which has no checkpoint. The last "
-                "weights are kept instead. Set `save_strategy` to best, or `save_steps` to `eval_steps`."
+                f"The best score is that of step {best}, which has no checkpoint. The {weights} are kept instead. Set "
+                "`save_strategy` to best, or `save_steps` to `eval_steps`."
             )
         return super()._finalize_training(*args, **kwargs)
 
@@ -622,10 +627,12 @@ class InforMinTrainer(Trainer):
         if problem:
             logger.warning(f"The best checkpoint, {best}, is damaged ({problem}). The last weights are kept instead.")
             self.state.best_model_checkpoint = None
-        elif self.is_fsdp_enabled or self.trained.is_native:
+            return
+        if self.is_fsdp_enabled or self.trained.is_native:
             super()._load_best_model()
         else:
             self.trained.load(str(best))
+        self._chosen_step = checkpoints.step_of(Path(str(best)))
 
     # Checkpoints, export and report
 
@@ -635,15 +642,11 @@ class InforMinTrainer(Trainer):
         given = of_given_optimizer(None if self._created_optimizer else self.optimizer, self.optimizer_cls_and_kwargs)
         given |= of_given_scheduler(None if self._created_lr_scheduler else self.lr_scheduler)
         is_stream = isinstance(self.train_dataset, datasets.IterableDataset)
-        # Trainer loads the best checkpoint at the end of training; until then the weights are those of the last step.
-        # A resumed run without the folder of the best checkpoint has none.
-        is_best = args.load_best_model_at_end and not self.is_in_train and state.best_model_checkpoint is not None
-        kept_step = state.best_global_step if is_best else None
         return RunRecord(
             options=options_of(args, self.objective, self.trained, given, is_stream),
             steps=state.global_step,
-            kept_step=state.global_step if kept_step is None else kept_step,
-            chosen=is_best,
+            kept_step=state.global_step if self._chosen_step is None else self._chosen_step,
+            chosen=self._chosen_step is not None,
             history=scores_of(state.log_history),
             sentences_per_second=self.throughput.sentences_per_second,
             **development_facts(self.eval_dataset),
@@ -671,10 +674,11 @@ class InforMinTrainer(Trainer):
         self.background.wait()
         self._use_averages()
         folder = Path(str(self.args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        saved = self.state.best_model_checkpoint
         with checkpoints.unfinished_checkpoint(self, folder):
             super()._save_checkpoint(model, trial)
-        if not self.args.load_best_model_at_end:
-            self.state.best_model_checkpoint = None  # it would be kept instead of the latest one
+        # Trainer ignores the score of this checkpoint if a step without a checkpoint had a better one.
+        checkpoints.set_best(self.state, self.args, [*([Path(saved)] if saved else []), folder])
         if self.args.should_save:
             finish = partial(
                 checkpoints.finish_checkpoint,

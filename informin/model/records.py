@@ -62,7 +62,8 @@ class RunRecord(Record):
             user's own evaluations; None: undefined.
         dimensions: Of the embeddings of a SentenceTransformer; None for native encoders.
         remote_code: Whether the model needs code from its repository; None for native encoders.
-        steps, kept_step: Number of steps taken, and the step whose weights were kept. chosen: they had the best score.
+        steps, kept_step: Number of steps taken, and the step whose weights were kept. chosen: they had the best
+            score of the checkpoints.
         drift: Changes to the embeddings: sentences, their number; old and new, the measures of
             `informin.evaluation.drift`; warnings. None if not measured, and in checkpoints.
         sentences_per_second: Training speed of all processes together; None in checkpoints.

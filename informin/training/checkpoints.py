@@ -11,6 +11,7 @@
 
 import copy
 import logging
+import math
 import os
 import re
 import shutil
@@ -37,7 +38,7 @@ from informin.files import damage, is_write_error, manifest_files, read_json, wr
 from informin.model.records import TRAINING, RunRecord
 from informin.options import with_home
 from informin.training.arguments import InforMinTrainingArguments
-from informin.training.callbacks import Throughput
+from informin.training.callbacks import Throughput, evaluations
 from informin.training.launcher import SIGNALS
 from informin.training.record import DEFAULTS, ONLY_IF_CHANGED
 
@@ -523,18 +524,39 @@ class ResumedRun(TrainerCallback):
                 vars(callback).update(callback_state(self.checkpoint, "EpochStart"))
             if isinstance(callback, Throughput) and finished and finished.steps == state.global_step:
                 callback.sentences_per_second = finished.sentences_per_second  # no further step will be measured
-        if args.load_best_model_at_end and state.best_global_step:
-            find_best(state, self.checkpoint.parent)
+        saved = complete_checkpoints(self.checkpoint.parent)  # which may have been renamed
+        set_best(state, args, saved)
         if self.evaluates_first and args.eval_strategy != "no":
             metrics = trainer._evaluate(None, None)
-            if trainer._determine_best_metric(metrics=metrics, trial=None):
-                find_best(state, Path(args.output_dir))
+            trainer._determine_best_metric(metrics=metrics, trial=None)
+            set_best(state, args, saved)
 
 
-def find_best(state: TrainerState, folder: Path) -> None:
-    """Set the best checkpoint to the one in a folder, which may have been renamed, if it is still there."""
-    best = folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
-    state.best_model_checkpoint = str(best) if best.is_dir() else None
+def set_best(state: TrainerState, args: InforMinTrainingArguments, saved: list[Path]) -> None:
+    """Set the best checkpoint: the first one with the best score, of those that an uninterrupted run has, too.
+
+    It is None if the best one is not loaded at the end: it would be kept instead of the latest one.
+
+    Args:
+        state: State of the run, whose log has the scores.
+        args: Arguments of the run.
+        saved: Checkpoints, sorted by step.
+    """
+    metric = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
+    scores = {step_of(path): math.nan for path in saved}
+    scores |= {entry["step"]: entry[metric] for entry in evaluations(state.log_history) if metric in entry}
+    sign = 1 if args.greater_is_better else -1
+    candidates = [path for path in saved if args.load_best_model_at_end and math.isfinite(scores[step_of(path)])]
+    candidates = [path for path in candidates if not is_extra(path, state, args)]
+    best = max(candidates, key=lambda path: sign * scores[step_of(path)], default=None)
+    state.best_model_checkpoint = None if best is None else str(best)
+
+
+def is_extra(checkpoint: Path, state: TrainerState, args: InforMinTrainingArguments) -> bool:
+    """Return whether a checkpoint exists only because a signal stopped the run between two others."""
+    step = step_of(checkpoint)
+    is_between = args.save_strategy == "steps" and step % (state.save_steps or math.inf) != 0 and step < state.max_steps
+    return is_between and bool(callback_state(checkpoint, "TrainerControl").get("should_training_stop"))
 
 
 class EpochStart(TrainerCallback, ExportableState):

@@ -304,7 +304,7 @@ def summary(
     development: Development | None,
 ) -> str:
     """Return a short table of what a run did, for its exported folder, and the lines that load the model."""
-    rows = _score_rows(state, development) + _drift_rows(record.drift)
+    rows = _score_rows(state, record.kept_step, development) + _drift_rows(record.drift)
     logged = [entry for entry in state.log_history if "loss" in entry]
     if logged:
         terms = [f"{name} {loss_text(value)}" for name, value in logged_terms(logged[-1]).items()]
@@ -330,12 +330,11 @@ def summary(
     return "\n".join(lines)
 
 
-def _score_rows(state: TrainerState, development: Development | None) -> list[tuple[str, str]]:
+def _score_rows(state: TrainerState, kept_step: int, development: Development | None) -> list[tuple[str, str]]:
     """Return each score before the first step, if it was evaluated, and at the step whose weights were kept."""
     scored = evaluations(state.log_history)
     if not scored or development is None:
         return []
-    kept_step = state.best_global_step if state.best_model_checkpoint else None
     kept = next((entry for entry in scored if entry["step"] == kept_step), scored[-1])
     first = logged_scores(scored[0]) if scored[0]["step"] == 0 else {}
     names = {key: one.name for one in development.sets + development.own for key in one.measures}

@@ -141,15 +141,15 @@ def test_best_checkpoint_is_found_in_a_renamed_run(command, interrupted_run, fin
     assert record.chosen and record.kept_step == expected.kept_step
 
 
-def test_missing_best_checkpoint_keeps_the_last_weights(command, interrupted_run, monkeypatch):
-    shutil.copytree(interrupted_run / "checkpoint-2", interrupted_run / "checkpoint-3")
+def test_without_the_best_checkpoint_the_best_of_the_others_is_kept(command, interrupted_run, monkeypatch, caplog):
+    (interrupted_run / "checkpoint-2").rename(interrupted_run / "checkpoint-3")
     state = json.loads((interrupted_run / "checkpoint-3" / "trainer_state.json").read_text())
     (interrupted_run / "checkpoint-3" / "trainer_state.json").write_text(json.dumps(state | {"best_global_step": 1}))
     write_manifest(interrupted_run / "checkpoint-3")
     low = {"spearman": -100.0, "alignment": 0.0, "uniformity": 0.0}
     monkeypatch.setattr(pairs, "score_pairs", lambda *_: low)
     assert train.main([*command(), RESUME]) == 0
-    assert RunRecord.load(interrupted_run).chosen is False
+    assert RunRecord.load(interrupted_run).kept_step == 4 and "that of step 1, which has no checkpoint" in caplog.text
 
 
 def test_damaged_checkpoints_are_skipped_and_written_again(command, interrupted_run, finished_run, caplog):

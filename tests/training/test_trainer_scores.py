@@ -1,6 +1,8 @@
 """Evaluation during training: when it runs, what it scores, and which checkpoint is kept."""
 
 import math
+import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,10 @@ from informin.evaluation.labels import LabeledSentences, score_labels
 from informin.evaluation.measures import ALL, LABELS, PAIRS
 from informin.evaluation.pairs import load_pairs
 from informin.evaluation.retrieval import Collection
+from informin.training.checkpoints import StopOnSignal
 from informin.training.record import summary
 from tests.conftest import make_sentences, raises_usage
-from tests.training.helpers import WeightsAtEvaluation
+from tests.training.helpers import WeightsAtEvaluation, assert_same, weights_of
 from trainer_informin import InforMinTrainer
 
 
@@ -62,6 +65,49 @@ def test_best_checkpoint_is_kept_and_loaded(build, monkeypatch):
     for name, value in trainer.model.state_dict().items():
         torch.testing.assert_close(value, weights.at[2][name])
     assert any(not torch.equal(weights.at[2][name], weights.at[4][name]) for name in weights.at[2])
+
+
+BETWEEN = dict(eval_steps=1, save_steps=2, metric_for_best_model="own", greater_is_better=True, save_total_limit=9)
+
+
+@pytest.mark.parametrize(
+    "scores, kept", [([0.1, 0.2, 0.5, 0.9, 0.3], 2), ([0.1, 0.9, 0.3, 0.2, 0.5], 4), ([0.1, 0.5, 0.5, 0.2, 0.5], 2)]
+)
+def test_the_best_of_the_checkpoints_is_kept_if_a_step_between_them_was_better(bert, arguments, caplog, scores, kept):
+    """Its step and its score are those of the record and of the summary, and a resumed run keeps it, too."""
+
+    def train(resume=None, stop=()) -> InforMinTrainer:
+        weights, data = WeightsAtEvaluation(), lambda encode: {"own": scores[trainer.state.global_step]}
+        how = dict(train_dataset=SENTENCES, eval_dataset=data, callbacks=[weights, *stop])
+        trainer = InforMinTrainer(str(bert), arguments(**BETWEEN), **how)
+        trainer.train(resume)
+        if stop:
+            return trainer
+        record = trainer.record()
+        assert record.chosen and record.kept_step == kept
+        assert f"{scores[kept]:.4g} after (step {kept})" in table_of(trainer, "run")
+        assert resume or all(torch.equal(value, weights.at[kept][name]) for name, value in weights_of(trainer).items())
+        return trainer
+
+    whole = train()
+    assert f"The weights of step {kept} are kept" in caplog.text
+    assert_same(weights_of(train("last")), weights_of(whole))
+    shutil.rmtree(whole.args.output_dir)
+    stop = StopOnSignal()
+    stop.received = signal.SIGTERM
+    assert train(stop=[stop]).state.global_step == 1  # with a checkpoint that the whole run does not have
+    assert_same(weights_of(train("last")), weights_of(whole))
+
+
+def test_without_the_best_checkpoint_at_the_end_the_last_step_is_named(bert, arguments):
+    scores = iter([0.1, 0.2, 0.9, 0.4, 0.3])
+    args = arguments(**BETWEEN, load_best_model_at_end=False)
+    trainer = InforMinTrainer(
+        str(bert), args, train_dataset=SENTENCES, eval_dataset=lambda encode: {"own": next(scores)}
+    )
+    trainer.train()
+    assert trainer.record().kept_step == 4 and not trainer.record().chosen
+    assert "0.3 after (step 4)" in table_of(trainer, "run")
 
 
 def test_training_continues_with_an_undefined_score(build, monkeypatch, caplog):
