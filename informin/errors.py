@@ -114,7 +114,12 @@ def one_line(text: str) -> str:
     r"""Return a text with control characters escaped, such as `\n`, and shortened in the middle if it is too long."""
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    return escaped(text)
+
+
+def escaped(text: str, kept: str = "") -> str:
+    r"""Return a text with control characters escaped, such as `\n`, except those in `kept`: terminals obey them."""
+    return "".join(one if one.isprintable() or one in kept else repr(one)[1:-1] for one in text)
 
 
 def is_wrong_path(error: OSError) -> bool:

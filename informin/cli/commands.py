@@ -24,7 +24,7 @@ from informin.cli.options import (
     refuse_given,
 )
 from informin.cli.program import after_signal, processes
-from informin.errors import UsageError
+from informin.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     from informin.frozen.rankings import SearchRankings
@@ -367,9 +367,9 @@ def print_files(folder: str, source: Path) -> None:
 
     files = published_files(source)
     for path in files:
-        print(f"{(source / path).stat().st_size:>13,}  {path.as_posix()}")
+        print(f"{(source / path).stat().st_size:>13,}  {one_line(path.as_posix())}")
     uploaded = {path.parts[0] for path in files}
-    if others := sorted(path.name for path in Path(folder).iterdir() if path.name not in uploaded):
+    if others := sorted(one_line(path.name) for path in Path(folder).iterdir() if path.name not in uploaded):
         print(f"Not uploaded: {', '.join(others)}")
 
 

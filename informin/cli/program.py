@@ -18,7 +18,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from math import inf
 from typing import NoReturn
 
-from informin.errors import InforMinError, PushError, error_line, is_wrong_path, one_line
+from informin.errors import InforMinError, PushError, error_line, escaped, is_wrong_path, one_line
 from informin.training.launcher import SIGNALS, check_launcher
 
 READER_GONE = 128 + 13  # what a shell reports for SIGPIPE, as in `informin search ... | head -1`
@@ -82,7 +82,9 @@ def exit_code(function: Callable[[], int | None], options: Collection[str]) -> i
         options: Names of the command's options, without dashes. If an error names one of them in backticks, it is
             printed as a flag.
     """
-    logging.basicConfig(format="%(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(MessageFormatter("%(message)s"))
+    logging.basicConfig(handlers=[handler])
     logging.getLogger("informin").setLevel(logging.INFO)
     logging.getLogger("huggingface_hub").propagate = False  # its own handler prints, too
     quiet_transformers()
@@ -102,6 +104,17 @@ def exit_code(function: Callable[[], int | None], options: Collection[str]) -> i
         return 2 if is_wrong_path(error) else 1
     except KeyboardInterrupt as error:
         return _interrupted(error)
+
+
+class MessageFormatter(logging.Formatter):
+    """Escapes control characters in messages: names of files may have some, and a terminal would obey them.
+
+    A message of this project is one line. Those of libraries keep their line breaks.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        is_own = record.name.partition(".")[0] in ("informin", "trainer_informin") and not record.exc_info
+        return escaped(super().format(record), "" if is_own else "\n\t")
 
 
 def quiet_transformers() -> None:

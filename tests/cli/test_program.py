@@ -96,6 +96,22 @@ def test_what_the_console_cannot_show_is_replaced(encoding):
 
 
 @pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("informin.texts", r"100%, a\x1b]0;b\x07\nc\x9b\udce9 é"),
+        ("trainer_informin", r"100%, a\x1b]0;b\x07\nc\x9b\udce9 é"),
+        ("library", "100%, a\\x1b]0;b\\x07\nc\\x9b\\udce9 é"),
+    ],
+)
+def test_a_terminal_does_not_obey_messages(name, line):
+    """They name files. The messages of libraries may have several lines."""
+    message = "100%, a\x1b]0;b\x07\nc\x9b\udce9 é"
+    process = started(f"logging.getLogger({name!r}).warning({message!a})")
+    out, err = process.communicate()
+    assert (out, err.decode(), process.returncode) == (b"", f"{line}\n", 0)
+
+
+@pytest.mark.parametrize(
     ("main", "unbuffered"),
     [
         ("print('x' * 10**6)", ""),

@@ -56,10 +56,13 @@ def fails(capsys, code: int, *argv: str) -> str:
 def test_push(logged_in, folder, capsys):
     """It lists what is uploaded and what is not, and uploads it. Sentences in the report stay here."""
     (folder / "report.html").write_text("sentences")
+    (folder / "a\x1b]0;b\n").write_text("a name that a terminal would obey")
     assert run_command("push", *words(folder, "--private")) == 0
     out = capsys.readouterr().out
     assert remote(logged_in) == local(folder) and "report.html" not in remote(logged_in)
-    assert "Not uploaded: report.html\n" in out and out.endswith(f"The model is at {logged_in.url}/{REPO}\n")
+    assert "Not uploaded: a\\x1b]0;b\\n, report.html\n" in out and out.endswith(
+        f"The model is at {logged_in.url}/{REPO}\n"
+    )
     for name, content in local(folder).items():
         if name != "README.md":  # which is pinned after that
             assert f"{len(content):>13,}  {name}\n" in out
