@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, cast
 
 import datasets
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from accelerate.data_loader import prepare_data_loader
@@ -187,6 +188,9 @@ def as_data(
     columns = columns or ONE_TEXT
     text_column = [text_column] if isinstance(text_column, str) else text_column
     if isinstance(data, datasets.DatasetDict | datasets.IterableDatasetDict):
+        if "train" not in data:
+            found, fix = f"has the splits {', '.join(data)}", "Pass one of them."
+            raise UsageError(found, option="train_dataset", needed="the split train", fix=fix)
         data = data["train"]
     if isinstance(data, Sentences):
         names = data.column_names or list(next(iter(data), {}))  # a stream may not know its columns
@@ -340,6 +344,7 @@ def _skipped(sentences: datasets.Dataset, first: int, number: int) -> str:
 
 TRUNCATED = "truncated"  # column that marks truncated sentences
 ROWS_AT_ONCE = 10_000  # whose checksum is computed at once
+CHECKED_AT_ONCE = 100_000  # rows
 SAMPLED_SENTENCES = 10_000  # number of sentences to measure, drawn at random
 STREAM_SAMPLE = 1_000  # number of sentences to measure, the first of a stream
 QUANTILE = 0.95  # fraction of the sentences that fit
@@ -545,18 +550,69 @@ def rows_sha256(rows: Any, names: Sequence[str]) -> str | None:
     """Return the SHA-256 of columns of tokenized rows; None for a stream, and for rows that a transform may change."""
     if isinstance(rows, Sentences) and (not isinstance(rows, datasets.Dataset) or rows.format["type"] == "custom"):
         return None
-    rows = rows.with_format("arrow") if isinstance(rows, datasets.Dataset) else rows
     digest = hashlib.sha256()
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        block = rows[start : start + ROWS_AT_ONCE]
-        for name in names:
-            if isinstance(block, list):
-                lists = [np.asarray(row[name], np.int64) for row in block]
-                lengths, values = np.array([len(each) for each in lists]), np.concatenate(lists)
-            else:
-                lengths, values = pc.list_value_length(block[name]), pc.list_flatten(block[name])
-            digest.update(np.asarray(lengths, np.int64).tobytes() + np.asarray(values, np.int64).tobytes())
+    for _, lists in blocks_of_lists(rows, names, ROWS_AT_ONCE):
+        for lengths, values in lists.values():
+            digest.update(lengths.tobytes() + values.tobytes())
     return digest.hexdigest()
+
+
+def blocks_of_lists(
+    rows: Any, names: Sequence[str], size: int
+) -> Iterator[tuple[int, dict[str, tuple[np.ndarray, np.ndarray]]]]:
+    """Yield the lists in columns of tokenized rows, in blocks of `size` rows.
+
+    A block has the number of its first row and, by column, the lengths (n,) of the lists, and their values one after
+    the other, both int64.
+
+    Raises:
+        UsageError: A cell is not a list of whole numbers.
+    """
+    rows = rows.select_columns(list(names)).with_format("arrow") if isinstance(rows, datasets.Dataset) else rows
+    for start in range(0, len(rows), size):
+        block = rows[start : start + size]
+        read = _lists_of_rows if isinstance(block, list) else _lists_of_table
+        yield start, {name: read(block, name, start) for name in names}
+
+
+def _lists_of_rows(rows: list[Mapping[str, Any]], name: str, start: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return lengths and values of the lists of rows, which may be arrays or tensors."""
+    lists = []
+    for place, row in enumerate(rows, start):
+        try:
+            lists.append(np.asarray(row[name], np.int64))
+        except (KeyError, TypeError, ValueError):  # missing, None, ragged, or text
+            raise _no_list(name, place, type(row.get(name)).__name__) from None
+        if lists[-1].ndim != 1:
+            raise _no_list(name, place, f"shape {lists[-1].shape}")
+    return np.array([len(one) for one in lists], np.int64), np.concatenate(lists)
+
+
+def _lists_of_table(table: pa.Table, name: str, start: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return lengths and values of the lists of an Arrow table."""
+    column = table[name].combine_chunks()  # each of shuffled rows is a chunk
+    try:
+        lengths, values = pc.list_value_length(column), pc.list_flatten(column).cast(pa.int64())
+    except pa.ArrowException:
+        raise _no_list(name, start, f"type {column.type}") from None
+    if lengths.null_count:
+        raise _no_list(name, start + pc.index(pc.is_null(column), True).as_py(), "null")
+    lengths = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    if values.null_count:
+        row = _row_of(pc.index(pc.is_null(values), True).as_py(), lengths)
+        raise _no_list(name, start + row, "a list with null")
+    return lengths, values.to_numpy(zero_copy_only=False)
+
+
+def _no_list(name: str, row: int, what: str) -> UsageError:
+    """Return the error about a cell of tokenized rows that is not a list of whole numbers."""
+    found = f"has no list of whole numbers as {name} in row {row:,} ({what})"
+    return UsageError(found, option="train_dataset")
+
+
+def _row_of(place: int, lengths: np.ndarray) -> int:
+    """Return the row of a value among the values of lists with these lengths, which follow each other."""
+    return int(np.searchsorted(lengths.cumsum(), place, side="right"))
 
 
 def check_tokens(rows: Any, longest: int, vocabulary: int | None, names: Sequence[str]) -> int:
@@ -572,35 +628,61 @@ def check_tokens(rows: Any, longest: int, vocabulary: int | None, names: Sequenc
     """
     if isinstance(rows, datasets.Dataset) and rows.format["type"] == "custom":
         return 0
+    if len(rows) == 0:
+        raise UsageError("has no rows", option="train_dataset")
     columns = rows.column_names if isinstance(rows, datasets.Dataset) else rows[0]
     missing = [name for name in names if name not in columns]
     if missing:
         found, needed = f"has input_ids and no {missing[0]}", f"the columns {', '.join(names)}, or text"
         raise UsageError(found, option="train_dataset", needed=needed)
-    most = highest = 0
-    for name in names:
-        if not name.endswith("input_ids"):
-            continue
-        if isinstance(rows, datasets.Dataset):
-            column = rows.with_format("arrow")[name]
-            lengths = pc.list_value_length(column).to_numpy()
-            highest = max(highest, pc.max(pc.list_flatten(column)).as_py() or 0)
-        else:
-            lengths = np.array([len(row[name]) for row in rows])
-            highest = max(highest, *(max(row[name], default=0) for row in rows))
-        if not lengths.all():
-            raise UsageError(f"has no tokens in row {lengths.argmin():,}", option="train_dataset", fix="Remove it.")
-        most = max(most, int(lengths.max(initial=0)))
+    most = 0
+    for start, lists in blocks_of_lists(rows, names, CHECKED_AT_ONCE):
+        for name in names:
+            if name.endswith("input_ids"):
+                _check_lists(start, lists[name], lists[name.removesuffix("input_ids") + "attention_mask"], vocabulary)
+                most = max(most, int(lists[name][0].max()))
     if most > longest:
         needed = f"at most {longest} tokens (the limit of the encoder, or `max_seq_length`)"
         raise UsageError(f"has a row of {most} tokens", option="train_dataset", needed=needed)
-    if vocabulary is not None and highest >= vocabulary:
+    return most
+
+
+def _check_lists(
+    start: int,
+    tokens: tuple[np.ndarray, np.ndarray],
+    mask: tuple[np.ndarray, np.ndarray],
+    vocabulary: int | None,
+) -> None:
+    """Raise UsageError for a row without tokens, with another mask, or with tokens that the encoder lacks.
+
+    Args:
+        start: Number of the first row.
+        tokens, mask: Lengths and values of the token ids, and of the masks; see `blocks_of_lists`.
+        vocabulary: Number of tokens that the model has embeddings for; None if unknown.
+    """
+    (lengths, ids), (mask_lengths, marks) = tokens, mask
+    if not lengths.all():
+        found = f"has no tokens in row {start + lengths.argmin():,}"
+        raise UsageError(found, option="train_dataset", fix="Remove it.")
+    differ = np.flatnonzero(lengths != mask_lengths)
+    if len(differ):
+        row = int(differ[0])
+        found = f"has {lengths[row]} tokens and an attention_mask of {mask_lengths[row]} in row {start + row:,}"
+        raise UsageError(found, option="train_dataset", needed="masks with a number for each token")
+    is_read = np.logical_or.reduceat(marks != 0, lengths.cumsum() - lengths)
+    if not is_read.all():
+        found = f"has no tokens in row {start + is_read.argmin():,}, whose attention_mask has only 0"
+        raise UsageError(found, option="train_dataset", fix="Remove it.")
+    last = np.iinfo(np.int64).max if vocabulary is None else vocabulary - 1
+    wrong = np.flatnonzero((ids < 0) | (ids > last))
+    if len(wrong):
+        known = "from 0" if vocabulary is None else f"0 to {last:,}"
         raise UsageError(
-            f"has token id {highest:,}, and the model has embeddings for {vocabulary:,} tokens",
+            f"has token id {ids[wrong[0]]:,} in row {start + _row_of(wrong[0], lengths):,}, and the model has "
+            f"embeddings for ids {known}",
             option="train_dataset",
             fix="Tokenize the sentences with the tokenizer of the model.",
         )
-    return most
 
 
 # A stream in several processes

@@ -25,6 +25,7 @@ from transformers import (
 from informin.evaluation.development import as_development
 from informin.evaluation.pairs import load_pairs
 from informin.model.records import RunRecord
+from informin.training.data import check_tokens
 from modeling_informin import BertForInforMinCL
 from tests.conftest import make_sentences, raises_usage, save_letters, tokenizer_of
 from tests.publishing.helpers import change_json
@@ -377,6 +378,47 @@ def test_tokenized_rows_fit_the_encoder(bert, unscored):
     other = [{"input_ids": [2, len(tokenizer), 3], "attention_mask": [1, 1, 1]}] * 32
     with raises_usage(option="train_dataset", found=f"token id {len(tokenizer)}"):
         InforMinTrainer(str(bert), unscored(), train_dataset=other)
+
+
+FINE = {"input_ids": [2, 5, 3], "attention_mask": [1, 1, 1]}
+FAULTY = {
+    "a mask of zeros": {"input_ids": [2, 5, 3], "attention_mask": [0, 0, 0]},
+    "a shorter mask": {"input_ids": [2, 5, 3], "attention_mask": [1, 1]},
+    "a null": {"input_ids": None, "attention_mask": [1]},
+    "a null mask": {"input_ids": [2, 5, 3], "attention_mask": None},
+    "a null token": {"input_ids": [2, None, 3], "attention_mask": [1, 1, 1]},
+    "a negative id": {"input_ids": [2, -1, 3], "attention_mask": [1, 1, 1]},
+    "no mask": {"input_ids": [2, 5, 3]},
+    "tensors (1, L)": {name: torch.tensor([values]) for name, values in FINE.items()},
+    "text": {"input_ids": "the dog", "attention_mask": [1, 1, 1]},
+}
+
+
+@pytest.mark.parametrize("row", FAULTY.values(), ids=FAULTY)
+def test_a_faulty_row_of_tokens_is_named(row, monkeypatch):
+    monkeypatch.setattr("informin.training.data.CHECKED_AT_ONCE", 2)
+    names = list(FINE)
+    as_list = [FINE] * 5 + [row, FINE]
+    tables = [] if any(isinstance(cell, str | torch.Tensor) for cell in row.values()) else [as_list]
+    for rows in (as_list, *map(datasets.Dataset.from_list, tables)):
+        with raises_usage(option="train_dataset", found="row 5"):
+            check_tokens(rows, 32, None, names)
+    with raises_usage(option="train_dataset", found="input_ids"):
+        check_tokens(datasets.Dataset.from_dict({name: [[[1, 2]]] * 4 for name in names}), 32, None, names)
+
+
+def test_rows_of_tokens_may_be_arrays_tensors_and_padded():
+    names = list(FINE)
+    rows = [{name: torch.tensor(FINE[name]) for name in names}, {name: np.array(FINE[name]) for name in names}]
+    rows += [{"input_ids": [2, 5, 3, 0], "attention_mask": (1, 1, 1, 0)}]
+    assert check_tokens(rows, 32, 6, names) == check_tokens(datasets.Dataset.from_list(rows), 32, 6, names) == 4
+
+
+def test_data_sets_without_rows_or_the_split_train_are_refused(bert, unscored):
+    empty = datasets.Dataset.from_dict({name: [] for name in FINE})
+    for data in (empty, datasets.DatasetDict({"test": datasets.Dataset.from_dict({"text": SENTENCES})})):
+        with raises_usage(option="train_dataset"):
+            InforMinTrainer(str(bert), unscored(), train_dataset=data)
 
 
 @pytest.mark.parametrize("as_list", [False, True])
