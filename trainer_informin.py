@@ -485,7 +485,7 @@ class InforMinTrainer(Trainer):
             metric_key_prefix: Prefix of the scores' names.
 
         Raises:
-            UsageError: There is no evaluation data, or `metric_for_best_model` is not among the scores.
+            UsageError: There is no evaluation data, or the run's own scores lack `metric_for_best_model`.
         """
         start = time.perf_counter()
         development = as_development(eval_dataset) or self.eval_dataset
@@ -495,7 +495,8 @@ class InforMinTrainer(Trainer):
         for name, problem in problems.items():
             logger.warning(f"No score of {name} at step {self.state.global_step}: {problem}.")
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
-        if self.is_in_train:
+        is_of_run = self.is_in_train and eval_dataset is None and metric_key_prefix == "eval"  # not of a callback
+        if is_of_run:
             if self.args.metric_for_best_model == FIRST:
                 self.args.metric_for_best_model = next(iter(metrics))
             wanted = f"eval_{str(self.args.metric_for_best_model).removeprefix('eval_')}"
@@ -504,7 +505,7 @@ class InforMinTrainer(Trainer):
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - start
         self._progress.development = development  # which may be other data than before
         self.log(metrics)
-        if not self.is_in_train:
+        if not is_of_run:
             self.state.log_history[-1]["outside_training"] = True  # maybe on other data
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
@@ -569,6 +570,7 @@ class InforMinTrainer(Trainer):
             found = f"cannot be used here: {str(error).splitlines()[0]}"
             raise UsageError(found, option="torch_compile", fix="Leave it out.") from error
         finally:
+            self.is_in_train = False  # Trainer leaves it True after an error, such as KeyboardInterrupt in a notebook
             self.background.wait()
         self.loss_watch.check()
         self._gathered = self.gathered if self.trained.is_sharded else None

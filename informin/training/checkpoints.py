@@ -347,7 +347,6 @@ def save_and_stop(trainer: Trainer) -> TrainOutput:
     trainer.control = handler.on_save(args, state, trainer.control)
     trainer.control.should_evaluate = False
     trainer.control = handler.on_train_end(args, state, trainer.control)
-    trainer.is_in_train = False
     return TrainOutput(state.global_step, float("nan"), {})
 
 

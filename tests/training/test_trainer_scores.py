@@ -3,10 +3,12 @@
 import math
 import shutil
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import TrainerCallback
 
 from informin.errors import UndefinedScoreError
 from informin.evaluation import pairs as pairs_module
@@ -17,7 +19,7 @@ from informin.evaluation.retrieval import Collection
 from informin.training.checkpoints import StopOnSignal
 from informin.training.record import summary
 from tests.conftest import make_sentences, raises_usage
-from tests.training.helpers import WeightsAtEvaluation, assert_same, weights_of
+from tests.training.helpers import WeightsAtEvaluation, assert_same, logged, weights_of
 from trainer_informin import InforMinTrainer
 
 
@@ -108,6 +110,35 @@ def test_without_the_best_checkpoint_at_the_end_the_last_step_is_named(bert, arg
     trainer.train()
     assert trainer.record().kept_step == 4 and not trainer.record().chosen
     assert "0.3 after (step 4)" in table_of(trainer, "run")
+
+
+class EvaluatesOther(TrainerCallback):
+    """Scores other data at the end of step 1, and may then interrupt the run, as Ctrl-C does in a notebook."""
+
+    def __init__(self, error=None, **how):
+        self.trainer: InforMinTrainer
+        self.error, self.how = error, how
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 1:
+            self.trainer.evaluate(lambda encode: {"other": 0.5}, **self.how)
+            if self.error:
+                raise self.error
+
+
+@pytest.mark.parametrize("prefix", ["eval", "test"])
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+def test_other_data_may_be_scored_in_training_and_after_an_interruption(build, prefix, error):
+    trainer = build(callbacks=[callback := EvaluatesOther(error, metric_key_prefix=prefix)])
+    callback.trainer = trainer
+    with pytest.raises(error) if error else nullcontext():
+        trainer.train()
+    assert logged(trainer, f"{prefix}_other") == [0.5]
+    assert trainer.evaluate(lambda encode: {"other": 0.7}, metric_key_prefix=prefix)[f"{prefix}_other"] == 0.7
+    record = trainer.record()
+    assert [entry["step"] for entry in record.history] == ([0] if error else [0, 2, 4])
+    assert all("other" not in entry for entry in record.history)
+    assert record.chosen is (error is None)
 
 
 def test_training_continues_with_an_undefined_score(build, monkeypatch, caplog):
