@@ -485,13 +485,16 @@ class InforMinTrainer(Trainer):
             metric_key_prefix: Prefix of the scores' names.
 
         Raises:
-            UsageError: There is no evaluation data, or the run's own scores lack `metric_for_best_model`.
+            UsageError: There is no evaluation data, a score is named runtime, or the run's own scores lack
+                `metric_for_best_model`.
         """
         start = time.perf_counter()
         development = as_development(eval_dataset) or self.eval_dataset
         if development is None:
             raise UsageError("is missing", option="eval_dataset", fix="Pass it to `evaluate` or to the trainer.")
         scores, problems = development.score(self.encode)
+        if "runtime" in scores:  # which the log has for the duration
+            raise UsageError("has a score with the name runtime", option="eval_dataset", needed="another name")
         for name, problem in problems.items():
             logger.warning(f"No score of {name} at step {self.state.global_step}: {problem}.")
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
@@ -553,6 +556,7 @@ class InforMinTrainer(Trainer):
             self.trained.prepare_gathering()
         self._gathered = None
         self._chosen_step = None
+        self.loss_watch.reset()
         try:
             result = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
         except checkpoints.EvaluationLeft:

@@ -65,6 +65,10 @@ class LossWatch:
 
     def __init__(self, device: torch.device):
         self._checks_each = device.type == "cpu"
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all steps, such as those of an earlier run after its last log line."""
         self._sums: dict[str, Tensor] = {}
         self._steps: Counter[str] = Counter()  # in which each term was computed: its further values may not be in all
         self._names: list[str] = []

@@ -503,6 +503,13 @@ def test_a_function_may_return_scores_of_any_name(bert, scored):
     assert trainer.record().chosen
 
 
+def test_a_score_with_the_name_of_the_duration_is_refused(bert, unscored):
+    trainer = InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES)
+    with raises_usage(option="eval_dataset", needed="another name"):
+        trainer.evaluate(lambda encode: {"own": 0.5, "runtime": 123.0})
+    assert trainer.evaluate({"own": lambda encode: {"runtime": 123.0}})["eval_own_runtime"] == 123.0
+
+
 def test_lower_can_be_better_and_a_missing_metric_is_named(bert, scored):
     values = iter([3.0, 1.0, 2.0, 1.0])
     how = dict(metric_for_best_model="error", greater_is_better=False)

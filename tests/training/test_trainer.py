@@ -72,6 +72,14 @@ def test_terms_are_logged_unweighted_and_sum_to_the_loss(build_unscored):
         assert entry["loss"] == pytest.approx(total, rel=1e-5)
 
 
+def test_a_second_run_does_not_log_the_last_steps_of_the_first(build_unscored):
+    trainer = build_unscored(max_steps=3, logging_steps=2, learning_rate=0.0, objective="simcse")
+    trainer.train()
+    trainer.train()
+    for entry in trainer.state.log_history:
+        assert entry.get("loss") == pytest.approx(entry.get("terms/contrast"), abs=1e-5)
+
+
 def test_simcse_has_only_the_contrast_term(build_unscored):
     trainer = build_unscored(objective="simcse", max_steps=1)
     trainer.train()
