@@ -362,11 +362,9 @@ def with_metric(args: InforMinTrainingArguments, development: "Development | Non
         development: Its evaluation data; None without.
 
     Raises:
-        UsageError: `metric_for_best_model` is not scored.
+        UsageError: `metric_for_best_model` is not scored, or what needs an evaluation is set without one.
     """
-    if args.eval_strategy == "no":
-        return args
-    if development is None:
+    if development is None or args.eval_strategy == "no":
         return _without_evaluation(args)
     measures = development.measures
     has_unknown = any(not own.measures for own in development.own)
@@ -387,30 +385,34 @@ def with_metric(args: InforMinTrainingArguments, development: "Development | Non
         mode = "max" if values.get("greater_is_better", args.greater_is_better) else "min"
         given: Any = args.lr_scheduler_kwargs or {}
         values["lr_scheduler_kwargs"] = {"mode": mode, "min_lr": 0.0, **given}
-    changed = {name: value for name, value in values.items() if getattr(args, name) != value}
-    chosen = copy.copy(args) if changed else args
-    for name, value in changed.items():
-        setattr(chosen, name, value)
-    return chosen
+    return with_values(args, values)
 
 
 def _without_evaluation(args: InforMinTrainingArguments) -> InforMinTrainingArguments:
     """Return the arguments of a run that evaluates nothing, and keeps the last checkpoint."""
+    is_off = args.eval_strategy == "no"  # maybe since the arguments were built, which clears the metric
     asks = {
-        "metric_for_best_model": args.metric_for_best_model is not None,
+        "metric_for_best_model": args.metric_for_best_model is not None and not is_off,
         "save_strategy": args.save_strategy == "best",
         "lr_scheduler_type": args.lr_scheduler_type in BY_METRIC,
     }
     for name, is_asked in asks.items():
         if is_asked:
             value = getattr(args, name)
-            found = f"is {getattr(value, 'value', value)}, but there is nothing to evaluate"
-            raise UsageError(found, option=name, fix="Pass `eval_dataset`.")
-    chosen = copy.copy(args)
-    chosen.eval_strategy = IntervalStrategy.NO
-    chosen.do_eval = False
-    chosen.eval_on_start = False
-    chosen.load_best_model_at_end = False
+            why = "`eval_strategy` is no" if is_off else "there is nothing to evaluate"
+            fix = "Set `eval_strategy` to steps or epoch." if is_off else "Pass `eval_dataset`."
+            raise UsageError(f"is {getattr(value, 'value', value)}, but {why}", option=name, fix=fix)
+    values: dict[str, Any] = dict.fromkeys(("do_eval", "eval_on_start", "load_best_model_at_end"), False)
+    values |= {"eval_strategy": IntervalStrategy.NO, "metric_for_best_model": None}
+    return with_values(args, values)
+
+
+def with_values(args: InforMinTrainingArguments, values: dict[str, Any]) -> InforMinTrainingArguments:
+    """Return a copy of the arguments with other values, or `args` itself if it has them."""
+    changed = {name: value for name, value in values.items() if getattr(args, name) != value}
+    chosen = copy.copy(args) if changed else args
+    for name, value in changed.items():
+        setattr(chosen, name, value)
     return chosen
 
 

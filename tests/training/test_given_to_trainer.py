@@ -690,6 +690,24 @@ def test_evaluation_may_be_set_later(bert, unscored, pairs_file, when):
     assert logged(trainer, "eval_spearman")
 
 
+@pytest.mark.parametrize("has_data", [False, True])
+@pytest.mark.parametrize(
+    "switch", [lambda args: args.set_evaluate("no"), lambda args: setattr(args, "eval_strategy", "no")]
+)
+def test_evaluation_may_be_switched_off_later(bert, arguments, pairs_file, has_data, switch):
+    args = arguments(max_steps=1, metric_for_best_model="spearman")
+    switch(args)
+    trainer = InforMinTrainer(str(bert), args, train_dataset=SENTENCES, eval_dataset=pairs_file if has_data else None)
+    trainer.train()
+    assert not trainer.record().history and not trainer.record().chosen and args.eval_on_start
+
+
+def test_the_best_checkpoint_needs_an_evaluation_strategy(bert, unscored, pairs_file):
+    args = unscored(save_strategy="best", metric_for_best_model="spearman")
+    with raises_usage(option="save_strategy", fix="eval_strategy"):
+        InforMinTrainer(str(bert), args, train_dataset=SENTENCES, eval_dataset=pairs_file)
+
+
 def test_a_run_with_another_tokenizer_is_not_resumed(bert, unscored):
     def with_side(side: str) -> InforMinTrainer:
         tokenizer = tokenizer_of(bert)
