@@ -157,6 +157,8 @@ def check_fields(declaring: Any, option_name: Callable[[str], str] = str, names:
     for declared in fields(declaring):
         if names is not None and declared.name not in names:
             continue
+        if not (declared.init or hasattr(declaring, declared.name)):  # `check` sets it
+            continue
         name = option_name(declared.name)
         value = checked_value(name, getattr(declaring, declared.name), kinds[declared.name], declared.default)
         setattr(declaring, declared.name, value)

@@ -85,11 +85,21 @@ def joined_cells(
     return " ".join(cell for cell in cells if not is_blank(cell))
 
 
-def raise_if_table(given: Any, option: str) -> None:
-    """Raise UsageError for a DataFrame or a dictionary of splits, which would give the names of columns or splits."""
+def raise_if_table(given: Any, option: str, is_pair: bool = False) -> None:
+    """Raise UsageError for a DataFrame or a dictionary of splits, which would give the names of columns or splits.
+
+    Args:
+        given: What was given.
+        option: Name of the option.
+        is_pair: Whether several columns are needed.
+    """
     if isinstance(given, Mapping) or getattr(given, "ndim", 1) > 1:
-        found = f"is a {type(given).__name__}"
-        raise UsageError(found, option=option, needed="a list of texts", fix='Pass one column, such as table["text"].')
+        found, needed = (
+            f"is a {type(given).__name__}",
+            "a dataset, or a list of pairs" if is_pair else "a list of texts",
+        )
+        fix = "datasets.Dataset.from_pandas(table)" if is_pair else 'one column, such as table["text"]'
+        raise UsageError(found, option=option, needed=needed, fix=f"Pass {fix}.")
 
 
 def raise_if_set(given: Any, option: str) -> None:

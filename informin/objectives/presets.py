@@ -274,7 +274,9 @@ def as_preset(objective: Objective) -> Preset:
                 f"contains {term!r:.80}",
                 option="objective",
                 needed="terms, such as Contrast(), or objects of a dataclass that derives from informin.Term",
-                fix="A module with weights to train is returned by `head` of its term." if is_module else None,
+                fix="Put weights to train in an informin.objectives.term.Head, which `head` of a term returns."
+                if is_module
+                else None,
             )
     title = f"a custom objective ({', '.join(term.title for term in terms)})"
     return Preset(name="custom", title=title, terms=lambda encoder: terms)
@@ -297,6 +299,9 @@ def active_terms(preset: Preset, encoder: Encoder) -> list[Term]:
         )
     for term in terms:
         check_value("/" not in term.name, "name", term.name, "the name of a term without /, which the log adds")
+        for kind in ("name", "head_name"):
+            name = getattr(term, kind)
+            check_value("." not in name, kind, name, "a name without dots, which names of modules cannot have")
     for kind in ("name", "head_name"):
         repeated = [name for name, number in Counter(getattr(term, kind) for term in terms).items() if number > 1]
         if repeated:

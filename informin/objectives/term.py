@@ -279,12 +279,21 @@ def losses_of(term: Term, views: Views) -> tuple[Tensor, dict[str, Tensor]]:
 
 
 def fill_heads(model: Any, terms: Sequence[Term]) -> None:
-    """Replace `model.heads` by newly initialized heads of these terms."""
+    """Replace `model.heads` by newly initialized heads of these terms.
+
+    Raises:
+        UsageError: A head is not a `Head`.
+    """
     model.heads.clear()
     for term in terms:
         head = term.head(model)
-        if head is not None:
-            model.heads[term.head_name] = head
+        if head is None:
+            continue
+        if not isinstance(head, Head):
+            found = f"has the term {term.name}, whose `head` returned a {type(head).__name__}"
+            fix = "Derive it from informin.objectives.term.Head."
+            raise UsageError(found, option="objective", needed="an informin.objectives.term.Head, or None", fix=fix)
+        model.heads[term.head_name] = head
 
 
 def embeddings_of_guide(guide: Guide, views: Views) -> tuple[Tensor, Tensor]:

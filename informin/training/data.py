@@ -209,7 +209,7 @@ def as_data(
     if data is None or isinstance(data, str | bytes | PathLike | Real):
         found = "is missing" if data is None else f"is a {type(data).__name__}"
         raise UsageError(found, option="train_dataset", needed="a list of sentences, or a dataset")
-    raise_if_table(data, "train_dataset")
+    raise_if_table(data, "train_dataset", is_pair=len(columns) > 1)
     try:
         data = sorted(data) if isinstance(data, set | frozenset) else data  # the order of a set differs by process
         # Without a method `__iter__`, Python reads until an IndexError, which a map-style dataset need not raise.

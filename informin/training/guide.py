@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -275,6 +276,7 @@ class CachedGuide:
     def quantile(self, fraction: float) -> float:
         """Return the cosine that this fraction of pairs of different sentences exceeds, estimated on random pairs.
 
+        It is infinite if all sentences are equal.
         If sentences have several texts, it compares the first text of one with the second text of the other.
         """
         draw = np.random.default_rng(0)
@@ -285,6 +287,8 @@ class CachedGuide:
             right += number
         different = (self.first[left] != self.first[right]).numpy()
         left, right = left[different], right[different]
+        if not len(left):
+            return math.inf
         cpu = torch.device("cpu")
         cosines = []
         for start in range(0, len(left), EMBEDDED_AT_ONCE):

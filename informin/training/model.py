@@ -79,6 +79,7 @@ TRAINED_FILE = "trained.safetensors"  # with LoRA: all weights that training cha
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 UNLIMITED = 1_000_000  # tokens; maximum length of models that do not truncate, such as static embeddings
 TEXTS = ["A dog sleeps.", "The price of the old house by the river fell again last year."]
+OWN = ("auto", "st")  # values of `pooler` that do not change the pooling of a SentenceTransformer
 TOLERANCE, HALF_TOLERANCE = 1e-3, 0.05  # of the length of an embedding, the second with weights in bfloat16
 
 
@@ -126,12 +127,18 @@ class TrainedModel:
         if not isinstance(model, str | Path | SentenceTransformer | InforMinMixin):
             needed = "a Hub id, a folder, a SentenceTransformer, or an object of a class of `modeling_informin`"
             raise UsageError(f"is a {type(model).__name__}", option="model", needed=needed)
+        if not isinstance(args, InforMinTrainingArguments):
+            fix = "Pass the sentences as `train_dataset`."
+            raise UsageError(f"is a {type(args).__name__}", option="args", needed="InforMinTrainingArguments", fix=fix)
         set_seed(args.seed)  # of weights that are newly initialized
         if isinstance(model, InforMinMixin):
             given = with_same_weights(model)
-            return cls(saved_and_opened(given, tokenizer), args, is_native=True, tokenizer=tokenizer, given=given)
+            st = saved_and_opened(given, tokenizer)
+            raise_if_pooled_otherwise(st, args.pooler)
+            return cls(st, args, is_native=True, tokenizer=tokenizer, given=given)
         if isinstance(model, SentenceTransformer):
             raise_if_routed(model)
+            raise_if_pooled_otherwise(model, args.pooler)
             own = load_model(with_same_weights(model, are_frozen=args.lora_r is not None))
             return cls(own, args, is_object=True)
         st = load_to_train(with_home(model), args)
@@ -303,7 +310,8 @@ class TrainedModel:
             st.to(torch.bfloat16 if args.bf16 else torch.float32)  # an object in memory may have either
             add_lora(st, args.lora_r, args.lora_dropout, args.revision and self.source.revision)
         for weight in st.parameters():
-            if weight.requires_grad:  # with LoRA, those of an object in memory stay
+            if weight.requires_grad or (weight.is_floating_point() and not self.has_lora):
+                # With LoRA, the weights of an object in memory stay.
                 weight.data = weight.data.to(torch.float32, copy=self.has_lora)
         self.config.informin = settings | {"pooling": "st", "lora": self.has_lora}
         set_seed(args.seed)  # for newly initialized heads
@@ -429,6 +437,12 @@ class TrainedModel:
                 option="neftune_noise_alpha",
                 fix="Leave it out, or use another model.",
             )
+        if self.is_static and args.lora_r is not None:
+            raise UsageError(
+                "needs the linear layers of an encoder, and this model is a table of token vectors",
+                option="lora_r",
+                fix="Leave it out, or use another model.",
+            )
         if args.torch_compile and "embedding layer" in needs:
             found = (
                 f"cannot be combined with `{needs['embedding layer']}`, which changes the embedding layer in each step"
@@ -520,7 +534,8 @@ class TrainedModel:
                 raise UsageError(
                     f"{owner.name} holds weights that would never be trained",
                     option=option,
-                    fix="Return a module with them from `head` of a term, or freeze them with `requires_grad_(False)`.",
+                    fix="Put them in an informin.objectives.term.Head, which `head` of a term returns, or freeze them "
+                    "with `requires_grad_(False)`.",
                 )
 
     def _embeddings_in_training(self, texts: list[str]) -> Tensor:
@@ -629,20 +644,28 @@ def load_to_train(model: str | Path, args: InforMinTrainingArguments) -> Sentenc
     """
     name = found_name(str(model), args.revision)
     how: dict[str, Any] = {"revision": args.revision, "trust_remote_code": args.trust_remote_code, "device": "cpu"}
-    asks = args.pooler not in ("auto", "st")
     if file_of(name, MODULES, args.revision) is None:
-        return load_model(name, pooler=args.pooler if asks else "cls", **how)
+        return load_model(name, pooler="cls" if args.pooler in OWN else args.pooler, **how)
     st = load_model(name, **how)
-    own = st[1].pooling_mode if len(st) > 1 and isinstance(st[1], Pooling) else None
-    if not asks or MODES[args.pooler] == own:
+    if pools_as(st, args.pooler):
         return st
     changed = with_pooling(st, args.pooler)
     changed.informin_source = source_of(st)
     if args.lora_r is not None or not is_native(changed):
-        raise UsageError(
-            f"is {args.pooler}, but a SentenceTransformer has its own pooling", option="pooler", needed="auto"
-        )
+        raise_if_pooled_otherwise(st, args.pooler)
     return changed
+
+
+def pools_as(st: SentenceTransformer, pooler: str) -> bool:
+    """Return whether a model has the pooling that `pooler` asks for."""
+    own = st[1].pooling_mode if len(st) > 1 and isinstance(st[1], Pooling) else None
+    return pooler in OWN or MODES[pooler] == own
+
+
+def raise_if_pooled_otherwise(st: SentenceTransformer, pooler: str) -> None:
+    """Raise UsageError for a model that is trained with its own modules if `pooler` asks for another pooling."""
+    if not pools_as(st, pooler):
+        raise UsageError(f"is {pooler}, but a SentenceTransformer has its own pooling", option="pooler", needed="auto")
 
 
 def saved_and_opened(model: Any, tokenizer: PreTrainedTokenizerBase | None) -> SentenceTransformer:

@@ -1,7 +1,7 @@
 """Features common to all terms: names, checks of fields, heads, and how objects become terms and objectives."""
 
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import pytest
@@ -118,6 +118,17 @@ def test_a_term_of_the_user_gets_names_and_checks():
             Spread(**{name: value})
 
 
+def test_check_may_set_a_field():
+    @dataclass
+    class Counted(Plain):
+        count: int = field(init=False)
+
+        def check(self):
+            self.count = 3
+
+    assert Counted().options() == {"counted_weight": 1.0, "count": 3}
+
+
 def test_a_term_without_a_loss_cannot_be_created():
     with pytest.raises(TypeError, match=r"Lossless.*loss"):
         Lossless()
@@ -194,6 +205,11 @@ def test_terms_without_weight_are_left_out_and_names_are_unique():
         term = Reconstruction()
         term.name = "a/b"
         active_terms(as_preset(term), BERT_BASE)
+    for name in ("name", "head_name"):
+        term = Reconstruction()
+        setattr(term, name, "norm.v2")
+        with raises_usage(option=name):
+            active_terms(as_preset(term), BERT_BASE)
     second = Reconstruction(form="unit")
     second.name = second.head_name = "unit"
     assert len(active_terms(as_preset([second, Reconstruction()]), BERT_BASE)) == 2
@@ -245,6 +261,15 @@ def test_heads_are_added_to_the_model_in_the_order_of_the_terms(encoder):
     assert list(values) == ["queue", "decorrelation"] and values["decorrelation"][0].shape == (6, 8)
     fill_heads(model, HEADS[::-1])
     assert list(model.heads) == ["decorrelation", "queue"]
+
+
+def test_a_module_that_is_not_a_head_is_refused(encoder):
+    class Layered(Plain):
+        def head(self, model):
+            return torch.nn.Linear(2, 2)
+
+    with raises_usage(option="objective", fix="Head"):
+        fill_heads(model_of(encoder), [Layered()])
 
 
 def test_heads_of_an_earlier_training_are_removed(encoder):

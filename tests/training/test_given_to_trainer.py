@@ -6,6 +6,7 @@ from pathlib import Path
 
 import datasets
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from accelerate.state import AcceleratorState
@@ -19,13 +20,14 @@ from transformers import (
     T5Config,
     T5EncoderModel,
     TrainerCallback,
+    TrainingArguments,
     get_linear_schedule_with_warmup,
 )
 
 from informin.evaluation.development import as_development
 from informin.evaluation.pairs import load_pairs
 from informin.model.records import RunRecord
-from informin.training.data import check_tokens
+from informin.training.data import as_data, check_tokens
 from modeling_informin import BertForInforMinCL
 from tests.conftest import make_sentences, raises_usage, save_letters, tokenizer_of
 from tests.publishing.helpers import change_json
@@ -412,6 +414,20 @@ def test_rows_of_tokens_may_be_arrays_tensors_and_padded():
     rows = [{name: torch.tensor(FINE[name]) for name in names}, {name: np.array(FINE[name]) for name in names}]
     rows += [{"input_ids": [2, 5, 3, 0], "attention_mask": (1, 1, 1, 0)}]
     assert check_tokens(rows, 32, 6, names) == check_tokens(datasets.Dataset.from_list(rows), 32, 6, names) == 4
+
+
+def test_other_arguments_are_refused(bert, tmp_path):
+    for args in (TrainingArguments(str(tmp_path), use_cpu=True), SENTENCES):
+        with raises_usage(option="args", needed="InforMinTrainingArguments"):
+            InforMinTrainer(str(bert), args, train_dataset=SENTENCES)
+
+
+def test_a_table_of_pairs_is_refused_with_the_way_out():
+    table = pd.DataFrame({"anchor": SENTENCES, "positive": SENTENCES[::-1]})
+    with raises_usage(option="train_dataset", fix="Dataset.from_pandas"):
+        as_data(table, columns=("anchor", "positive"))
+    with raises_usage(option="train_dataset", fix="one column"):
+        as_data(table)
 
 
 def test_data_sets_without_rows_or_the_split_train_are_refused(bert, unscored):

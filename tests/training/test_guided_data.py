@@ -110,6 +110,14 @@ def test_runs_with_the_same_cache_share_the_guide(build, tmp_path):
     assert files and files == {path: path.stat().st_mtime_ns for path in (tmp_path / "guides").iterdir()}
 
 
+def test_equal_sentences_have_no_false_negatives(build):
+    for similarity in ("guide", "model"):
+        options = WAYS["negatives"] | dict(false_negative_similarity=similarity, max_steps=1)
+        trainer = build(**options, sentences=["the dog sleeps"] * 16)
+        trainer.train()
+        assert trainer.state.log_history[0]["terms/contrast"] == 0
+
+
 def test_another_model_guides(build, tmp_path):
     guided = build(**SIMILARITY, guide_model=str(st_guide(tmp_path)))
     guided.train()

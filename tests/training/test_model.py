@@ -238,6 +238,7 @@ def test_another_encoder_trains_with_what_bert_has(train, tmp_path, bert):
         (dict(queue_size=16), "queue_size"),
         (dict(projection_head="mlp"), "projection_head"),
         (dict(view_dropout=[0.2]), "view_dropout"),
+        (dict(lora_r=2), "lora_r"),
     ],
 )
 def test_what_a_static_model_lacks_is_refused(train, tmp_path, bert, options, option):
@@ -253,6 +254,24 @@ def test_what_a_decoder_lacks_is_refused(train, tmp_path, bert):
 def test_the_pooling_of_a_sentence_transformer_is_its_own(train, tmp_path, bert):
     with raises_usage(option="pooler"):
         train(str(save_other("distilbert", tmp_path / "distilbert", bert)), pooler="cls")
+
+
+def test_the_pooling_of_an_object_is_its_own(train, st_mean, tmp_path):
+    static = SentenceTransformer(str(save_other("static", tmp_path / "static", None)), device="cpu")
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    for given in (model, static):
+        with raises_usage(option="pooler", needed="auto"):
+            train(given, pooler="cls", view="crop")
+    assert train(model, pooler="mean").trained.finished[1].pooling_mode == "mean"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_in_half_precision_with_frozen_weights_is_trained_in_float32(train, st_mean, dtype):
+    model = SentenceTransformer(str(st_mean), device="cpu").to(dtype)
+    model[0].auto_model.embeddings.requires_grad_(False)
+    run = train(model)
+    run.train()
+    assert {weight.dtype for weight in run.model.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("kind", [BertForInforMinCL, RobertaForInforMinCL])
