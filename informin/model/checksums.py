@@ -23,13 +23,8 @@ from informin.model.open import own_code_of, own_dropouts
 SILENT = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
 
 
-def settings_sha256(model: SentenceTransformer, tokenizer: PreTrainedTokenizerBase | None = None) -> str:
-    """Return the SHA-256 of the settings of modules, configuration and tokenizer, and of a model's own code.
-
-    Args:
-        model: The model.
-        tokenizer: Tokenizer that is used instead of the model's own.
-    """
+def settings_sha256(model: SentenceTransformer) -> str:
+    """Return the SHA-256 of the settings of modules, configuration and tokenizer, and of a model's own code."""
     parts: list[Any] = [model.truncate_dim]
     for module in model.modules():
         parts += [type(module).__name__, module.get_config_dict()] if hasattr(module, "get_config_dict") else []
@@ -46,7 +41,7 @@ def settings_sha256(model: SentenceTransformer, tokenizer: PreTrainedTokenizerBa
     lengths = [module.max_seq_length for module in model.modules() if isinstance(module, Transformer)]
     parts += lengths if len(set(lengths)) > 1 else []
     # A SentenceTransformer has the tokenizer of its first module. In a Router, each route has its own.
-    own = [getattr(module, "tokenizer", None) for module in model.modules()] if tokenizer is None else [tokenizer]
+    own = [getattr(module, "tokenizer", None) for module in model.modules()]
     found: list[list[Any]] = []
     for each in {id(each): each for each in own}.values():
         settings = _tokenizer_settings(each)

@@ -20,6 +20,7 @@ from accelerate.utils import str_to_bool
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Router, StaticEmbedding, Transformer
+from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -52,6 +53,8 @@ from informin.model.open import (
     forget_truncation,
     found_name,
     has_own_code,
+    length_limit,
+    limit_length,
     load_model,
     own_dropouts,
     raise_if_tokens_lack_embeddings,
@@ -119,7 +122,8 @@ class TrainedModel:
         Args:
             model: Hub id, folder, SentenceTransformer, or an object of a class of `modeling_informin`.
             args: Training arguments.
-            tokenizer: Tokenizer to use instead of that of a BERT or RoBERTa. Required for an object of such a class.
+            tokenizer: Tokenizer to use instead of the model's own, as a copy. Required for an object of a class of
+                `modeling_informin`.
 
         Raises:
             UsageError: The model cannot be loaded, or an option does not fit it.
@@ -140,12 +144,10 @@ class TrainedModel:
             raise_if_routed(model)
             raise_if_pooled_otherwise(model, args.pooler)
             own = load_model(with_same_weights(model, are_frozen=args.lora_r is not None))
-            return cls(own, args, is_object=True)
+            return cls(own, args, tokenizer=tokenizer, is_object=True)
         st = load_to_train(with_home(model), args)
         raise_if_routed(st)
-        if args.lora_r is None and is_native(st):
-            return cls(st, args, is_native=True, tokenizer=tokenizer)
-        return cls(st, args)
+        return cls(st, args, is_native=args.lora_r is None and is_native(st), tokenizer=tokenizer)
 
     def __init__(
         self,
@@ -160,9 +162,12 @@ class TrainedModel:
         self.name = self.source.name
         self.is_native, self._given = is_native, given
         self._is_object = is_object or given is not None  # its weights may differ from those of its files
-        raise_if_tokens_lack_embeddings(st[0], tokenizer, self.name)
+        self._has_own_tokenizer = tokenizer is None
+        if tokenizer is not None:
+            set_tokenizer(st, tokenizer)
+            raise_if_tokens_lack_embeddings(st[0], st.tokenizer, self.name)
         self.has_lora, self.trusts_code = args.lora_r is not None, args.trust_remote_code
-        self.tokenizer: Any = tokenizer or training_tokenizer(st)
+        self.tokenizer: Any = training_tokenizer(st)
         self.model: Any = None
         self._skeleton: nn.Module | None = None
         self._copy_before: SentenceTransformer | None = None  # of a model in memory
@@ -171,7 +176,7 @@ class TrainedModel:
         self.prompt = self.default_prompt if args.prompt is None else args.prompt
         if is_native:
             self.tokenizer.padding_side = "right"
-        self._checksums = {"weights_sha256": weights_sha256(st), "settings_sha256": settings_sha256(st, tokenizer)}
+        self._checksums = {"weights_sha256": weights_sha256(st), "settings_sha256": settings_sha256(st)}
         self.config: Any = st[0].config if is_native else self._wrapper_config()
 
     def _wrapper_config(self) -> "WrapperConfig":
@@ -627,7 +632,12 @@ class TrainedModel:
             with without_lora(self.finished, self._trained_before):
                 yield self.finished
         else:
-            yield (self._copy_before or load_to_train(self.name, args)).to(args.device)
+            st = self._copy_before
+            if st is None:
+                st = load_to_train(self.name, args)
+                if not self._has_own_tokenizer:
+                    set_tokenizer(st, self.tokenizer)
+            yield st.to(args.device)
 
 
 # What `TrainedModel.open` needs
@@ -672,6 +682,7 @@ def saved_and_opened(model: Any, tokenizer: PreTrainedTokenizerBase | None) -> S
     """Return an object of `modeling_informin` as a SentenceTransformer with other weights."""
     if tokenizer is None:
         raise UsageError("is missing", option="processing_class", fix="Pass the tokenizer of the model.")
+    raise_if_unfit(tokenizer, "processing_class")
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -729,6 +740,45 @@ def raise_if_routed(st: SentenceTransformer) -> None:
         )
 
 
+def set_tokenizer(st: Any, tokenizer: Any) -> None:
+    """Give a model a copy of another tokenizer. Texts are at most as long as with its own.
+
+    Args:
+        st: The model.
+        tokenizer: The tokenizer. For static embeddings, it may be one of the package tokenizers.
+
+    Raises:
+        UsageError: The tokenizer is not a fast one with a padding token.
+    """
+    first, is_static = st[0], isinstance(st[0], StaticEmbedding)
+    length = length_limit(st)
+    if not (is_static and isinstance(tokenizer, Tokenizer)):
+        raise_if_unfit(tokenizer, "processing_class")
+    given = copy.deepcopy(tokenizer)
+    if is_static:
+        first.tokenizer = getattr(given, "backend_tokenizer", given)
+        first.tokenizer.no_padding()
+        limit_length(st, length)
+        return
+    if isinstance(getattr(first, "processor", None), PreTrainedTokenizerBase):
+        first.processor = given
+    else:  # of texts and images
+        getattr(first, "processor", first).tokenizer = given
+    if length is not None:
+        limit_length(st, min(length, given.model_max_length))
+
+
+def raise_if_unfit(tokenizer: Any, option: str) -> None:
+    """Raise UsageError for a tokenizer that training cannot use."""
+    if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.pad_token_id is None:
+        is_own = option == "model_name"
+        raise UsageError(
+            f"{'The model has' if is_own else 'is'} no fast tokenizer with a padding token, which training needs",
+            option=option,
+            fix="If it is fast, set its `pad_token`" + (", and save it in the folder of the model." if is_own else "."),
+        )
+
+
 def training_tokenizer(st: SentenceTransformer) -> PreTrainedTokenizerBase:
     """Return the transformers tokenizer that gives the tokens that a model reads."""
     tokenizer: Any = st.tokenizer
@@ -740,12 +790,7 @@ def training_tokenizer(st: SentenceTransformer) -> PreTrainedTokenizerBase:
         backend.no_padding()
         pad = backend.id_to_token(0)
         return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=pad, model_max_length=UNLIMITED)
-    if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.pad_token_id is None:
-        raise UsageError(
-            "The model has no fast tokenizer with a padding token, which training needs",
-            option="model_name",
-            fix="If it is fast, set its `pad_token`, and save it in the folder of the model.",
-        )
+    raise_if_unfit(tokenizer, "model_name")
     return tokenizer
 
 

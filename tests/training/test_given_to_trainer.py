@@ -13,10 +13,13 @@ from accelerate.state import AcceleratorState
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
 from sentence_transformers.sentence_transformer import evaluation as evaluators
+from tokenizers import Tokenizer, normalizers
 from torch.utils.data import Dataset, IterableDataset
 from transformers import (
     AutoModel,
+    DistilBertConfig,
     MPNetConfig,
+    PreTrainedTokenizerFast,
     T5Config,
     T5EncoderModel,
     TrainerCallback,
@@ -447,6 +450,52 @@ def test_options_of_sentences_hold_for_tokenized_rows(bert, unscored, as_list):
     sample = InforMinTrainer(str(bert), unscored(max_train_samples=32), train_dataset=data).train_dataset
     of_text = InforMinTrainer(str(bert), unscored(max_train_samples=32), train_dataset=rows.num_rows * ["the dog"])
     assert len(sample) == len(of_text.train_dataset) == 32
+
+
+@pytest.mark.parametrize("kind", ["object", "lora", "native", "distilbert"])
+def test_a_given_tokenizer_is_that_of_every_model(bert, st_mean, unscored, tmp_path, kind):
+    """It truncates in training, in `encode` and in the exported model, and the objects of the user stay."""
+    model: object = str(st_mean)
+    if kind == "object":
+        model = SentenceTransformer(model, device="cpu")
+    elif kind == "distilbert":
+        sizes = dict(dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=66)
+        model = encoder_of(DistilBertConfig(vocab_size=len(tokenizer_of(bert)), **sizes), tmp_path / kind, bert)
+    elif kind == "lora":
+        pytest.importorskip("peft", reason="the extra lora is not installed")
+    tokenizer = tokenizer_of(bert, truncation_side="left", model_max_length=10**9)
+    options = dict(objective="simcse", max_steps=1, save_strategy="no", **({"lora_r": 2} if kind == "lora" else {}))
+    trainer = trained(model, unscored(**options), train_dataset=SENTENCES, processing_class=tokenizer)
+    assert trainer.processing_class.truncation_side == "left" and trainer.trained.length == 66
+    assert tokenizer.model_max_length == 10**9
+    if kind == "object":
+        assert model.tokenizer.truncation_side == "right"
+    trainer.export(tmp_path / "model", report=False)
+    exported = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    assert exported.tokenizer.truncation_side == "left"
+    long = ["the dog " * 40 + "sees", "the dog " * 40 + "sings"]
+    np.testing.assert_allclose(exported.encode(long), trainer.encode(long), atol=1e-5)
+    assert not np.allclose(*trainer.encode(long), atol=1e-3)
+
+
+def test_a_given_tokenizer_of_a_static_model(unscored, tmp_path):
+    model = SentenceTransformer(str(save_letters(tmp_path / "static")), device="cpu")
+    other = Tokenizer.from_str(model.tokenizer.to_str())
+    other.normalizer = normalizers.Replace("dog", "cat")
+    for tokenizer in (other, PreTrainedTokenizerFast(tokenizer_object=other, pad_token="[UNK]")):
+        args = unscored(objective="guided")
+        trainer = InforMinTrainer(model, args, train_dataset=SENTENCES, processing_class=tokenizer)
+        assert trainer.processing_class.tokenize("dog") == model.tokenizer.encode("cat").tokens
+        np.testing.assert_array_equal(trainer.encode("the dog"), model.encode("the cat"))
+
+
+@pytest.mark.parametrize("kind", ["object", "native"])
+def test_a_given_tokenizer_needs_a_padding_token(st_mean, bert, unscored, kind):
+    model = str(st_mean) if kind == "native" else SentenceTransformer(str(st_mean), device="cpu")
+    tokenizer = tokenizer_of(bert)
+    tokenizer.pad_token = None
+    with raises_usage(option="processing_class", fix="pad_token"):
+        InforMinTrainer(model, unscored(), train_dataset=SENTENCES, processing_class=tokenizer)
 
 
 def test_a_tokenizer_must_fit_the_encoder(bert, unscored):
