@@ -132,7 +132,7 @@ class TrainedModel:
             needed = "a Hub id, a folder, a SentenceTransformer, or an object of a class of `modeling_informin`"
             raise UsageError(f"is a {type(model).__name__}", option="model", needed=needed)
         if not isinstance(args, InforMinTrainingArguments):
-            fix = "Pass the sentences as `train_dataset`."
+            fix = None if hasattr(args, "output_dir") else "Pass the sentences as `train_dataset`."
             raise UsageError(f"is a {type(args).__name__}", option="args", needed="InforMinTrainingArguments", fix=fix)
         set_seed(args.seed)  # of weights that are newly initialized
         if isinstance(model, InforMinMixin):
