@@ -96,7 +96,7 @@ def facts(record: RunRecord, resumed_from: int) -> dict[str, str]:
         found["sentences"] = f"{data['sentences']:,}"
     found["steps"] = f"{record.steps:,}" + (f", resumed from step {resumed_from:,}" if resumed_from else "")
     if record.chosen:
-        found["weights"] = f"of step {record.kept_step:,}, which had the best score"
+        found["weights"] = f"of step {record.kept_step:,}, with the best score of all checkpoints"
     if record.development:
         found["evaluated on"] = record.development
     if record.sentences_per_second:
