@@ -57,7 +57,7 @@ class Results:
               `classes` or `documents`, their number. The score is V-measure or MRR@10. Retrieval also has `queries`,
               the scores of each query for a paired test; `prompts`, those of queries and documents if they differ from
               `prompt`; and further rankings, each with `measures` and `queries`: `smoothed`, `bm25`, `with_words`
-              (vectors and BM25), `reranked` (the same, reranked) and, if asked for, `fused`; their `language`.
+              (vectors and BM25), `reranked` (the same, by token vectors) and, if asked for, `fused`; their `language`.
             * `data`: SHA-256 of each file. `seconds`: `encode` and `score`. A text is encoded only in the first task
               that contains it.
         average: `sts` and `transfer`: mean of seven scores, None unless all seven are known.
@@ -194,8 +194,10 @@ def environment(device) -> dict[str, str | int]:
 
 def task_name(path: str | Path) -> str:
     """Return the name of the task of a file or folder, such as banking77 for data/banking77.tsv.gz."""
-    name = Path(last_name(Path(path).resolve() if Path(path).is_dir() else path))
-    return str(name) if Path(path).is_dir() else (name.with_suffix("") if name.suffix.lower() == ".gz" else name).stem
+    if Path(path).is_dir():
+        return last_name(Path(path).resolve())
+    name = Path(last_name(path))
+    return (name.with_suffix("") if name.suffix.lower() == ".gz" else name).stem
 
 
 def checksums(files: list[Path], folder: str | Path) -> dict[str, str]:

@@ -534,7 +534,7 @@ class ResumedRun(TrainerCallback):
 def set_best(state: TrainerState, args: InforMinTrainingArguments, saved: list[Path]) -> None:
     """Set the best checkpoint: the first one with the best score, of those that an uninterrupted run has, too.
 
-    It is None if the best one is not loaded at the end: it would be kept instead of the latest one.
+    None without `load_best_model_at_end`, so that the latest checkpoint is kept.
 
     Args:
         state: State of the run, whose log has the scores.

@@ -122,7 +122,7 @@ class TrainedModel:
         Args:
             model: Hub id, folder, SentenceTransformer, or an object of a class of `modeling_informin`.
             args: Training arguments.
-            tokenizer: Tokenizer to use instead of the model's own, as a copy. Required for an object of a class of
+            tokenizer: Tokenizer that replaces the model's own. It is copied. Required for an object of a class of
                 `modeling_informin`.
 
         Raises:
