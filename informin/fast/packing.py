@@ -33,6 +33,7 @@ WIDEST = 128  # dimensions of an attention head that it takes
 PACKED_ATTENTION = "informin_packed"
 HALF = (torch.float16, torch.bfloat16)
 BF16_ROWS = 128  # in bf16 on a CPU, oneDNN keeps code and buffers for each shape of a matrix product
+BF16_TOKENS = 16  # in bf16 on a CPU, attention of texts of other lengths takes up to three times as long
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
@@ -243,8 +244,12 @@ def packed_attention(
     how = (query, key, value, packed, dropout, scaling, sliding_window, causal)
     if module.training and getattr(module, "keeps_map", False):
         outputs, module.kept_map = _attend_with_maps(*how)
+    elif computes_at_once(query.device, value.dtype):
+        outputs = _attend_at_once(*how)
+    elif _has_bf16_weights(value) and not module.training and not value.requires_grad:
+        outputs = _attend_by_spans(query, key, value, packed, scaling, sliding_window, causal)
     else:
-        outputs = (_attend_at_once if computes_at_once(query.device, value.dtype) else _attend_by_runs)(*how)
+        outputs = _attend_by_runs(*how)
     return outputs[None], None
 
 
@@ -256,6 +261,11 @@ def computes_at_once(device: torch.device, dtype: torch.dtype | None) -> bool:
     return device.type == "cuda" and dtype in HALF and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
+def _has_bf16_weights(value: Tensor) -> bool:
+    """Return whether these values on a CPU are in bfloat16, and not because of autocast."""
+    return value.device.type == "cpu" and value.dtype == torch.bfloat16 and not torch.is_autocast_enabled("cpu")
+
+
 def _attend_by_runs(query, key, value, packed: Packed, dropout, scaling, window, causal) -> Tensor:
     """Return attention (T, H, d/H); one call for neighbors of equal length."""
     outputs, runs = [], _runs(query, key, value, packed)
@@ -265,6 +275,39 @@ def _attend_by_runs(query, key, value, packed: Packed, dropout, scaling, window,
             how = {"attn_mask": mask, "dropout_p": dropout, "is_causal": causal and mask is None, "scale": scaling}
             outputs.append(scaled_dot_product_attention(q, k, v, **how).transpose(1, 2).flatten(0, 1))
     return torch.cat(outputs)
+
+
+def _attend_by_spans(query, key, value, packed: Packed, scaling, window, causal) -> Tensor:
+    """Return attention (T, H, d/H) without dropout, by overlapping spans of the row; for bf16 on a CPU.
+
+    The span of a text has a multiple of `BF16_TOKENS` tokens. Those of the next text are masked as keys, and their
+    outputs are left out. At the end of the row, where a span would be too long, it has the tokens of the text.
+    """
+    outputs, start = torch.empty_like(query), 0
+    hidden = query.new_zeros(packed.longest + BF16_TOKENS)
+    hidden[packed.longest :] = -torch.inf
+    for number, length in packed.runs:
+        size, end = length + -length % BF16_TOKENS, start + number * length
+        if end - length + size > len(query):
+            size = length
+        mask = None if window is None or length <= window else _window_mask(size, window, causal, query.device)
+        if mask is not None:
+            mask[:, length:] = False
+        elif size > length and not causal:
+            mask = hidden[packed.longest - length :][:size].expand(size, size)
+        spans = (_spans(x, start, number, length, size) for x in (query, key, value))
+        how = {"attn_mask": mask, "is_causal": causal and mask is None, "scale": scaling}
+        found = scaled_dot_product_attention(*spans, **how).transpose(1, 2)
+        outputs[start:end].unflatten(0, (number, length)).copy_(found[:, :length])
+        start = end
+    return outputs
+
+
+def _spans(x: Tensor, start: int, number: int, length: int, size: int) -> Tensor:
+    """Return the spans (number, H, size, d/H) of a row (T, H, d/H) that start at texts of equal length."""
+    token, head, place = x.stride()
+    strides = (length * token, head, token, place)
+    return x.as_strided((number, x.shape[1], size, x.shape[2]), strides, x.storage_offset() + start * token)
 
 
 def _attend_with_maps(query, key, value, packed: Packed, dropout, scaling, window, causal) -> tuple[Tensor, Tensor]:

@@ -2,8 +2,9 @@
 
     model = informin.speed_up(SentenceTransformer("all-MiniLM-L6-v2"))
 
-`model.encode` then runs on packed batches (`informin.fast.packing`). A CPU computes one batch per core, a GPU batches
-of `GPU_TOKENS` tokens, in fp16 and bf16 only, if it has FlashAttention. All modules run, with their hooks.
+`model.encode` then runs on packed batches (`informin.fast.packing`). A CPU computes one batch per core, in half
+precision of up to `CPU_TOKENS` tokens even if that is more than `batch_size` texts. A GPU computes batches of
+`GPU_TOKENS` tokens, in fp16 and bf16 only, if it has FlashAttention. All modules run, with their hooks.
 `encode(output_value=None)`, which also returns the last hidden states, is packed, too.
 
 Encoders that cannot read packed texts, such as MPNet, DeBERTa and T5, run on a CPU in batches of nearly equal length,
@@ -45,7 +46,7 @@ from informin.fast.packing import (
 )
 from informin.fast.plan import reads_packed_rows
 from informin.fast.precision import DTYPES, Precision, chosen_precision, pool_in_float32, precision_of, set_precision
-from informin.fast.threads import parallel_map
+from informin.fast.threads import BATCHES_PER_CORE, parallel_map
 
 logger = logging.getLogger(__name__)
 
@@ -274,9 +275,11 @@ class PackedInference:
 
     def _batches(self, lengths: Tensor, batch_size: int) -> Iterator[Sequence[int]]:
         """Return the indices of the texts of each batch."""
-        if self.model.device.type == "cpu":
-            return batches(lengths, batch_size, CPU_TOKENS)
-        return batches(lengths, GPU_TOKENS, GPU_TOKENS)
+        if self.model.device.type != "cpu":
+            return batches(lengths, GPU_TOKENS, GPU_TOKENS)
+        if self._dtype() in HALF:  # large products are faster, and `parallel_map` needs some batches per core
+            batch_size = max(batch_size, len(lengths) // (BATCHES_PER_CORE * torch.get_num_threads()))
+        return batches(lengths, batch_size, CPU_TOKENS)
 
     def _forward(
         self, ids: list[list[int]], kept: dict[str, Any], wanted: "EncodeOptions"

@@ -1,5 +1,7 @@
 """Packed texts give the hidden states, losses and gradients of padded ones, and are used only where they can be."""
 
+import copy
+
 import pytest
 import torch
 from sentence_transformers.models import Pooling
@@ -199,6 +201,30 @@ def test_bf16_has_products_of_few_shapes_and_attention_in_float32(monkeypatch):
     assert 1e-5 < (found - exact).abs().max() < 0.3, "or this is no bf16"
     both = [torch.cat([x.flatten() for x in gradients_of(encoder, output).values()]) for output in (found, exact)]
     assert torch.cosine_similarity(*both, dim=0) > 0.99
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bf16_weights_have_attention_of_multiples_of_16_tokens(kind, monkeypatch):
+    """Tokens of the next text, which fill a span up, change nothing: packed texts are as exact as padded ones."""
+    encoder = tiny(kind, KINDS[kind]).requires_grad_(False)
+    ids, mask = batch_of()
+    exact, in_half = (
+        model(input_ids=ids, attention_mask=mask).last_hidden_state[mask.bool()].float()
+        for model in (encoder, copy.deepcopy(encoder).bfloat16())
+    )
+    lengths, attend = set(), packing.scaled_dot_product_attention
+
+    def spy(query, *args, **options):
+        lengths.add(query.shape[2])
+        return attend(query, *args, **options)
+
+    monkeypatch.setattr(packing, "scaled_dot_product_attention", spy)
+    for multiple, at_the_end in ((packing.BF16_ROWS, {35}), (1, {5, 3, 1})):  # 115 tokens of filler, or none
+        lengths.clear()
+        _, found = states(encoder.bfloat16(), ids, mask, multiple)
+        assert lengths == {16, 48} | at_the_end
+        error, allowed = (found.float() - exact).abs().mean(), (in_half - exact).abs().mean()
+        assert 0 < error < 1.5 * allowed
 
 
 def test_autocast_does_not_change_whether_a_model_is_packed(bert):

@@ -16,6 +16,7 @@ import informin
 import informin.fast.speed as speed
 from informin.errors import UsageError
 from informin.fast.speed import batches, speed_up
+from informin.fast.threads import BATCHES_PER_CORE
 from informin.model import embedding
 from informin.model.embedding import count_truncated, encode_in_shares
 from informin.model.open import load_model
@@ -193,6 +194,17 @@ def test_batches_are_limited_by_texts_and_tokens():
     lengths = torch.tensor([3, 40, 10, 10, 10, 2, 2])
     assert list(batches(lengths, 3, 30)) == [[1], [2, 3, 4], [0, 5, 6]]
     assert list(batches(lengths, 2, 30)) == [[1], [2, 3], [4, 0], [5, 6]]
+
+
+def test_half_precision_has_larger_batches(st_mean, packed_batches):
+    texts = make_sentences(96)
+    for precision, most in (("fp32", 4), ("bf16", 96 // BATCHES_PER_CORE)):
+        packed_batches.clear()
+        model = speed_up(SentenceTransformer(str(st_mean), device="cpu"), precision=precision)
+        with cores(1):
+            embeddings = model.encode(texts, batch_size=4)
+        assert {len(mask) for mask in packed_batches} == {most}
+        np.testing.assert_allclose(embeddings, SentenceTransformer(str(st_mean), device="cpu").encode(texts), atol=0.02)
 
 
 def test_the_parts_of_a_long_list_are_tokenized_one_after_another(st_mean, monkeypatch):
