@@ -154,12 +154,18 @@ def pytest_collectstart():
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtestloop(session):
-    """Start the server of tests that fork."""
+    """Compute in fp32 on every processor, and start the server of tests that fork.
+
+    Tests of `precision` choose another one. A fixture would not reach the fixtures of a module and the server.
+    """
     modules = (getattr(item, "module", None) for item in session.items)
     forked = next((module.forked for module in modules if hasattr(module, "forked")), None)
-    if forked:
-        forked.start_server()
-    return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        if session.items:  # not in the process that only distributes them
+            patch.setattr("informin.fast.precision.native_precision", lambda device: "fp32")
+        if forked:
+            forked.start_server()
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -412,12 +418,6 @@ def private_caches(modules_cache, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(own / "hub-cache"))
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(modules_cache))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", own / "datasets-cache")
-
-
-@pytest.fixture(autouse=True)
-def auto_is_fp32(monkeypatch):
-    """Expected values are the same on every processor; tests of `precision` choose another one."""
-    monkeypatch.setattr("informin.fast.precision.native_precision", lambda device: "fp32")
 
 
 @pytest.fixture(autouse=True)
