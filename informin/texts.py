@@ -94,12 +94,9 @@ def raise_if_table(given: Any, option: str, is_pair: bool = False) -> None:
         is_pair: Whether several columns are needed.
     """
     if isinstance(given, Mapping) or getattr(given, "ndim", 1) > 1:
-        found, needed = (
-            f"is a {type(given).__name__}",
-            "a dataset, or a list of pairs" if is_pair else "a list of texts",
-        )
+        needed = "a dataset, or a list of pairs" if is_pair else "a list of texts"
         fix = "datasets.Dataset.from_pandas(table)" if is_pair else 'one column, such as table["text"]'
-        raise UsageError(found, option=option, needed=needed, fix=f"Pass {fix}.")
+        raise UsageError(f"is a {type(given).__name__}", option=option, needed=needed, fix=f"Pass {fix}.")
 
 
 def raise_if_set(given: Any, option: str) -> None:

@@ -286,8 +286,8 @@ def push_command(
         results: Results of `informin eval` to add to the model card: files or folders, of this model, of its source
             model, and of the same run with other seeds.
         trust_remote_code: With --results: run the model's own code to load it.
-        space: Also publish a page as this Space, where visitors compare sentences. Needs the extra demo, and a public
-            model without remote code.
+        space: Also publish a Space with this name, in which visitors can compare sentences. Needs the extra demo and a
+            public model without remote code.
         dry_run: Print the model card and the files. Nothing is written or uploaded.
         overwrite: Overwrite files that you did not upload with InforMin-CL.
     """

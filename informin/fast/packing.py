@@ -242,11 +242,13 @@ def packed_attention(
         dropout = rates[0]
     dropout = dropout if module.training else 0.0
     how = (query, key, value, packed, dropout, scaling, sliding_window, causal)
+    on_cpu = value.device.type == "cpu"
+    in_bf16 = on_cpu and value.dtype == torch.bfloat16 and not torch.is_autocast_enabled("cpu")
     if module.training and getattr(module, "keeps_map", False):
         outputs, module.kept_map = _attend_with_maps(*how)
     elif computes_at_once(query.device, value.dtype):
         outputs = _attend_at_once(*how)
-    elif _has_bf16_weights(value) and not module.training and not value.requires_grad:
+    elif in_bf16 and not module.training and not value.requires_grad:
         outputs = _attend_by_spans(query, key, value, packed, scaling, sliding_window, causal)
     else:
         outputs = _attend_by_runs(*how)
@@ -259,11 +261,6 @@ def computes_at_once(device: torch.device, dtype: torch.dtype | None) -> bool:
     NVIDIA's GPUs have it since Ampere.
     """
     return device.type == "cuda" and dtype in HALF and torch.cuda.get_device_capability(device) >= (8, 0)
-
-
-def _has_bf16_weights(value: Tensor) -> bool:
-    """Return whether these values on a CPU are in bfloat16, and not because of autocast."""
-    return value.device.type == "cpu" and value.dtype == torch.bfloat16 and not torch.is_autocast_enabled("cpu")
 
 
 def _attend_by_runs(query, key, value, packed: Packed, dropout, scaling, window, causal) -> Tensor:

@@ -2,8 +2,8 @@
 
     model = informin.speed_up(SentenceTransformer("all-MiniLM-L6-v2"))
 
-`model.encode` then runs on packed batches (`informin.fast.packing`). A CPU computes one batch per core, in half
-precision of up to `CPU_TOKENS` tokens even if that is more than `batch_size` texts. A GPU computes batches of
+`model.encode` then runs on packed batches (`informin.fast.packing`). A CPU computes one batch per core. In half
+precision, a batch may contain more than `batch_size` texts, with up to `CPU_TOKENS` tokens. A GPU computes batches of
 `GPU_TOKENS` tokens, in fp16 and bf16 only, if it has FlashAttention. All modules run, with their hooks.
 `encode(output_value=None)`, which also returns the last hidden states, is packed, too.
 

@@ -233,7 +233,8 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         None, "Metric that selects the best checkpoint. Default: the first one that is scored, such as eval_spearman."
     )
     logging_steps: float = option(
-        LOGGING_STEPS, "Steps between log lines. By default, runs of fewer than 100 steps log four times."
+        LOGGING_STEPS,
+        "Number of steps between log lines. By default, a run of fewer than 100 steps is logged four times.",
     )
     dataloader_drop_last: bool = option(
         True, "Drop the last, incomplete batch of an epoch. Required for several processes."

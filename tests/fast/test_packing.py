@@ -24,7 +24,9 @@ SIZES = dict(
     max_position_embeddings=600,
     initializer_range=0.1,
 )
-DISTILBERT = dict(dim=64, n_layers=3, n_heads=4, hidden_dim=128, vocab_size=500, max_position_embeddings=600)
+DISTILBERT = dict(
+    dim=64, n_layers=3, n_heads=4, hidden_dim=128, vocab_size=500, max_position_embeddings=600, initializer_range=0.1
+)
 GROUPED = SIZES | dict(num_key_value_heads=2, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 OFFSET = SIZES | dict(pad_token_id=1)
 SPECIAL_IDS = dict(pad_token_id=0, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2)
