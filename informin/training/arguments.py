@@ -336,17 +336,13 @@ def with_paper_values(
     }
     if preset.name == "guided":
         values["measure_drift"] = True  # of a finished model
-    missing = {name: value for name, value in values.items() if getattr(args, name) is None}
-    if not missing and args.output_dir is not None:
-        return args
-    filled = copy.copy(args)
-    for name, value in missing.items():
-        setattr(filled, name, value)
-    if filled.output_dir is None:
-        batch = (filled.per_device_train_batch_size or 1) * processes
-        rate = f"{filled.learning_rate:g}".replace("e-0", "e-")
-        filled.output_dir = f"outputs/{last_name(model_name)}-{preset.name}-batch{batch}-lr{rate}-seed{filled.seed}"
-    return filled
+    filled = with_values(args, {name: value for name, value in values.items() if getattr(args, name) is None})
+    if filled.output_dir is not None:
+        return filled
+    batch = (filled.per_device_train_batch_size or 1) * processes
+    rate = f"{filled.learning_rate:g}".replace("e-0", "e-")
+    folder = f"outputs/{last_name(model_name)}-{preset.name}-batch{batch}-lr{rate}-seed{filled.seed}"
+    return with_values(filled, {"output_dir": folder})
 
 
 BY_METRIC = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)  # schedulers that follow the scores

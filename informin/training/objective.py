@@ -1,6 +1,5 @@
 """The objective of a run: its terms, its views, what they need from the model, and their options in the record."""
 
-import copy
 import hashlib
 import json
 import math
@@ -22,7 +21,7 @@ from informin.files import last_name
 from informin.objectives import TERMS
 from informin.objectives.presets import Encoder, Preset, active_terms
 from informin.objectives.term import Masking, Term
-from informin.training.arguments import InforMinTrainingArguments, check_view_dropout
+from informin.training.arguments import InforMinTrainingArguments, check_view_dropout, with_values
 from informin.views import VIEWS, View
 
 # Names in a record and in `config.informin` that options of custom terms must not have: options of the run, those of
@@ -148,9 +147,8 @@ class ActiveObjective:
         """
         if args.world_size == 1 or args.ddp_find_unused_parameters is not None:
             return args
-        filled = copy.copy(args)
-        filled.ddp_find_unused_parameters = not any(term.reads_projections for term in self.terms)
-        return filled
+        leaves_unused = not any(term.reads_projections for term in self.terms)
+        return with_values(args, {"ddp_find_unused_parameters": leaves_unused})
 
     @cached_property
     def options(self) -> dict[str, Any]:
