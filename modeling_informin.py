@@ -316,10 +316,6 @@ class TrainingMixin:
         )
         return {name: head(self, inputs) for name, head in self.heads.items()}
 
-    def embed_with(self, encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return embeddings (B, d) of the first view (B, L) by a copy of the encoder, not normalized."""
-        return self.forward_pass.embed_with(encoder, input_ids, attention_mask)
-
     def project(self, pooled: Tensor) -> Tensor:
         """Apply the projection head to embeddings (N, d); without a head, return them unchanged."""
         head = getattr(self, "mlp", None)
@@ -515,12 +511,12 @@ class InforMinMixin(TrainingMixin):
 
     def pool(self, hidden: Tensor, mask: Optional[Tensor] = None) -> Tensor:
         """Return embeddings (N, d) with the model's own pooling, not normalized; see the function `pool`."""
-        return pool(self._pooling, hidden, mask)
+        return pool(self.config.informin["pooling"], hidden, mask)
 
     def embed_with(self, encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return embeddings (B, d) of the first view (B, L) by a copy of the encoder, not normalized."""
         if self.forward_pass is not None:
-            return super().embed_with(encoder, input_ids, attention_mask)
+            return self.forward_pass.embed_with(encoder, input_ids, attention_mask)
         hidden = encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         return self.pool(hidden, attention_mask)
 
@@ -536,10 +532,6 @@ class InforMinMixin(TrainingMixin):
     @property
     def _adapted_size(self) -> int:
         return self.config.informin.get("adapter_dimensions", self.config.hidden_size)
-
-    @property
-    def _pooling(self) -> str:
-        return self.config.informin["pooling"]
 
 
 class BertForInforMinCL(InforMinMixin, BertPreTrainedModel):
