@@ -194,7 +194,6 @@ def _centered_logarithm(x: Tensor, drawn: Tensor) -> Tensor:
 class AttentionMI(Term):
     """Mutual information of the two views' attention maps. See `attention_mi`."""
 
-    name = "attention_mi"
     title = "attention mutual information"
     paper = "micse"
     reads_maps = True

@@ -9,16 +9,8 @@ from informin.views.repetition import Repetition
 from informin.views.span_mask import SpanMask
 from informin.views.view import MASK, View, ViewRows
 
-# Values of the option `view`.
-VIEWS: dict[str, type[View]] = {
-    "dropout": Dropout,
-    "repetition": Repetition,
-    "crop": Crop,
-    "deletion": Deletion,
-    "pair": Pair,
-    "span_mask": SpanMask,
-    "augment": Augment,
-}
+_VIEWS: list[type[View]] = [Dropout, Repetition, Crop, Deletion, Pair, SpanMask, Augment]
+VIEWS = {view.name: view for view in _VIEWS}  # values of the option `view`
 
 __all__ = [
     "MASK",

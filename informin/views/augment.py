@@ -81,7 +81,6 @@ class Augment(View):
         {'augment_first': 'none', 'augment_second': 'token_cutoff', 'augment_token_cutoff': 0.15}
     """
 
-    name = "augment"
     title = "augmentations of both views"
     keeps_tokens = True
 

@@ -98,7 +98,6 @@ class Crop(View):
         embeddings", arXiv 2508.03453.
     """
 
-    name = "crop"
     title = "span cropping"
     keeps_tokens = True
 

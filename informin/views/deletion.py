@@ -31,7 +31,6 @@ class Deletion(View):
         Embedding Learning"; Wu et al. (2020), "CLEAR: Contrastive Learning for Sentence Representation".
     """
 
-    name = "deletion"
     title = "token deletion"
     keeps_tokens = True
 

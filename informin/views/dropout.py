@@ -16,8 +16,6 @@ class Dropout(View):
         Gao et al. (2021), SimCSE, section 3.
     """
 
-    name = "dropout"
-    title = "dropout"
     same_tokens = True
 
     def change(self, tokens: Tensor, generator: torch.Generator) -> Tensor:

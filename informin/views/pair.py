@@ -32,7 +32,6 @@ class Pair(View):
         ... )
     """
 
-    name = "pair"
     title = "natural pairs"
     columns = ("anchor", "positive")
 

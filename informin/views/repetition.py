@@ -31,7 +31,6 @@ class Repetition(View):
         Embedding", section 3.1.
     """
 
-    name = "repetition"
     title = "word repetition"
     keeps_tokens = True
 

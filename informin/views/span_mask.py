@@ -45,7 +45,6 @@ class SpanMask(View):
         Lexical and Sentence Encoders".
     """
 
-    name = "span_mask"
     title = "span masking"
     keeps_tokens = True
     masks_tokens = True
