@@ -207,11 +207,8 @@ def of_given_optimizer(
         return {}
     optimizer = optimizer.optimizer if isinstance(optimizer, AcceleratedOptimizer) else optimizer
     own = {"optim": type(optimizer).__name__, "weight_decay": optimizer.defaults.get("weight_decay")}
-    return (
-        dict.fromkeys(OF_OPTIMIZER)
-        | own
-        | {"learning_rate": recorded_value(optimizer.defaults.get("lr"), "learning_rate")}
-    )
+    own["learning_rate"] = recorded_value(optimizer.defaults.get("lr"), "learning_rate")
+    return dict.fromkeys(OF_OPTIMIZER) | own
 
 
 def of_given_scheduler(scheduler: LRScheduler | AcceleratedScheduler | None) -> dict[str, Any]:
@@ -350,9 +347,9 @@ def _score_rows(state: TrainerState, kept_step: int, development: Development | 
 
 def _drift_rows(drift: dict[str, Any] | None) -> list[tuple[str, str]]:
     """Return the main lines about drift; training.json and the model card have all of them."""
-    rows = []
     if drift is None:
         return []
+    rows = []
     for name in ("neighbors_kept", "neighbor_distance", "hubness", "stsb_dev"):
         measure = MEASURES[name]
         before = drift["old"][name]
