@@ -266,12 +266,11 @@ class InforMinTrainer(Trainer):
             )
         trained.model.config.informin["max_seq_length"] = self.max_seq_length  # may depend on the sentences
         check_sentences(rows, args, self.terms)
-        names = names_to_read(self.objective.view.columns)
-        checksum = rows_sha256(rows, names) if self.sentences is None else None
         rows, self._add_general, self._checksums = add_guide(
             trained, args, self.terms, rows, self.sentences, self.max_seq_length
         )
-        self._checksums |= {"tokenized rows": checksum} if checksum else {}
+        if self.sentences is None and (checksum := rows_sha256(rows, names_to_read(self.objective.view.columns))):
+            self._checksums["tokenized rows"] = checksum
         self._columns_read = names_to_read(self.objective.view.columns, getattr(rows, "column_names", None) or [])
         return rows
 
