@@ -28,6 +28,7 @@ from transformers import (
     MODEL_FOR_MASKED_LM_MAPPING,
     AutoModelForMaskedLM,
     PreTrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     set_seed,
@@ -909,7 +910,7 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
         return next(self.st.parameters()).device
 
     @property
-    def base_model(self) -> nn.Module:
+    def base_model(self) -> PreTrainedModel:
         """The encoder, which heads may copy."""
         return self.st[0].auto_model
 
@@ -985,15 +986,11 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
 
     def activation_checkpointing_enable(self, **options: Any) -> None:
         """Recompute the activations of the layers in the backward pass; see the method of transformers."""
-        for module in self.st:
-            if isinstance(module, Transformer):
-                module.auto_model.activation_checkpointing_enable(**options)
+        self.base_model.activation_checkpointing_enable(**options)
 
     def gradient_checkpointing_enable(self, **options: Any) -> None:
         """Do the same; older versions of transformers call this method."""
-        for module in self.st:
-            if isinstance(module, Transformer):
-                module.auto_model.gradient_checkpointing_enable(**options)
+        self.base_model.gradient_checkpointing_enable(**options)
 
 
 class GivenStates(nn.Module):
