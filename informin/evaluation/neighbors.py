@@ -29,17 +29,16 @@ def nonzero(x: Tensor) -> Tensor:
 
 
 def nearest_rows(
-    anchors: Tensor, candidates: Tensor, k: int, *, first: int | None = None, ties_by_index: bool = False
+    anchors: Tensor, candidates: Tensor, k: int, *, first: int, ties_by_index: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return the k nearest candidates of each anchor by cosine, nearest first.
+    """Return the k nearest other candidates of each anchor by cosine, nearest first.
 
     The search is exact up to float32 rounding: it compares every pair, in blocks, on the accelerator if there is one.
 
     Args:
-        anchors: (A, d) unit vectors.
+        anchors: (A, d) unit vectors, which are also candidates.
         candidates: (C, d) unit vectors, with C > k.
-        first: Index of the first anchor among the candidates, if the anchors are candidates themselves: an anchor is
-            not its own neighbor.
+        first: Index of the first anchor among the candidates. The others follow it.
         ties_by_index: Whether cosines are rounded to 6 decimals and ties are broken by index, so that scores do not
             depend on the hardware.
 
@@ -55,9 +54,8 @@ def nearest_rows(
     for start in range(0, len(anchors), step):
         block = anchors[start : start + step].to(accelerator, torch.float32)
         similarity = block @ columns  # (step, C)
-        if first is not None:
-            rows = torch.arange(len(block), device=accelerator)
-            similarity[rows, first + start + rows] = -torch.inf
+        rows = torch.arange(len(block), device=accelerator)
+        similarity[rows, first + start + rows] = -torch.inf
         values, nearest = _highest_by_index(similarity, k) if ties_by_index else similarity.topk(k, dim=-1)
         indices.append(nearest.cpu())
         cosines.append(values.cpu())
