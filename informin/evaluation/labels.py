@@ -172,19 +172,18 @@ def score_labels(encode: Encode, labeled: LabeledSentences) -> dict[str, float]:
     }
 
 
-def clustering(x: np.ndarray, y: np.ndarray, classes: int, starts: int = DRAWS) -> list[float]:
-    """Return the V-measure x 100 of K-means with the true number of classes, for each of several seeds.
+def clustering(x: np.ndarray, y: np.ndarray, classes: int) -> list[float]:
+    """Return the V-measure x 100 of K-means with the true number of classes, for each of 10 seeds, with one start each.
 
     Args:
         x: Unit vectors (N, d).
         y: Classes (N,).
-        starts: Number of seeds, with one start each; scores use 10.
 
     Source:
         MTEB's clustering tasks (Muennighoff et al., EACL 2023, section 3.1). MTEB uses mini-batch K-means on unscaled
         embeddings; this is Lloyd's algorithm on unit vectors. V-measure: Rosenberg & Hirschberg (2007).
     """
-    fits = (KMeans(classes, n_init=1, random_state=seed).fit_predict(x) for seed in range(starts))
+    fits = (KMeans(classes, n_init=1, random_state=seed).fit_predict(x) for seed in range(DRAWS))
     return [100 * float(v_measure_score(y, clusters)) for clusters in fits]
 
 

@@ -63,13 +63,13 @@ class GradedPairs:
         return score_pairs(encode, self)
 
 
-def load_pairs(path: str | Path, option: str = "eval_pairs") -> GradedPairs:
+def load_pairs(path: str | Path) -> GradedPairs:
     """Load graded pairs from a TSV, CSV or JSONL file with the columns sentence1, sentence2 and score.
 
     Raises:
         UsageError: A column is missing, a sentence is blank, a score is not a number, or all scores are equal.
     """
-    return pairs_of_rows(read_rows(path, COLUMNS, option), last_name(path), str(path), option)
+    return pairs_of_rows(read_rows(path, COLUMNS, "eval_pairs"), last_name(path), str(path), "eval_pairs")
 
 
 def pairs_of_rows(rows: Iterable[Cells], name: str, source: str, option: str) -> GradedPairs:
