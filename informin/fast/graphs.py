@@ -139,7 +139,8 @@ class GraphedEncoder:
         if not has_memory:
             torch.cuda.set_rng_state(random_state, self._device)
             return None
-        forward, backward, pool = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), self._pool()
+        forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        pool = next((graph.forward.pool() for graph in self._graphs.values()), None)  # only one graph runs at a time
         # Other threads may call CUDA meanwhile, such as that of a data loader that pins memory.
         with torch.cuda.graph(forward, pool=pool, capture_error_mode="thread_local"):
             outputs = run()
@@ -188,11 +189,6 @@ class GraphedEncoder:
             pairs = [(view, x) for view, x in zip(self._views, found) if x is not None and x.dtype == dtype]
             torch._foreach_copy_([view for view, _ in pairs], [x for _, x in pairs])
         return [x is not None for x in found]
-
-    def _pool(self) -> Any:
-        """Return the memory that all graphs share: only one of them is in use at a time."""
-        first = next(iter(self._graphs.values()), None)
-        return None if first is None else first.forward.pool()
 
 
 class Halves:
