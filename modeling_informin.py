@@ -143,7 +143,7 @@ def with_defaults(given: Any) -> dict[str, Any]:
 
 
 def sentence_transformers_files(
-    settings: dict[str, Any], width: int, longest: Optional[int] = None, pooler: bool = False
+    settings: dict[str, Any], width: int, longest: Optional[int], pooler: bool
 ) -> dict[str, Any]:
     """Return the files with which any version of sentence-transformers loads an encoder, by name.
 

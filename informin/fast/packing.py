@@ -105,8 +105,8 @@ def pack(
 def pack_tokens(
     tokens: np.ndarray,
     mask: np.ndarray,
-    padding_index: int | None = None,
-    multiple: int = 1,
+    padding_index: int | None,
+    multiple: int,
     longest: int | None = None,
 ) -> Packed:
     """Pack the tokens (T,) of texts that follow each other; see `pack`.

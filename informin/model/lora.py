@@ -18,7 +18,7 @@ from informin.model.open import file_of
 ALPHA = 32  # the update is multiplied by 32 / r: by 2 with the usual rank of 16
 
 
-def add_lora(model: SentenceTransformer, rank: int, dropout: float, revision: str | None = None) -> None:
+def add_lora(model: SentenceTransformer, rank: int, dropout: float, revision: str | None) -> None:
     """Add low-rank matrices to the transformer of a model, and freeze the transformer's own weights.
 
     Args:

@@ -71,7 +71,7 @@ def with_pooling(model: SentenceTransformer, pooler: str, projection_head: str |
 class LayerPooling(nn.Module):
     """Mean over the tokens of the mean of two hidden layers."""
 
-    def __init__(self, width: int, layers: tuple[int, int], include_prompt: bool = True):
+    def __init__(self, width: int, layers: tuple[int, int], include_prompt: bool):
         super().__init__()
         self.width, self.layers, self.include_prompt = width, layers, include_prompt
 

@@ -68,7 +68,7 @@ def hardest_direction(
     project: Callable[[Tensor], Tensor],
     candidates: Tensor,
     neighbors: Tensor,
-    temperature: float = 0.05,
+    temperature: float,
 ) -> Tensor:
     r"""Return the direction in which a perturbation makes an embedding most similar to its neighbors, (N, d).
 

@@ -240,7 +240,7 @@ def _lists(items: list[Any], columns: Columns) -> list[list[str]]:
     return [as_texts([item[place] or "" for item in items]) for place in range(len(columns))]
 
 
-def texts_only(data: Sentences, text_column: Sequence[str] | None, columns: Columns = ONE_TEXT) -> Sentences:
+def texts_only(data: Sentences, text_column: Sequence[str] | None, columns: Columns) -> Sentences:
     """Return the texts of each row under the names `columns`; several columns of a text are joined with a space."""
     if isinstance(data, datasets.Dataset) and data.format["type"] is not None:
         if data.format["type"] == "custom":
@@ -361,8 +361,8 @@ def training_rows(
     longest: int,
     vocabulary: int | None,
     length: int | None,
-    text_column: str | Sequence[str] | None = None,
-    columns: Columns = (),
+    text_column: str | Sequence[str] | None,
+    columns: Columns,
 ) -> tuple[Any, Sentences | None, int]:
     """Return tokenized rows, the sentences, and the maximum number of tokens in a row.
 

@@ -892,7 +892,7 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
     supports_gradient_checkpointing = True
     prompt_tokens = 0
 
-    def __init__(self, st: SentenceTransformer, config: WrapperConfig, lm_head: nn.Module | None = None):
+    def __init__(self, st: SentenceTransformer, config: WrapperConfig, lm_head: nn.Module | None):
         super().__init__()
         self.st, self.config, self.lm_head = st, config, lm_head
         self.heads = nn.ModuleDict()
