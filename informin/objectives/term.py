@@ -225,7 +225,8 @@ class Term(ABC):
     def map_layers(self, config) -> list[int]:
         """Return the layers, counted from 0, whose attention maps the term needs from an encoder with this config.
 
-        If several terms of a run need attention maps, they must need the same layers.
+        A term with `reads_maps` overrides this method. If several terms of a run need attention maps, they must need
+        the same layers.
         """
         return []
 

@@ -95,8 +95,8 @@ class View(ABC):
         columns: Default names of the columns of texts, if a sentence has several texts. The tokens of each further text
             are in a batch as `NAME_input_ids` and `NAME_attention_mask`. Empty for one text.
         same_tokens: Whether both views have the same tokens, so that only dropout makes them differ.
-        keeps_tokens: Whether `change` selects and repeats tokens by their place, and never reads them. Then attention
-            maps of both views can be compared at the tokens that they share.
+        keeps_tokens: Whether `change` selects and repeats tokens by their place, and never reads them. It then gets and
+            returns places, and attention maps of both views can be compared at the tokens that they share.
         masks_tokens: Whether `change` returns `MASK`, so that the tokenizer needs a mask token.
     """
 
