@@ -113,12 +113,9 @@ class PackedInference:
 
     def __call__(self, inputs: list, *, device: Any = None, **options: Any) -> Any:
         """Return what `_inference` returns; see `SentenceTransformer.encode` for the options."""
-        if inputs and self._packs(inputs, device, options):
-            embeddings = self._for_one_call()._embed(inputs, **options)
-            if embeddings is not None:
-                return embeddings
-        elif len(inputs) > 1 and self._sorts(inputs, device, options):
-            embeddings = self._for_one_call(packs=False)._embed(inputs, **options)
+        packs = bool(inputs) and self._packs(inputs, device, options)
+        if packs or (len(inputs) > 1 and self._sorts(inputs, device, options)):
+            embeddings = self._for_one_call(packs)._embed(inputs, **options)
             if embeddings is not None:
                 return embeddings
         model, in_half = self.model, precision_of(self.model) != "fp32"
@@ -128,7 +125,7 @@ class PackedInference:
             pool_in_float32(model)
         return type(model)._inference(model, inputs, device=device, **options)
 
-    def _for_one_call(self, packs: bool = True) -> "PackedInference":
+    def _for_one_call(self, packs: bool) -> "PackedInference":
         """Return the same with a copy of the model that other threads do not use, packed or in sorted batches."""
         model = (packed_copy if packs else copy_for_call)(self.model, training=False)
         model[0].processor = copy_of_tokenizer(model[0].processor)

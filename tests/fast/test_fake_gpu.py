@@ -141,7 +141,7 @@ def test_encode_packs_in_half_precision_only(st_mean, monkeypatch):
     wanted = SimpleNamespace(padding_index=None, options={}, width=16, normalized=True, with_tokens=False)
     with FAKE, torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
         assert model._inference._packs(["a dog"], **given)
-        vectors = model._inference._for_one_call()._forward(rows["input_ids"], kept, wanted)
+        vectors = model._inference._for_one_call(packs=True)._forward(rows["input_ids"], kept, wanted)
     assert (vectors.shape, vectors.device) == ((20, 16), GPU)
 
 
