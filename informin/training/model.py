@@ -430,24 +430,12 @@ class TrainedModel:
             needs: See `ActiveObjective.needs`.
             args: Training arguments.
         """
-        if self.is_static and needs:
-            option = next(iter(needs.values()))
+        given = [name for name in ("neftune_noise_alpha", "lora_r") if getattr(args, name) is not None]
+        if self.is_static and (of_encoder := [*needs.values(), *given]):
             raise UsageError(
                 "needs an encoder, and this model is a table of token vectors",
-                option=option,
-                fix=f"Leave `{option}` out, or use another model.",
-            )
-        if self.is_static and args.neftune_noise_alpha is not None:
-            raise UsageError(
-                "adds noise to the inputs of an encoder, and this model is a table of token vectors",
-                option="neftune_noise_alpha",
-                fix="Leave it out, or use another model.",
-            )
-        if self.is_static and args.lora_r is not None:
-            raise UsageError(
-                "needs the linear layers of an encoder, and this model is a table of token vectors",
-                option="lora_r",
-                fix="Leave it out, or use another model.",
+                option=of_encoder[0],
+                fix=f"Leave `{of_encoder[0]}` out, or use another model.",
             )
         if args.torch_compile and "embedding layer" in needs:
             found = (
