@@ -479,24 +479,24 @@ class InforMinMixin(TrainingMixin):
         """
         if self.training and split_batch is not None:
             return self.training_outputs(split_batch, input_ids, attention_mask, views)
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "token_type_ids": token_type_ids,
-            "position_ids": position_ids,
-            "inputs_embeds": inputs_embeds,
-        }
-        given = {name: x for name, x in inputs.items() if x is not None}  # not every encoder accepts all of them
-        outputs = self.base_model(**given, return_dict=True, **kwargs)
+        outputs = self.base_model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            return_dict=True,
+            **kwargs,
+        )
         hidden = outputs.last_hidden_state  # (N, L, d)
         pooled = self.pool(hidden, attention_mask)  # (N, d)
         lm_losses = None
         if lm_labels is not None:
             wanted = lm_labels >= 0
             lm_losses = self.lm_losses(hidden[wanted], lm_labels[wanted])
-        projection = self.project(pooled) if self.training else None
-        heads = None
+        projection = heads = None
         if self.training:
+            projection = self.project(pooled)
             heads = self.head_outputs(pooled, projection, hidden, input_ids, attention_mask, views)
         result = InforMinOutput(
             last_hidden_state=hidden,
