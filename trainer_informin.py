@@ -34,8 +34,10 @@ from transformers.utils import is_in_notebook
 
 from informin.distributed import (
     first_of_machine_first,
-    join,
-    own_share,
+    gather_objects,
+    gather_shares,
+    rank,
+    world_size,
 )
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation.development import as_development
@@ -450,10 +452,11 @@ class InforMinTrainer(Trainer):
         if not self._noted_truncation:
             self._noted_truncation = note_truncated(self.trained.finished, sentences, self.trained.prompt)
         self._use_averages()
-        is_whole = not self.is_fsdp_enabled
         size = self.args.per_device_eval_batch_size
         model = self.gathered.finished
-        share = own_share(is_whole, sentences)
+        share = sentences[rank() :: world_size()]
+        if self.is_fsdp_enabled:
+            share = [] if rank() else sentences
         blocks = []
         self.loss_watch.check()
         with checkpoints.leaving_on_signal(self) as leave_if_received, self.accelerator.autocast():
@@ -461,7 +464,8 @@ class InforMinTrainer(Trainer):
                 texts = share[start : start + 16 * size]
                 blocks.append(encode(model, texts, prompt=self.trained.prompt, batch_size=size))
                 leave_if_received()
-        return join(is_whole, np.concatenate(blocks), len(sentences))  # after the block: a signal may end it early
+        own = np.concatenate(blocks)  # after the block: a signal may end it early
+        return gather_objects(own)[0] if self.is_fsdp_enabled else gather_shares(own, len(sentences))
 
     def _use_averages(self) -> None:
         """Set the weights to those that the optimizer evaluates, such as the averages of a schedule-free one.

@@ -202,23 +202,6 @@ def with_weights(bones: nn.Module, state: dict[str, Tensor]) -> Any:
     return whole
 
 
-def own_share(whole: bool, sentences: list[str]) -> list[str]:
-    """Return the sentences that this process encodes; all of them in the first process unless each is `whole`.
-
-    Args:
-        whole: Whether each process has all weights.
-        sentences: N sentences.
-    """
-    if whole:
-        return sentences[rank() :: world_size()]
-    return sentences if rank() == 0 else []
-
-
-def join(whole: bool, own: np.ndarray, number: int) -> np.ndarray:
-    """Return the embeddings (N, d) of N sentences in every process, from those of each `own_share`."""
-    return gather_shares(own, number) if whole else gather_objects(own)[0]
-
-
 def to_device(x: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on a device. Copies from the CPU to a CUDA GPU do not wait for the GPU.
 
