@@ -1,6 +1,6 @@
-"""Which ways of the fast path a run takes: by default all that its model, its options and its device allow.
+"""How the fast path computes a run: by default, with every optimization that model, options and device allow.
 
-Whether a model can be packed is found by an experiment: its hidden states for a few texts in one row must be those of
+An experiment decides whether a model can be packed: its hidden states for a few texts in one row must equal those of
 the padded batch.
 """
 

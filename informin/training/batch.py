@@ -28,15 +28,15 @@ TOKENS = ("input_ids", "attention_mask")
 ROWS = ("row", "second_row")  # of the first and of the second text, as a guide counts them
 
 
-def names_to_read(columns: Sequence[str], has: Collection[str] = ()) -> list[str]:
-    """Return the names of what a step reads from tokenized rows.
+def names_to_read(columns: Sequence[str], available: Collection[str] = ()) -> list[str]:
+    """Return the names of the columns that a training step reads from tokenized rows.
 
     Args:
         columns: `View.columns`.
-        has: Names of the columns of the rows.
+        available: Names of all columns of the rows. Those that a guide added are read, too.
     """
     further = [f"{column}_{name}" for column in columns[1:] for name in TOKENS]
-    return [*TOKENS, *further, *(name for name in ROWS if name in has)]
+    return [*TOKENS, *further, *(name for name in ROWS if name in available)]
 
 
 class TokenTables(torch.utils.data.Dataset):

@@ -1,4 +1,4 @@
-"""What a run reads: the options that name it, recipes, and whether it can be had, checked before anything is loaded.
+"""The inputs of a run: the options that name them, recipes, and a check that they are available.
 
 Nothing here imports torch, so that a run that cannot start fails at once.
 """

@@ -977,15 +977,15 @@ class SentenceTransformerForInforMinCL(TrainingMixin, nn.Module):
         self.base_model.activation_checkpointing_enable(**options)
 
     def gradient_checkpointing_enable(self, **options: Any) -> None:
-        """Do the same; older versions of transformers call this method."""
+        """Do what `activation_checkpointing_enable` does. Older versions of transformers call this method."""
         self.base_model.gradient_checkpointing_enable(**options)
 
 
 class GivenStates(nn.Module):
-    """Stands for an encoder, and returns the states that it is given."""
+    """Replaces an encoder, and returns the hidden states that it is given."""
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **others: Any) -> BaseModelOutput:
-        """Return (1, M, d) as the last hidden state. ELECTRA passes token ids by position."""
+        """Return `inputs_embeds` (1, M, d) as the last hidden state. ELECTRA passes token ids by position."""
         return BaseModelOutput(last_hidden_state=inputs_embeds)
 
 
