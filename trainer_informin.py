@@ -28,6 +28,7 @@ from transformers import (
     TrainerCallback,
 )
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, SCHEDULER_NAME
+from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, SchedulerType, TrainOutput, has_length
 from transformers.training_args import OptimizerNames
 from transformers.utils import is_in_notebook
@@ -84,7 +85,7 @@ from informin.training.callbacks import (
     SeedProcesses,
     Throughput,
 )
-from informin.training.data import rows_sha256, stream_loader, training_rows
+from informin.training.data import GroupedByLength, rows_sha256, stream_loader, training_rows
 from informin.training.guide import add_guide
 from informin.training.inputs import explains_keywords, keyword_here
 from informin.training.model import TrainedModel
@@ -120,7 +121,7 @@ class InforMinTrainer(Trainer):
     unweighted term as terms/NAME. Evaluation scores sentence pairs, labeled sentences and retrieval pairs, logged as
     eval_MEASURE (see `informin.evaluation.measures`).
 
-    Six private methods of Trainer are overridden, each with the reason in its docstring.
+    Seven private methods of Trainer are overridden, each with the reason in its docstring.
 
     Args:
         model: Encoder to train: a Hub id, a folder, a SentenceTransformer, a BertForInforMinCL or a
@@ -234,7 +235,7 @@ class InforMinTrainer(Trainer):
     ) -> InforMinTrainingArguments:
         """Set the terms and the views of the run, and return the arguments with the values of the paper."""
         trained = self.trained
-        encoder = Encoder(model_type=trained.config.model_type, width=trained.config.hidden_size)
+        encoder = Encoder(model_type=trained.architecture, width=trained.config.hidden_size)
         preset = as_preset(args.objective if objective is None else objective)
         self.objective = activate(preset, encoder, args.view if view is None else view, args.view_dropout)
         self.terms = self.objective.terms
@@ -369,6 +370,14 @@ class InforMinTrainer(Trainer):
             loader.base_dataloader.generator = torch.Generator()
         return loader
 
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        """Return the sampler. Overridden because that of groups by length draws another order in each process."""
+        sampler = super()._get_train_sampler(train_dataset)
+        if isinstance(sampler, LengthGroupedSampler):
+            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+            return GroupedByLength(sampler.batch_size, sampler.lengths, seed)
+        return sampler
+
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
         """Return the batches of one optimizer step, each stacked into two views and, for MLM, a masked copy.
 
@@ -419,7 +428,7 @@ class InforMinTrainer(Trainer):
                 anything is saved or evaluated.
         """
         fast = self.trained.model.forward_pass  # None if `fast` is false
-        with nullcontext() if fast is None else fast.masks_by_numpy():
+        with nullcontext() if fast is None else fast.masks_by_numpy(self.trained.model):
             loss = super().training_step(model, inputs, num_items_in_batch)
         self.throughput.sentences += len(inputs["sentence_ids"])
         self.loss_watch.add(self.state.global_step + 1, loss, self._step_values)

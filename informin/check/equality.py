@@ -329,7 +329,7 @@ def step(
     torch.manual_seed(0)
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     half = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
-    with half, nullcontext() if fast is None else fast.masks_by_numpy(), retained_graphs():
+    with half, nullcontext() if fast is None else fast.masks_by_numpy(model), retained_graphs():
         run.compute_loss(model, first)
         outputs = forward(model, second, reads_maps=any(term.reads_maps for term in run.terms))
         torch.manual_seed(0)  # the masks of each path have drawn other numbers, and a term may draw positions

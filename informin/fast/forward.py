@@ -101,11 +101,15 @@ class FastForward:
         modules = list(self.st)
         return modules[:-1] if len(modules) > 1 and isinstance(modules[-1], Normalize) else modules
 
-    def masks_by_numpy(self) -> AbstractContextManager:
-        """Return the context of a step in which a CPU draws dropout masks faster."""
+    def masks_by_numpy(self, model: nn.Module) -> AbstractContextManager:
+        """Return the context of a step in which a CPU draws dropout masks faster.
+
+        Args:
+            model: What is computed: the model in training, whose heads may have encoders, or a part of it.
+        """
         if not self.plan.numpy_masks:
             return nullcontext()
-        mask_recomputed_layers(self.st)
+        mask_recomputed_layers(model)
         return NumpyDropout()
 
     # Before the step, on the CPU
@@ -320,7 +324,7 @@ class FastForward:
         """
 
         def compute(_: Tensor) -> tuple[Tensor, ...]:
-            with self.masks_by_numpy():  # also in the backward pass, which leaves that of the step
+            with self.masks_by_numpy(self.st):  # also in the backward pass, which leaves that of the step
                 return self._compute(part, modules)
 
         return checkpoint(compute, part.features["input_ids"], use_reentrant=False)

@@ -108,6 +108,10 @@ class ContrastiveTension(Term):
     def check(self) -> None:
         check_value(self.tension_negatives >= 1, "tension_negatives", self.tension_negatives, "1 or more")
 
+    def options(self) -> dict[str, Any]:
+        unused = () if self.form == "paper" else ("tension_negatives",)
+        return {name: value for name, value in super().options().items() if name not in unused}
+
     @property
     def second_encoder(self) -> str:
         return self.option_name("weight")

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from informin.distributed import gather_with_gradient
+from informin.errors import UsageError
 from informin.objectives.contrast import copies
 from informin.objectives.numerics import in_float32
 from informin.objectives.term import Head, Term, Views
@@ -163,6 +164,12 @@ class VirtualAugmentation(Term):
 
     def head(self, model: Any) -> Perturbation:
         detached = self.form == "code"
+        if detached and getattr(model, "mlp", None) is None:
+            raise UsageError(
+                "is code, which trains only the projection head, and there is none",
+                option=self.option_name("form"),
+                fix="Set `projection_head` to mlp, or use the form `paper`.",
+            )
         return Perturbation(self.neighbors, self.perturbation_radius, self.perturbation_temperature, detached)
 
     def loss(self, views: Views) -> Tensor:

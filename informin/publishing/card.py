@@ -91,7 +91,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         "record": escaped(asdict(record)),
         "onnx": [f"onnx/{path.name}" for path in sorted(folder.glob("onnx/*.onnx"))],
     }
-    shown |= _usage(folder, record.options.get("prompt") if isinstance(record, RunRecord) else None)
+    shown |= _usage(folder, record.options.get("prompt", "") if isinstance(record, RunRecord) else None)
     onnx_usage = Template((TEMPLATES / "onnx_usage.md").read_text(encoding="utf-8"))
     clients = settings_for_clients(folder) if shown["onnx"] else None
     shown["onnx_usage"] = onnx_usage.render(client_settings=clients, **shown) if shown["onnx"] else ""

@@ -250,6 +250,14 @@ def _shared(first: Sequence[Sequence[int]] | None, second: Sequence[Sequence[int
     return shared
 
 
+def widened_places(shared: Tensor, length: int, side: str) -> Tensor:
+    """Return `shared` (B, L) of `StackedViews` for rows of a length, which are padded on a side."""
+    missing = length - shared.shape[1]
+    if side == "right":
+        return pad(shared, (0, missing), value=-1)
+    return pad(torch.where(shared < 0, shared, shared + missing), (missing, 0), value=-1)
+
+
 def at_shared(maps: Tensor, shared: Tensor) -> Tensor:
     """Return attention maps (B, T, H, L, L) of view 2 at the tokens of view 1, with 0 for tokens that it lacks."""
     places = shared.clamp(min=0)

@@ -240,7 +240,7 @@ class SeedProcesses(TrainerCallback):
     """Gives each process its own seed for dropout.
 
     Trainer uses the same seed in all processes, so they would use the same dropout masks for different sentences. The
-    order of the sentences is already set at this point. Checkpoints hold the random state of every process.
+    order of the sentences does not depend on this seed. Checkpoints hold the random state of every process.
     """
 
     def on_train_begin(self, args, state, control, **kwargs):

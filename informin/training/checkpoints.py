@@ -482,12 +482,11 @@ def check_same_order(checkpoint: str | Path, args: InforMinTrainingArguments, ha
     draws_again = has_size and not args.ignore_data_skip and epoch > 1 and epoch % 1 > 0
     loader = cast(AcceleratorConfig, args.accelerator_config)
     is_unseeded = not loader.use_seedable_sampler or loader.dispatch_batches
-    strategy = args.train_sampling_strategy
-    from_global_state = strategy == "group_by_length" or (strategy == "random" and is_unseeded)
+    from_global_state = args.train_sampling_strategy == "random" and is_unseeded
     if is_by_chance or (draws_again and from_global_state):
         raise UsageError(
-            f"{checkpoint} cannot be resumed with the same order of sentences, because of `dataloader_in_order`, "
-            "`train_sampling_strategy` or `accelerator_config`",
+            f"{checkpoint} cannot be resumed with the same order of sentences, because of `dataloader_in_order` "
+            "or `accelerator_config`",
             option=RESUME,
         )
 

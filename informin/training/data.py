@@ -22,6 +22,7 @@ from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, Trainer
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 import informin.texts
 from informin.errors import UsageError, counted
@@ -370,7 +371,8 @@ def training_rows(
     None for rows without text.
 
     Args:
-        data: See `as_data`. Tokenized rows are returned as they are; the length is then that of the longest one.
+        data: See `as_data`. Tokenized rows are returned as they are; the length is then that of the longest one, and of
+            a stream, that of its longest row among the first 1,000.
         tokenizer: Tokenizer of the encoder.
         args: Arguments of the run.
         prompt: Prompt prepended to each sentence.
@@ -388,9 +390,12 @@ def training_rows(
         raise UsageError(f"is {args.max_train_samples}", option="max_train_samples", needed=needed)
     rows = draw_sample(rows, args.max_train_samples, args.seed)
     if sentences is None:
+        how = (min(longest, args.max_seq_length or longest), vocabulary, names_to_read(columns))
         if is_stream:
-            return stream_share(rows, args), None, length or min(longest, LEAST_LENGTH)
-        most = check_tokens(rows, min(longest, args.max_seq_length or longest), vocabulary, names_to_read(columns))
+            rows, most = checked_stream(rows, *how)
+            rows = stream_share(rows, args)
+        else:
+            most = check_tokens(rows, *how)
         return rows, None, most or length or min(longest, LEAST_LENGTH)
     sentences = rows
     counts = partial(token_counts, sentences, tokenizer, prompt, columns)
@@ -558,9 +563,9 @@ def rows_sha256(rows: Any, names: Sequence[str]) -> str | None:
 
 
 def blocks_of_lists(
-    rows: Any, names: Sequence[str], size: int
+    rows: Any, names: Sequence[str], size: int, first: int = 0
 ) -> Iterator[tuple[int, dict[str, tuple[np.ndarray, np.ndarray]]]]:
-    """Yield the lists in columns of tokenized rows, in blocks of `size` rows.
+    """Yield the lists in columns of tokenized rows, in blocks of `size` rows, of which `first` is the first number.
 
     A block has the number of its first row and, by column, the lengths (n,) of the lists, and their values one after
     the other, both int64.
@@ -572,7 +577,7 @@ def blocks_of_lists(
     for start in range(0, len(rows), size):
         block = rows[start : start + size]
         read = _lists_of_rows if isinstance(block, list) else _lists_of_table
-        yield start, {name: read(block, name, start) for name in names}
+        yield first + start, {name: read(block, name, first + start) for name in names}
 
 
 def _lists_of_rows(rows: list[Mapping[str, Any]], name: str, start: int) -> tuple[np.ndarray, np.ndarray]:
@@ -615,7 +620,7 @@ def _row_of(place: int, lengths: np.ndarray) -> int:
     return int(np.searchsorted(lengths.cumsum(), place, side="right"))
 
 
-def check_tokens(rows: Any, longest: int, vocabulary: int | None, names: Sequence[str]) -> int:
+def check_tokens(rows: Any, longest: int, vocabulary: int | None, names: Sequence[str], first: int = 0) -> int:
     """Return the number of tokens of the longest row; 0 for rows with a transform, which may change them when read.
 
     Raise UsageError for rows without a mask, without tokens, with too many, or with tokens the encoder lacks.
@@ -625,6 +630,7 @@ def check_tokens(rows: Any, longest: int, vocabulary: int | None, names: Sequenc
         longest: Maximum number of tokens that the encoder accepts, or `max_seq_length` if it is smaller.
         vocabulary: Number of tokens that the model has embeddings for; None if unknown.
         names: What a step reads; see `names_to_read`.
+        first: Number of the first row.
     """
     if isinstance(rows, datasets.Dataset) and rows.format["type"] == "custom":
         return 0
@@ -636,7 +642,7 @@ def check_tokens(rows: Any, longest: int, vocabulary: int | None, names: Sequenc
         found, needed = f"has input_ids and no {missing[0]}", f"the columns {', '.join(names)}, or text"
         raise UsageError(found, option="train_dataset", needed=needed)
     most = 0
-    for start, lists in blocks_of_lists(rows, names, CHECKED_AT_ONCE):
+    for start, lists in blocks_of_lists(rows, names, CHECKED_AT_ONCE, first):
         for name in names:
             if name.endswith("input_ids"):
                 _check_lists(start, lists[name], lists[name.removesuffix("input_ids") + "attention_mask"], vocabulary)
@@ -683,6 +689,42 @@ def _check_lists(
             option="train_dataset",
             fix="Tokenize the sentences with the tokenizer of the model.",
         )
+
+
+def checked_stream(
+    stream: datasets.IterableDataset, longest: int, vocabulary: int | None, names: Sequence[str]
+) -> tuple[datasets.IterableDataset, int]:
+    """Return a stream of tokenized rows that is checked while it is read, and the most tokens of its first rows.
+
+    See `check_tokens`.
+    """
+    how = {"longest": longest, "vocabulary": vocabulary, "names": names}
+    most = check_tokens(list(stream.take(STREAM_SAMPLE)), **how)
+    checked = stream.map(_check_block, with_indices=True, batched=True, fn_kwargs=how)
+    return checked if stream.features is None else checked.cast(stream.features), most  # map drops the features
+
+
+def _check_block(block: dict[str, list], places: list[int], **how: Any) -> dict[str, list]:
+    check_tokens([dict(zip(block, cells)) for cells in zip(*block.values())], first=places[0], **how)
+    return block
+
+
+class GroupedByLength(LengthGroupedSampler):
+    """Groups sentences of about equal length, in an order that only depends on a seed and the epoch.
+
+    That of transformers draws the order from the global random state, which differs between processes.
+    """
+
+    def __init__(self, batch_size: int, lengths: list[int], seed: int):
+        super().__init__(batch_size, lengths=lengths)
+        self.seed, self.epoch = seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        self.generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        return super().__iter__()
 
 
 # A stream in several processes

@@ -31,7 +31,7 @@ from informin.objectives import Replay
 from informin.objectives.term import Term, needed
 from informin.texts import GENERAL_SENTENCES, read_texts
 from informin.training.arguments import InforMinTrainingArguments
-from informin.training.batch import IGNORED, join_rows
+from informin.training.batch import IGNORED, join_rows, widened_places
 from informin.training.data import TRUNCATED, Sentences, tokenize
 from informin.training.model import TrainedModel
 from modeling_informin import with_default_prompt
@@ -158,7 +158,7 @@ def _guide(model: TrainedModel, args: InforMinTrainingArguments, length: int) ->
             yield guide
         return
     guide = copy.copy(model.finished.to(args.device))
-    prompts = with_default_prompt(guide.prompts, guide.default_prompt_name, model.default_prompt)
+    prompts = with_default_prompt(guide.prompts, guide.default_prompt_name, model.prompt)
     guide.prompts, guide.default_prompt_name = prompts
     guide.informin_source = Source(model.name)
     set_inference(guide)
@@ -197,6 +197,9 @@ class GeneralSentences:
         joined = dict(stacked)
         for name in fill.keys() & stacked.keys():
             joined[name] = join_rows([stacked[name], batch[name]], fill[name], self.tokenizer.padding_side)
+        if "shared" in stacked:
+            side = self.tokenizer.padding_side
+            joined["shared"] = widened_places(stacked["shared"], joined["input_ids"].shape[1], side)
         joined["general_row"] = drawn
         return joined
 

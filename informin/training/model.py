@@ -202,6 +202,11 @@ class TrainedModel:
         return 0 if self.is_static else self.finished[0].auto_model.get_input_embeddings().weight.shape[1]
 
     @property
+    def architecture(self) -> str:
+        """`model_type` of the encoder; empty without one."""
+        return "" if self.is_static else self.finished[0].config.model_type
+
+    @property
     def is_static(self) -> bool:
         """Whether the model is a table of token vectors, without an encoder."""
         return isinstance(self.finished[0], StaticEmbedding)

@@ -21,6 +21,7 @@ from informin.files import last_name
 from informin.objectives import TERMS
 from informin.objectives.presets import Encoder, Preset, active_terms
 from informin.objectives.term import Masking, Term
+from informin.options import check_value
 from informin.training.arguments import InforMinTrainingArguments, check_view_dropout, with_values
 from informin.views import VIEWS, View
 
@@ -189,6 +190,7 @@ def view_of(preset: Preset, name: str | None, **values: Any) -> View:
         values: Values of fields that differ.
     """
     name = name or preset.view
+    check_value(name in VIEWS, "view", name, f"a view such as Crop(), or one of: {', '.join(VIEWS)}")
     published = preset.view_options if name == preset.view else {}
     return VIEWS[name](**(dict(published) | values))
 

@@ -38,7 +38,7 @@ from informin.hub import HUB_DATA, HUB_SENTENCES
 from informin.model.open import has_own_code
 from informin.model.records import RunRecord
 from informin.objectives.presets import Preset
-from informin.training.arguments import CardArguments, InforMinTrainingArguments
+from informin.training.arguments import BY_METRIC, CardArguments, InforMinTrainingArguments
 from informin.training.callbacks import evaluations, logged_scores, logged_terms, loss_text
 from informin.training.data import Sentences
 from informin.training.inputs import DataArguments
@@ -60,7 +60,7 @@ OF_SCHEDULER = "lr_scheduler_kwargs warmup_steps".split()
 RARE_OPTIONS = """
     data_seed dataloader_drop_last train_sampling_strategy ignore_data_skip neftune_noise_alpha optim_target_modules
     full_determinism tf32 torch_compile metric_for_best_model pooler prompt fast gradient_cache_chunk_size
-    lora_r lora_dropout
+    lora_r lora_dropout max_train_samples
 """.split()  # recorded only if they differ from the default
 DEFAULTS = {field.name: field.default for field in fields(InforMinTrainingArguments)}
 # The resolved values.
@@ -68,6 +68,7 @@ DEFAULTS |= {"pooler": "cls", "prompt": "", "metric_for_best_model": "eval_spear
 LOADER = {"use_seedable_sampler": True, "split_batches": False, "dispatch_batches": False}  # of `accelerator_config`
 DEFAULTS |= LOADER
 CHOOSING = ("load_best_model_at_end", "greater_is_better")  # of a run with evaluation
+EVALUATION = ("eval_strategy", "eval_steps", "eval_delay")  # recorded if the scheduler follows the scores
 ONLY_IF_CHANGED = {*RARE_OPTIONS, *LOADER, *CHOOSING}
 
 
@@ -186,9 +187,10 @@ def options_of(
     options |= {name: value for name, value in rare.items() if value != DEFAULTS[name]}
     loader = {name: getattr(args.accelerator_config, name) for name in LOADER}
     options |= {name: value for name, value in loader.items() if value != DEFAULTS[name]}
+    if args.lr_scheduler_type in BY_METRIC:
+        options |= {name: recorded_value(getattr(args, name), name) for name in EVALUATION}
     if is_stream:  # its order depends on the number of workers
         options |= {"streaming": True, "dataloader_num_workers": args.dataloader_num_workers}
-        options["max_train_samples"] = args.max_train_samples
     options = {name: value for name, value in options.items() if value not in (None, {})}
     precision = args.mixed_precision if args.mixed_precision != "no" else "fp32"  # the launcher can set it, too
     return options | {"precision": precision, "processes": args.world_size} | model.packing

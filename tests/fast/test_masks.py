@@ -21,6 +21,7 @@ PATHS = {
     "scd": dict(objective="scd", projector_size=32, view_dropout=[0.1, 0.3]),
     "micse": OBJECTIVES["micse"],
     "micse, checkpointing": OBJECTIVES["micse"] | dict(gradient_checkpointing=True),
+    "ct": OBJECTIVES["ct"] | dict(gradient_checkpointing=True),
 }
 
 
@@ -67,10 +68,12 @@ def test_pytorch_draws_no_mask(bert, tmp_path, trained_by_plain_path, path):
         with DrawnByPyTorch() as drawn:
             first = step(run)
         assert drawn.masks == 0
-    assert "micse" in path or first.keys() == trained_by_plain_path["scd" if path == "scd" else "packed"]
+    assert (
+        "micse" in path or path == "ct" or first.keys() == trained_by_plain_path["scd" if path == "scd" else "packed"]
+    )
 
 
-@pytest.mark.parametrize("path", ["checkpointing", "reentrant", "micse, checkpointing", "scd"])
+@pytest.mark.parametrize("path", ["checkpointing", "reentrant", "micse, checkpointing", "ct", "scd"])
 def test_checkpointing_draws_the_same_masks_again(bert, tmp_path, path):
     """The gradient is that of the activations that were dropped in the forward pass."""
     options = PATHS[path] | dict(padding_free=False)

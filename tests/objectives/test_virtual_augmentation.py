@@ -68,6 +68,12 @@ def test_the_form_of_the_code_trains_the_projection_head_alone(build, form):
     assert (len(trained) == 2) == (form == "code")
 
 
+def test_the_form_of_the_code_needs_a_projection_head(build):
+    options = dict(objective="simcse", virtual_augmentation_weight=1, virtual_augmentation_form="code")
+    with raises_usage(option="virtual_augmentation_form"):
+        build(**options, projection_head="none")
+
+
 @pytest.mark.parametrize("field", ["neighbors", "perturbation_radius", "perturbation_temperature"])
 def test_numbers_are_above_0(field):
     with raises_usage(option="virtual_augmentation_neighbors" if field == "neighbors" else field):

@@ -152,13 +152,14 @@ def test_a_projection_head_is_named_only_if_there_is_one(folder, head):
 def test_prompts_are_explained(bert, tmp_path):
     prompts = {"prompts": {"default": "old "}, "default_prompt_name": "default"}
     folder = export_of(bert, tmp_path / "export", **prompts)
-    assert "adds automatically" in render_card(folder)
+    assert "adds automatically" in with_record(folder, options={"prompt": "old "})
     card = with_record(folder, options={"prompt": "young "})
     assert (
         'Training used the prompt `"young "`' in card
         and 'encode(["A dog sleeps.", "The dog is asleep.", "It rai' in card
     )
     assert 'prompt="young "' in code_blocks(card)[0]
+    assert "Training used no prompt" in with_record(folder, options={})
 
 
 def test_onnx_files_are_explained(folder):

@@ -386,6 +386,7 @@ def training_worker(rank, folder, out, init):
     if rank == 0:
         shutil.copytree(f"{out}/whole/checkpoint-2", f"{out}/again/checkpoint-2")
     dist.barrier()
+    results["lengths"] = train(folder, f"{out}/lengths", seed=1, train_sampling_strategy="group_by_length", **unsaved)
     results["again"] = train(folder, f"{out}/again", seed=1, resume="last")
     results["stopped"] = stopped(folder, f"{out}/stopped")
     results["best"] = best(folder, f"{out}/best")
@@ -422,7 +423,7 @@ def test_weights_without_a_gradient_do_not_stop_processes(two_trainings, name):
 
 
 def test_processes_split_the_sentences_of_each_epoch(two_trainings):
-    for run in ("whole", "other"):
+    for run in ("whole", "other", "lengths"):
         steps = torch.cat([each[run]["read"] for each in two_trainings], dim=1)  # (6, 8)
         for epoch in steps.flatten().chunk(2):
             assert len(epoch.unique()) == 24

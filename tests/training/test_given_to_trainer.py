@@ -31,6 +31,7 @@ from informin.evaluation.development import as_development
 from informin.evaluation.pairs import load_pairs
 from informin.model.records import RunRecord
 from informin.training.data import as_data, check_tokens
+from informin.views import Crop
 from modeling_informin import BertForInforMinCL
 from tests.conftest import make_sentences, raises_usage, save_letters, tokenizer_of
 from tests.publishing.helpers import change_json
@@ -419,6 +420,12 @@ def test_rows_of_tokens_may_be_arrays_tensors_and_padded():
     assert check_tokens(rows, 32, 6, names) == check_tokens(datasets.Dataset.from_list(rows), 32, 6, names) == 4
 
 
+def test_a_view_is_an_object_or_a_name(bert, unscored):
+    for view in (Crop, "swap"):
+        with raises_usage(option="view"):
+            InforMinTrainer(str(bert), unscored(), train_dataset=SENTENCES, view=view)
+
+
 def test_other_arguments_are_refused(bert, tmp_path):
     for args in (TrainingArguments(str(tmp_path), use_cpu=True), SENTENCES):
         with raises_usage(option="args", needed="InforMinTrainingArguments"):
@@ -447,7 +454,9 @@ def test_options_of_sentences_hold_for_tokenized_rows(bert, unscored, as_list):
     assert InforMinTrainer(str(bert), unscored(), train_dataset=data).record().options["max_seq_length"] == 42
     with raises_usage(option="train_dataset", found="42 tokens", needed="at most 20"):
         InforMinTrainer(str(bert), unscored(max_seq_length=20), train_dataset=data)
-    sample = InforMinTrainer(str(bert), unscored(max_train_samples=32), train_dataset=data).train_dataset
+    of_rows = InforMinTrainer(str(bert), unscored(max_train_samples=32), train_dataset=data)
+    sample = of_rows.train_dataset
+    assert of_rows.record().options["max_train_samples"] == 32
     of_text = InforMinTrainer(str(bert), unscored(max_train_samples=32), train_dataset=rows.num_rows * ["the dog"])
     assert len(sample) == len(of_text.train_dataset) == 32
 
@@ -648,6 +657,27 @@ def test_a_run_whose_metric_has_another_direction_is_not_resumed(bert, scored):
     run(greater_is_better=False).train("last")
     with raises_usage(option="resume_from_checkpoint", found="greater_is_better False, now True"):
         run().train("last")
+
+
+STREAMED = FAULTY | {"too long": {"input_ids": [2] * 41, "attention_mask": [1] * 41}}
+
+
+@pytest.mark.parametrize("name", ["a mask of zeros", "a shorter mask", "a negative id", "no mask", "too long"])
+@pytest.mark.parametrize("place", [1, 1_200], ids=["first", "later"])
+def test_a_tokenized_stream_is_checked_while_it_is_read(bert, unscored, name, place):
+    faulty = STREAMED[name]
+    rows = [FINE] * place + [faulty] + [FINE] * (1_231 - place)
+    stream = datasets.IterableDataset.from_generator(lambda: iter(rows))
+    with raises_usage(option="train_dataset"):
+        trainer = InforMinTrainer(str(bert), unscored(max_seq_length=40, max_steps=80), train_dataset=stream)
+        trainer.train()
+
+
+def test_a_tokenized_stream_has_the_length_of_its_longest_row(bert, unscored):
+    rows = [FINE, {"input_ids": [2] + [5] * 40 + [3], "attention_mask": [1] * 42}] * 16
+    stream = datasets.Dataset.from_list(rows).to_iterable_dataset()
+    trainer = trained(str(bert), unscored(max_steps=1), train_dataset=stream)
+    assert trainer.record().options["max_seq_length"] == 42
 
 
 @pytest.mark.parametrize("rows", [SENTENCES, [{"text": text} for text in SENTENCES]], ids=["strings", "rows"])

@@ -8,6 +8,7 @@ from informin.objectives.term import Masking
 from informin.training.batch import StackedViews
 from informin.training.guide import GeneralSentences
 from informin.training.plain import two_views
+from informin.views import Crop
 from informin.views.view import SentenceTokens
 from modeling_informin import InforMinOutput
 from tests.conftest import make_sentences, tokenizer_of
@@ -49,6 +50,22 @@ def test_general_sentences_follow_the_rows_without_labels(general, tokenizer, ma
     views = two_views(outputs, rows)
     assert views.general.tolist() == [*range(count, count + 4)] and views.general_row.tolist() == drawn
     assert views.embedding2.tolist() == [3, 4, 5]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_shared_tokens_stay_the_same_beside_longer_general_sentences(general, tokenizer, side):
+    general.tokenizer.padding_side = tokenizer.padding_side = side
+    batch = tokenizer.pad(tokens(tokenizer, ["the dog runs", "a cat sleeps today"]), return_tensors="pt")
+    stacked = StackedViews(SentenceTokens(tokenizer), view=Crop())(batch, seed=1)
+    rows = general(stacked, seed=5)
+    assert rows["input_ids"].shape[1] > stacked["input_ids"].shape[1]
+    pairs = []
+    for one in (stacked, rows):
+        ids, shared = one["input_ids"], one["shared"]
+        assert shared.shape[1] == ids.shape[1]
+        found = (shared >= 0).nonzero().tolist()
+        pairs.append([(row, ids[row, place].item(), ids[2 + row, shared[row, place]].item()) for row, place in found])
+    assert pairs[0] == pairs[1] and all(one == other for _, one, other in pairs[0]) and pairs[0]
 
 
 def test_seed_determines_the_sample(general, tokenizer):

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 
 from informin.cli import train
 from informin.model.records import RunRecord
@@ -116,6 +117,18 @@ def test_equal_sentences_have_no_false_negatives(build):
         trainer = build(**options, sentences=["the dog sleeps"] * 16)
         trainer.train()
         assert trainer.state.log_history[0]["terms/contrast"] == 0
+
+
+@pytest.mark.parametrize("stored, prompt", [("", "the dog "), ("the dog ", ""), ("the dog ", None)])
+def test_the_guide_reads_the_prompt_of_training(build, encoder, tmp_path, stored, prompt):
+    """Without dropout, the model before the first step is its guide."""
+    model = SentenceTransformer(str(save_sentence_transformer(tmp_path / "prompted", encoder)), device="cpu")
+    model.prompts, model.default_prompt_name = {"own": stored}, "own"
+    options = GUIDED | dict(distillation_weight=1.0, replay_weight=1.0, replay_size=5, view_dropout=[0.0])
+    trainer = build(model, prompt=prompt, max_steps=1, **options)
+    trainer.train()
+    first = trainer.state.log_history[0]
+    assert abs(first["terms/distillation"]) < 1e-6 and abs(first["terms/replay"]) < 1e-6
 
 
 def test_another_model_guides(build, tmp_path):

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 from transformers import TrainingArguments
 
 from informin.cli import train
@@ -56,6 +57,18 @@ def test_precedence_flag_yaml_paper_default(options, roberta_base, option, defau
     assert options(*simcse, name=roberta_base)[option] == (default if row is None else row)
     assert options(*simcse, name=roberta_base, yaml=f"{option}: {yaml}").get(option, 0.0) == yaml
     assert options(*simcse, f"--{option}={flag}", name=roberta_base, yaml=f"{option}: {yaml}")[option] == flag
+
+
+@pytest.mark.parametrize("how", ["LoRA", "in memory"])
+def test_published_values_are_those_of_the_encoder_however_it_is_opened(roberta_base, arguments, how):
+    if how == "LoRA":
+        pytest.importorskip("peft")
+    model = SentenceTransformer(str(roberta_base), device="cpu") if how == "in memory" else str(roberta_base)
+    args = arguments(objective="scd", eval_strategy="no", learning_rate=None, lora_r=4 if how == "LoRA" else None)
+    trainer = InforMinTrainer(model, args, train_dataset=make_sentences(300))
+    assert (
+        trainer.objective.view_dropout == [0.065, 0.24] and trainer.record().options["decorrelation_weight"] == 0.0033
+    )
 
 
 def test_published_values(options, roberta_base, bert_large):
@@ -351,6 +364,7 @@ def test_defaults_that_depend_on_other_options(options, given, expected):
         ("view_dropout", dict(view_dropout=[])),
         ("objective", dict(objective="other")),
         ("view", dict(view="other")),
+        ("tension_negatives", dict(objective="ct", contrastive_tension_form="in_batch", tension_negatives=3)),
         ("pooler", dict(pooler="max")),
         ("projection_head", dict(projection_head="linear")),
         ("objective", dict(objective="noncontrastive")),

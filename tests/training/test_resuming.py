@@ -260,11 +260,10 @@ def test_a_used_output_folder_is_rejected(command, tmp_path, capsys, used):
 @pytest.mark.parametrize(
     "options",
     [
-        dict(train_sampling_strategy="group_by_length"),
         dict(accelerator_config={"use_seedable_sampler": False}),
         dict(accelerator_config={"dispatch_batches": True}),
     ],
-    ids=["lengths", "unseeded", "dispatched"],
+    ids=["unseeded", "dispatched"],
 )
 def test_an_order_that_cannot_be_reproduced_is_refused_in_later_epochs(bert, arguments, options):
     options |= STEPS
@@ -279,6 +278,28 @@ def test_an_order_that_cannot_be_reproduced_is_refused_in_later_epochs(bert, arg
     again = InforMinTrainer(str(bert), arguments(**options), train_dataset=sentences)
     again.train("last")
     assert_same(weights_of(again), uninterrupted)
+
+
+def test_sentences_grouped_by_length_are_read_on_in_a_later_epoch(bert, arguments):
+    options = STEPS | dict(train_sampling_strategy="group_by_length")
+    sentences = make_sentences(33)  # epochs of 2 steps
+    whole = InforMinTrainer(str(bert), arguments(**options), train_dataset=sentences)
+    whole.train()
+    shutil.rmtree(Path(whole.args.output_dir, "checkpoint-4"))
+    again = InforMinTrainer(str(bert), arguments(**options), train_dataset=sentences)
+    again.train("last")
+    assert_same(weights_of(again), weights_of(whole))
+
+
+def test_a_run_whose_rate_follows_the_scores_is_not_resumed_with_other_evaluations(bert, arguments, pairs_file):
+    options = dict(lr_scheduler_type="reduce_lr_on_plateau", eval_strategy="steps", save_strategy="steps", save_steps=1)
+    data = dict(train_dataset=make_sentences(64), eval_dataset=pairs_file)
+    first = InforMinTrainer(str(bert), arguments(**options, eval_steps=1, load_best_model_at_end=False), **data)
+    first.train()
+    shutil.rmtree(Path(first.args.output_dir, "checkpoint-4"))
+    again = InforMinTrainer(str(bert), arguments(**options, eval_steps=2, load_best_model_at_end=False), **data)
+    with raises_usage(option="resume_from_checkpoint", found="eval_steps"):
+        again.train("last")
 
 
 def test_a_stream_that_is_resumed_again_and_again_is_read_on(bert, arguments, tmp_path):
