@@ -44,12 +44,26 @@ def raise_if_not_index(folder: str | Path, overwrite: bool) -> None:
             f"{folder} is a file, or a link to no folder", option="output_dir", needed="a new folder, or an index"
         )
     others = [path.name for path in contents(folder)]
-    if others and RECORD not in others:
-        found = f"{folder} is in use: it contains {others[0]}"
+    if not others:
+        return
+    if not _has_index(folder):
+        other = f"an {RECORD} of another program" if RECORD in others else others[0]
+        found = f"{folder} is in use: it contains {other}"
         raise UsageError(found, option="output_dir", needed="a new folder, or an index")
-    if RECORD in others and not overwrite:
+    if not overwrite:
         fix = "Set `overwrite` to replace it."
         raise UsageError(f"{folder} already holds an index", option="output_dir", needed="a new folder", fix=fix)
+
+
+def _has_index(folder: Path) -> bool:
+    """Return whether a folder has the index.json of an index; a damaged one counts beside the data of an index."""
+    record = folder / RECORD
+    if not record.is_file():
+        return False
+    try:
+        return "model_sha256" in read_json(record)
+    except UsageError:
+        return any(folder.glob(f"{DATA}*/{TEXTS}"))
 
 
 def write_state(state: State, folder: str | Path, known: str | None = None) -> str:

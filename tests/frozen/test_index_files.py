@@ -83,6 +83,26 @@ def test_folder_with_other_files_is_not_touched(built, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["notes.txt"]
 
 
+@pytest.mark.parametrize("content", ['{"pages": ["mine"]}', '["mine"]', "mine", ""])
+def test_an_index_json_of_another_program_is_not_replaced(built, st_mean, tmp_path, content):
+    (tmp_path / "texts.txt").write_text("a cat\na dog\n")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / RECORD).write_text(content)
+    words = ["index", f"--model_name={st_mean}", f"--train_file={tmp_path / 'texts.txt'}", f"--output_dir={site}"]
+    assert run_command(*words) == run_command(*words, "--overwrite") == 2
+    with raises_usage("output_dir"):
+        built.save(site)
+    assert [path.name for path in site.iterdir()] == [RECORD] and (site / RECORD).read_text() == content
+
+
+def test_a_damaged_index_is_replaced(built, st_mean, texts, tmp_path):
+    built.save(tmp_path)
+    (tmp_path / RECORD).write_text((tmp_path / RECORD).read_text()[:50])
+    Index.build(st_mean, texts).save(tmp_path)
+    assert len(Index.load(tmp_path)) == 150 and len(list(tmp_path.glob(f"{DATA}*"))) == 1
+
+
 @pytest.mark.parametrize("indexed", [False, True])
 def test_other_data_with_such_a_name_stay(built, tmp_path, indexed):
     if indexed:
