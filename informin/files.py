@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,15 +60,17 @@ def new_files(folder: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def new_folder(folder: str | Path, option: str | None = None, replaces: str | None = None) -> Iterator[Path]:
+def new_folder(
+    folder: str | Path, option: str | None = None, replaces: Callable[[Path], bool] | None = None
+) -> Iterator[Path]:
     """Yield an empty folder to fill. It becomes `folder` when the block ends, but not after an error.
 
     An existing folder stays, because it may be mounted, and gets the content.
 
     Args:
-        folder: Missing or empty, or with a file `replaces`.
+        folder: Missing or empty, or what `replaces` accepts.
         option: Option to name in errors.
-        replaces: Name of a file that shows an older output of the same kind, whose content is replaced.
+        replaces: Returns whether a folder is an older output of the same kind, whose content is replaced.
 
     Raises:
         UsageError: `folder` is in use, or another process writes it.
@@ -104,7 +106,9 @@ def move(paths: Iterable[Path], folder: Path) -> None:
         os.replace(path, folder / path.name)
 
 
-def raise_if_used(folder: str | Path, option: str | None = None, replaces: str | None = None) -> None:
+def raise_if_used(
+    folder: str | Path, option: str | None = None, replaces: Callable[[Path], bool] | None = None
+) -> None:
     """Raise UsageError if a path exists and cannot become an output.
 
     Temporary files in a folder and files of the operating system do not count.
@@ -112,7 +116,7 @@ def raise_if_used(folder: str | Path, option: str | None = None, replaces: str |
     Args:
         folder: The path.
         option: Option to name in the error.
-        replaces: Name of a file that shows an older output of the same kind, which can be replaced.
+        replaces: Returns whether a folder is an older output of the same kind, which can be replaced.
     """
     folder = Path(folder)
     if not os.path.lexists(folder):
@@ -121,7 +125,7 @@ def raise_if_used(folder: str | Path, option: str | None = None, replaces: str |
     if folder.is_dir():
         used = [path.name for path in contents(folder)]
         has_checkpoints = any(name.startswith("checkpoint-") for name in used)
-        if not used or (replaces in used and not has_checkpoints):
+        if not used or (replaces and not has_checkpoints and replaces(folder)):
             return
         if has_checkpoints:
             fix = "Replacing it would delete the checkpoints of a training run: use another folder."
@@ -129,7 +133,7 @@ def raise_if_used(folder: str | Path, option: str | None = None, replaces: str |
         found += f": it contains {used[0]}"
     fix = "Use another folder, or replace an output of the same command with `overwrite`."
     if replaces:
-        fix = f"It is not an output of the same command, which has a file {replaces}: use another folder."
+        fix = "It is not an output of the same command: use another folder."
     raise UsageError(found, option=option, fix=fix)
 
 
@@ -138,6 +142,15 @@ def contents(folder: Path) -> list[Path]:
     names = {path: path.name.lower() for path in folder.iterdir()}
     incidental = (PREFIX, "._")  # macOS adds ._NAME to NAME on other file systems
     return sorted(path for path, name in names.items() if not name.startswith(incidental) and name not in OF_THE_SYSTEM)
+
+
+def files_in(folder: Path) -> Iterator[Path]:
+    """Yield the files and links in a folder and its subfolders, with the exceptions of `contents`."""
+    for path in contents(folder):
+        if path.is_dir() and not path.is_symlink():
+            yield from files_in(path)
+        else:
+            yield path
 
 
 @contextmanager

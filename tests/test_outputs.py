@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,10 @@ from tests.conftest import ROOT, raises_usage
 
 def names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def has_file(name: str) -> Callable[[Path], bool]:
+    return lambda folder: (folder / name).is_file()
 
 
 @pytest.mark.parametrize("before", ["missing", "empty", "link", "nested", "current"])
@@ -71,7 +76,7 @@ def test_checkpoints_are_never_replaced(tmp_path):
     """The output folder of a training run holds a model, as an export does."""
     (tmp_path / "run" / "checkpoint-9").mkdir(parents=True)
     (tmp_path / "run" / "modules.json").touch()
-    for replaces in ("modules.json", None):  # no advice to set `overwrite` either
+    for replaces in (has_file("modules.json"), None):  # no advice to set `overwrite` either
         with raises_usage("output_dir", fix="checkpoints"), new_folder(tmp_path / "run", "output_dir", replaces):
             pytest.fail("the folder is replaced")
     assert names(tmp_path) == ["run", "run/checkpoint-9", "run/modules.json"]
@@ -85,7 +90,7 @@ def test_files_of_the_operating_system_do_not_make_a_folder_used(tmp_path, name)
     raise_if_used(folder)
     with new_folder(folder) as new:
         (new / "fit.json").touch()
-    with new_folder(folder, replaces="fit.json") as new:
+    with new_folder(folder, replaces=has_file("fit.json")) as new:
         (new / "fit.json").touch()
     assert set(names(tmp_path)) == {"out", f"out/{name}", "out/fit.json"}
     (folder / "fit.json").rename(folder / "notes.txt")
@@ -103,7 +108,7 @@ def test_ctrl_c_while_an_old_output_is_deleted_leaves_the_new_one(tmp_path, monk
         monkeypatch.setattr(shutil, "rmtree", delete)
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path, replaces="fit.json") as new:
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path, replaces=has_file("fit.json")) as new:
         for name in ("a.json", "fit.json"):
             (new / name).write_text("new")
         monkeypatch.setattr(shutil, "rmtree", interrupted)
@@ -122,7 +127,7 @@ def test_an_old_output_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
         replace(path, place)
 
     monkeypatch.setattr(os, "replace", refused)
-    with pytest.raises(SaveError), new_folder(tmp_path, replaces="fit.json") as new:
+    with pytest.raises(SaveError), new_folder(tmp_path, replaces=has_file("fit.json")) as new:
         (new / "fit.json").write_text("new")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
         ["a.json", "fit.json", "onnx"], "old"

@@ -227,7 +227,7 @@ def export_command(
     Args:
         model_name: Folder checkpoint-N, an exported folder, or the Hub id of a SentenceTransformer.
         output_dir: Folder to write.
-        overwrite: Replace an existing exported folder.
+        overwrite: Replace an existing exported folder, if it holds nothing else.
         dtype: Data type of the weights.
         onnx: Also write onnx/model.onnx, in float32. Needs the extra onnx.
         int8: With --onnx: also write onnx/model_quantized.onnx.
@@ -240,12 +240,14 @@ def export_command(
         raise_if_missing("onnx", option="onnx")
     else:
         refuse_given({"int8": int8}, "needs `onnx`")
-    replaces = "modules.json" if overwrite else None
+    replaces = has_modules if overwrite else None
     raise_if_used(output_dir, "output_dir", replaces=replaces)
     from informin.publishing.card import CARD, write_card
-    from informin.publishing.export import export_checkpoint, published_files
+    from informin.publishing.export import export_checkpoint, published_files, raise_if_foreign_files
     from informin.publishing.onnx import advice_for_clients, export_onnx, quantize_onnx
 
+    if overwrite:
+        raise_if_foreign_files(output_dir)
     with new_folder(output_dir, "output_dir", replaces=replaces) as folder:
         export_checkpoint(model_name, folder, dtype, trust_remote_code)
         if onnx:
@@ -258,6 +260,11 @@ def export_command(
         print(path.as_posix())
     if onnx:
         print(advice_for_clients(output_dir))
+
+
+def has_modules(folder: Path) -> bool:
+    """Return whether a folder looks like an export, before the imports that examining its files takes."""
+    return (folder / "modules.json").is_file()
 
 
 def push_command(

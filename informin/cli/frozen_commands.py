@@ -75,10 +75,10 @@ def fit_command(
         refuse_given(changed_options(model), "needs `model_name`")
     from informin.files import only_writer, raise_if_used
     from informin.hub import raise_if_not_found
-    from informin.model.records import ADAPTER, FITTED
+    from informin.model.records import FitRecord, has_adapter
 
-    kind = FITTED if model_name else ADAPTER
-    raise_if_used(output_dir, "output_dir", replaces=kind if overwrite else None)
+    is_older = FitRecord.is_in if model_name else has_adapter
+    raise_if_used(output_dir, "output_dir", replaces=is_older if overwrite else None)
     if model_name:
         raise_if_not_found(model_name, model.revision)
     from informin.distributed import first_only
@@ -122,9 +122,9 @@ def distill_command(
     """
     from informin.files import only_writer, raise_if_used
     from informin.hub import raise_if_not_found
-    from informin.model.records import FITTED
+    from informin.model.records import FitRecord
 
-    raise_if_used(output_dir, "output_dir", replaces=FITTED if overwrite else None)
+    raise_if_used(output_dir, "output_dir", replaces=FitRecord.is_in if overwrite else None)
     raise_if_not_found(model_name, model.revision)
     from informin.distributed import first_only
     from informin.frozen.distill import distill

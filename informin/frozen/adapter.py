@@ -21,6 +21,7 @@ from informin.evaluation.rows import CHUNK, native, raise_if_not_finite, rows_of
 from informin.files import named_in_errors, new_file
 from informin.frozen.duplicates import GRIDS, distinct_rows, duplicate_keys, first_duplicates
 from informin.frozen.unrelated import FEWEST_TEXTS, UnrelatedScores, draw_rows, unrelated_scores
+from informin.model.records import ADAPTER_FORMAT
 from informin.options import check_value, with_home
 
 ROTATIONS = ("principal", "bits")
@@ -257,7 +258,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         check_is_fitted(self)
         tensors = {"coef": self.coef_.astype(np.float32, "C"), "intercept": self.intercept_.astype(np.float32)}
-        metadata = {"format": "informin-linear-adapter", "version": "1"}
+        metadata = {"format": ADAPTER_FORMAT, "version": "1"}
         if self.scores_:
             metadata["scores"] = json.dumps(asdict(self.scores_))
         path = with_home(path)

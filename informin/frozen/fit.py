@@ -29,7 +29,7 @@ from informin.frozen.vectors import given_vectors, open_with_prompt, refuse_with
 from informin.model.embedding import width_of
 from informin.model.open import Loading, has_own_code, in_precision, loading_to_embed, name_of, source_of
 from informin.model.pooling import MODES, LayerPooling, ProjectionPooling
-from informin.model.records import ADAPTER, FITTED, FitRecord
+from informin.model.records import ADAPTER, FitRecord, has_adapter
 from informin.options import check_value, with_home
 from informin.publishing.card import license_of, write_card
 from informin.publishing.export import save_model
@@ -97,10 +97,10 @@ class FitResult:
         """
         check_value(isinstance(overwrite, bool), "overwrite", overwrite, "True or False")
         output_dir = with_home(output_dir)
-        kind = FITTED if self.model else ADAPTER
+        is_older = FitRecord.is_in if self.model else has_adapter
         with first_only(only_writer(output_dir, "output_dir")):
             if rank() == 0:
-                with new_folder(output_dir, "output_dir", kind if overwrite else None) as folder:
+                with new_folder(output_dir, "output_dir", is_older if overwrite else None) as folder:
                     self._write(folder)
         self.folder = Path(output_dir)
 
@@ -348,7 +348,7 @@ def save_fitted(model: SentenceTransformer, record: FitRecord, folder: str | Pat
     Raises:
         UsageError: The folder is in use or cannot be written.
     """
-    with new_folder(folder, "output_dir", FITTED if overwrite else None) as new:
+    with new_folder(folder, "output_dir", FitRecord.is_in if overwrite else None) as new:
         save_model(model, new)
         record.save(new)
         write_card(new)

@@ -3,19 +3,23 @@
 They contain no path, user name or host name: of files and folders, only the last part of the path.
 """
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+from safetensors import SafetensorError, safe_open
 from typing_extensions import Self
 
 from informin import __version__
+from informin.errors import UsageError
 from informin.files import read_json, write_json
 
 TRAINING = "training.json"
 FITTED = "fit.json"
 HEADS_FILE = "heads.safetensors"  # in checkpoints: the projection head, the language-model head, and those of the terms
 ADAPTER = "adapter.safetensors"  # a fit of embeddings without a model
+ADAPTER_FORMAT = "informin-linear-adapter"  # in its metadata
 
 
 class Record:
@@ -35,6 +39,13 @@ class Record:
             return None
         names = {declared.name for declared in fields(cls)}  # type: ignore[arg-type]  # of the subclasses
         return cls(**{name: value for name, value in read_json(path).items() if name in names})
+
+    @classmethod
+    def is_in(cls, folder: str | Path) -> bool:
+        """Return whether a folder has the file. Another program may have written one of this name."""
+        with suppress(OSError, UsageError):
+            return "informin" in read_json(Path(folder, cls.file))
+        return False
 
     def save(self, folder: str | Path) -> None:
         """Write the file."""
@@ -130,3 +141,10 @@ class FitRecord(Record):
     license: Any = None
     license_name: str | None = None
     license_link: str | None = None
+
+
+def has_adapter(folder: str | Path) -> bool:
+    """Return whether a folder has the adapter of a fit of embeddings."""
+    with suppress(OSError, SafetensorError), safe_open(Path(folder, ADAPTER), "np") as file:
+        return (file.metadata() or {}).get("format") == ADAPTER_FORMAT
+    return False

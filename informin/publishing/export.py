@@ -30,7 +30,16 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 import modeling_informin
 from informin.errors import UsageError, error_line
-from informin.files import named_in_errors, new_files, new_folder, read_json, set_usual_modes, sha256, write_json
+from informin.files import (
+    files_in,
+    named_in_errors,
+    new_files,
+    new_folder,
+    read_json,
+    set_usual_modes,
+    sha256,
+    write_json,
+)
 from informin.hub import is_hub_id
 from informin.model.lora import merged
 from informin.model.open import (
@@ -44,7 +53,8 @@ from informin.model.open import (
 )
 from informin.model.pooling import NAME_OF_MODE
 from informin.model.records import FITTED, HEADS_FILE, TRAINING, FitRecord, RunRecord
-from informin.publishing.card import CARD, write_card
+from informin.publishing.card import CARD, is_edited, write_card
+from informin.publishing.report import PAGE
 from modeling_informin import CLASSES, HEAD_FILE, has_pooler, sentence_transformers_files
 
 WEIGHT_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -349,6 +359,7 @@ MODULE = (
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 SHARDS = "model-?????-of-?????.safetensors"
 ADDED = re.compile(r"this model|before training|seed [0-9]+")  # `model` in results that `add_results` added
+SHOWN = 3  # files of others that an error names
 # What an upload deletes from the repository if the folder does not have it.
 REPLACED = (*ROOT, *MODULE, SHARDS, *(f"[0-9]*_*/{name}" for name in MODULE), *RESULTS)
 
@@ -390,6 +401,29 @@ def _code(folder: Path, path: str, kinds: list[str]) -> set[PurePath]:
             if file.is_file():
                 found |= {os.path.relpath(str(one), folder) for one in (file, *get_relative_import_files(file))}
     return set(map(PurePath, found))
+
+
+def raise_if_foreign_files(folder: str | Path) -> None:
+    """Raise UsageError if a folder contains files that no command writes into an export; replacing it loses them."""
+    folder = Path(folder)
+    files = [path.relative_to(folder) for path in files_in(folder)] if folder.is_dir() else []
+    if not files:
+        return
+    try:
+        own = {*published_files(folder), Path(PAGE)}
+    except (ValueError, AttributeError):  # a link, or a modules.json of another program
+        own = set()
+    own |= {path.relative_to(folder) for pattern in RESULTS for path in folder.glob(pattern)}
+    if is_edited(folder / CARD):
+        own.discard(Path(CARD))
+    if foreign := sorted(str(path) for path in files if path not in own):
+        more = f" and {len(foreign) - SHOWN:,} more" if len(foreign) > SHOWN else ""
+        raise UsageError(
+            f"{folder} contains files that no export writes: {', '.join(foreign[:SHOWN])}{more}",
+            option="output_dir",
+            needed="a new folder, or an export without other files",
+            fix="Replacing the folder would delete them: move them, or use another folder.",
+        )
 
 
 @contextmanager

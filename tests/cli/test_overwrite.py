@@ -40,12 +40,45 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_an_output_is_replaced_only_if_asked(command, tmp_path, capsys, name):
     out = tmp_path / "out"
     assert command(name) == 0
-    (out / "notes.txt").write_text("of an older output")
+    added = out / ("report.html" if name == "export" else "notes.txt")
+    added.write_text("of an older output")
     before = content(out)
     assert command(name) == 2 and content(out) == before
     assert "--overwrite" in capsys.readouterr().err
     assert command(name, "--overwrite_output_dir") == 0, "the older name"
-    assert before.keys() - content(out).keys() == {str(out / "notes.txt")}
+    assert before.keys() - content(out).keys() == {str(added)}
+
+
+@pytest.mark.parametrize("name", ["NOTES.md", "data/texts.csv", "README.md", "results/mine.json", ".git/config"])
+def test_an_export_never_deletes_files_of_others(command, tmp_path, capsys, name):
+    out = tmp_path / "out"
+    assert command("export") == 0
+    (out / name).parent.mkdir(exist_ok=True)
+    (out / name).write_text("mine")
+    before = content(out)
+    capsys.readouterr()
+    assert command("export", "--overwrite") == 2 and content(out) == before
+    assert name in capsys.readouterr().err
+
+
+def test_an_export_with_all_that_commands_add_is_replaced(command, tmp_path):
+    out = tmp_path / "out"
+    assert command("fit") == 0, "its record, card and report"
+    for name in ("onnx/model.onnx", "onnx/model_quantized.onnx", "results/model.json", ".DS_Store"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text('{"model": "this model"}')
+    assert command("export", "--overwrite") == 0
+    assert not (out / "fit.json").exists() and not (out / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("fit", "fit.json"), ("embeddings", "adapter.safetensors"), ("export", "modules.json")]
+)
+def test_a_file_of_another_program_with_such_a_name_is_not_replaced(command, tmp_path, name, file):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / file).write_text('{"slope": 2.5}')
+    assert command(name, "--overwrite") == 2
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [file]
 
 
 @pytest.mark.parametrize("name", FOLDERS)
