@@ -127,8 +127,9 @@ def distill(
     """Distill a model into a static model of your texts in closed form. An embedding is then a mean of token vectors.
 
     The embeddings of the texts are adapted for the task by a `LinearAdapter`. For clustering, they are averaged with
-    their nearest neighbors. For search, words that occur in two or more texts become tokens, which anyone with the
-    model can read. A ridge regression finds the token vectors whose means come closest. See `informin.frozen.static`.
+    their nearest neighbors. For search, words that occur in two or more different texts become tokens, which anyone with
+    the model can read. A ridge regression finds the token vectors whose means come closest. See
+    `informin.frozen.static`.
 
     Args:
         model: Hub id, folder, or SentenceTransformer. Options for loading apply only to a name or folder.

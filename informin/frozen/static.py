@@ -64,7 +64,7 @@ def unknown_token(tokenizer: Tokenizer) -> int | None:
 
 
 def add_words(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokenizer:
-    """Return a copy of a tokenizer in which words that are in two texts or more are one token each.
+    """Return a copy of a tokenizer in which words that are in two different texts or more are one token each.
 
     A table for search needs them: a technical term differs from the mean of its pieces. Whoever has the tokenizer can
     read them, so words with digits, such as customer numbers, are left out. A vocabulary whose numbers have gaps gets
@@ -75,7 +75,7 @@ def add_words(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokenizer:
         return tokenizer
     texts_of = Counter[str]()
     normalize = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
-    for text in texts:
+    for text in dict.fromkeys(texts):
         texts_of.update(set(regex.findall(r"\b(?!\p{M})[^\W\d_]+\b", normalize(text))))
     common = (word for word, number in texts_of.most_common() if number > 1)
     split = (word for word in common if len(tokenizer.encode(word, add_special_tokens=False).ids) > 1)

@@ -146,6 +146,7 @@ def test_words_of_several_tokens_in_two_texts_become_tokens(monkeypatch):
     assert new.get_vocab_size() == 10 and old.get_vocab_size() == 8
     again = add_words(new, [*texts, "glns"])
     assert again.token_to_id("photons") == new.token_to_id("photons") and again.token_to_id("glns") == 10
+    assert add_words(old, 2 * ["photons"]).token_to_id("photons") is None, "a copy is no second text"
     monkeypatch.setattr(table, "WORDS", 1)
     assert add_words(old, [*texts, "gluon"]).token_to_id("photons") is None  # more texts have gluon
 
