@@ -127,8 +127,8 @@ def distill(
     """Distill a model into a static model of your texts in closed form. An embedding is then a mean of token vectors.
 
     The embeddings of the texts are adapted for the task by a `LinearAdapter`. For clustering, they are averaged with
-    their nearest neighbors. For search, words that occur in two or more different texts become tokens, which anyone with
-    the model can read. A ridge regression finds the token vectors whose means come closest. See
+    their nearest neighbors. For search, words that occur in two or more different texts become tokens, which anyone
+    with the model can read. A ridge regression finds the token vectors whose means come closest. See
     `informin.frozen.static`.
 
     Args:
