@@ -264,7 +264,7 @@ def index_command(
         queries: What embeds queries. static: token vectors fitted to the texts, so that search starts without the model
             and torch.
         document_prompt: Prompt prepended to every text. Default: --prompt, or the model's document prompt.
-        query_prompt: Prompt prepended to every query. Default: the model's query prompt.
+        query_prompt: Prompt prepended to every query. Default: --prompt, or the model's query prompt.
         rerank: Keep the token vectors of the texts, to rerank the first 50 hits of a search by late interaction.
     """
     from informin.hub import raise_if_not_found
@@ -288,7 +288,7 @@ def index_command(
                 smooth=smooth,
                 queries=queries,
                 document_prompt=prompt if document_prompt is None else document_prompt,
-                query_prompt=query_prompt,
+                query_prompt=prompt if query_prompt is None else query_prompt,
                 rerank=rerank,
                 **loading,
             )

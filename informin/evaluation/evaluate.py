@@ -21,7 +21,7 @@ from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.encode import EmbeddingCache, Encode, embed_once, whiten, whitened
 from informin.evaluation.labels import LABEL_COLUMNS, LabeledSentences, load_labels
 from informin.evaluation.pairs import correlations, cosine
-from informin.evaluation.results import COSINE, Results, checksums, environment, task_name
+from informin.evaluation.results import COSINE, DOT, Results, checksums, environment, task_name
 from informin.evaluation.retrieval import DEPTH, Collection, Similarity, load_retrieval
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, chosen_tasks, load_task, senteval_folder
 from informin.evaluation.table import check_same_files, load_others, model_label, score_tables, tables_html, tables_text
@@ -332,8 +332,8 @@ def _score_collection(
     ranking = collection.rank(embedded.queries, embedded.documents, similarity=similarity)
     entry = collection.counts | _measured(collection, ranking)
     entry["score"] = entry["measures"]["mrr_10"]
-    if rankings:
-        found = rankings.rank(collection, embedded, similarity)
+    if rankings:  # an index compares by dot product or cosine only
+        found = rankings.rank(collection, embedded, similarity if results.similarity == DOT else None)
         entry |= rankings.settings | {name: _measured(collection, other) for name, other in found.items()}
     return entry
 

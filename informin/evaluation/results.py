@@ -14,7 +14,7 @@ from informin.evaluation.senteval import GROUPS
 from informin.files import last_name, named_in_errors, read_json, sha256, write_json
 
 CLASSIFIER = "L2 logistic regression, one class against the rest; C = 2^t by SentEval's scikit-learn grids"
-COSINE = "cosine"
+COSINE, DOT = "cosine", "dot"
 # What must be equal to resume results.
 IDENTITY = (
     "weights_sha256",

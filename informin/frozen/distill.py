@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,6 +58,8 @@ class DistillResult:
         drift: How a table that was fitted on nine tenths of the texts differs from the model on the others, as in
             `informin.evaluation.drift`; None for fewer than 30 different ones.
         speeds: Texts per second of the model and of the table.
+        precision: Precision of the weights that embedded the texts; None for given embeddings.
+        options: The prompt, the pooling and the maximum length that were given.
         folder: Where the result was saved.
     """
 
@@ -67,6 +70,8 @@ class DistillResult:
     seconds: float
     drift: dict | None
     speeds: tuple[float, float]
+    precision: str | None
+    options: dict[str, Any]
     folder: Path | None = None
 
     def save(self, output_dir: str | Path, *, overwrite: bool = False) -> None:
@@ -90,7 +95,8 @@ class DistillResult:
                     texts=self.texts,
                     dimensions=self.static.get_embedding_dimension(),
                     drift=self.drift,
-                    precision=precision_of(self.model),
+                    precision=self.precision,
+                    options=self.options,
                 )
                 save_fitted(self.static, record, output_dir, overwrite)
         self.folder = Path(output_dir)
@@ -184,7 +190,18 @@ def distill(
     drift = held_out_drift(vector_of, lambda: static(np.sort(others[:SMOOTHED_AT_ONCE])))
     sample = [texts[row] for row in held] or texts
     speeds = speed(st, sample[:TIMED], side, batch_size), speed(whole, sample, None, batch_size)
-    return DistillResult(whole, st, task, len(texts), time.monotonic() - start, drift, speeds)
+    options = {"prompt": prompt, "pooler": pooler, "max_seq_length": loading.get("max_seq_length")}
+    return DistillResult(
+        static=whole,
+        model=st,
+        task=task,
+        texts=len(texts),
+        seconds=time.monotonic() - start,
+        drift=drift,
+        speeds=speeds,
+        precision=precision_of(st) if given is None else None,
+        options={name: value for name, value in options.items() if value not in (None, "auto")},
+    )
 
 
 def held_out_drift(vector_of: dict[str, np.ndarray], fit: Callable[[], SentenceTransformer]) -> dict | None:

@@ -28,7 +28,7 @@ from transformers.utils import cached_file
 
 from informin.errors import UsageError, counted, error_line
 from informin.fast.packing import copy_for_call, has_position_table, padding_index_of
-from informin.fast.precision import Precision, chosen_precision, precision_of, set_precision
+from informin.fast.precision import Precision, chosen_precision, encoders, precision_of, set_precision
 from informin.fast.speed import copy_of_tokenizer, set_inference
 from informin.hub import MODEL_FILES, is_hub_id, names_of_model, raise_if_not_found
 from informin.model.pooling import POOLERS, with_pooling
@@ -168,7 +168,7 @@ def load_model(
     cached = file_of(name, MODULES if has_modules else "config.json", revision)
     commit = Path(cached).parent.name if cached and folder is None else None  # snapshots/COMMIT/FILE
     opened.informin_source = Source(name, folder, commit)
-    if chosen is not None:
+    if chosen is not None and (precision != "auto" or encoders(opened)):  # of auto, a table needs no warning
         set_precision(opened, chosen, device)
     return set_inference(opened.to(device))
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -144,6 +145,7 @@ def _fit_card(record: FitRecord, shown: dict[str, Any]) -> ModelCard:
     return ModelCard.from_template(
         card_data(record, ["informin-cl", "static-embeddings" if is_static else "linear-adapter"]),
         template_path=str(TEMPLATES / ("static_card.md" if is_static else "adapter_card.md")),
+        given="".join(f" --{name} {shlex.quote(str(value))}" for name, value in record.options.items()),
         worse=list(worse_by_drift(drift, "The table" if is_static else "The adapter")),
         drift=render(drift_table({label: drift}, "before", MAIN), "markdown") if drift else "",
         **shown,

@@ -11,6 +11,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 
 from informin.cli import run_command
 from informin.frozen.index import Index
@@ -311,6 +312,16 @@ def test_a_column_without_a_name(st_mean, option, tmp_path):
     assert run_command(*words, option, "") == 0
     index = Index.load(tmp_path / "index")
     assert (index.ids if option == "--id_column" else [fields[""] for fields in index.fields]) == ["a", "b"]
+
+
+def test_the_option_prompt_is_for_texts_and_queries(st_mean, tmp_path):
+    (tmp_path / "texts.txt").write_text("the dog\na cat\n")
+    model = SentenceTransformer(str(st_mean), device="cpu", prompts={"query": "old ", "document": "small "})
+    model.save_pretrained(str(tmp_path / "model"))
+    words = ["index", f"--model_name={tmp_path}/model", f"--train_file={tmp_path}/texts.txt"]
+    assert run_command(*words, "--prompt", "", "--output_dir", str(tmp_path / "index")) == 0
+    index = Index.load(tmp_path / "index")
+    np.testing.assert_allclose(index.embed_queries(["the dog"]), index.documents[:1], atol=1e-3)
 
 
 def test_columns_of_ids_and_fields(st_mean, tmp_path, capsys):

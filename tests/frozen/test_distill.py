@@ -16,6 +16,8 @@ from informin.frozen.fit import fit
 from informin.frozen.index import Index
 from informin.frozen.static import adapted_parts, count_tokens, embed_tokens, fit_table, tokenizer_of
 from informin.model.embedding import embed, encode
+from informin.model.open import load_model
+from informin.model.records import FitRecord
 from informin.publishing.export import check_export, published_files
 from tests.conftest import raises_usage, save_letters
 from tests.frozen.conftest import TEXTS
@@ -52,6 +54,25 @@ def test_words_are_tokens_for_search_only(tmp_path):
         saved = SentenceTransformer(str(tmp_path / task), device="cpu")[0]
         known = saved.tokenizer.get_vocab()
         assert known.keys() & {"dog", "small"} == words and len(saved.embedding.weight) == len(known)
+
+
+def test_the_record_and_the_card_have_the_options_and_the_precision(st_mean, tmp_path):
+    given = dict(prompt="the dog ", max_seq_length=16)
+    distill(st_mean, TEXTS, task="search", device="cpu", **given).save(tmp_path / "own")
+    record = FitRecord.load(tmp_path / "own")
+    assert record.options == given and record.precision == "fp32"
+    card = (tmp_path / "own/README.md").read_text()
+    assert "--prompt 'the dog '" in card and "--max_seq_length 16" in card
+    vectors = embed(st_mean, TEXTS, device="cpu")
+    distill(st_mean, TEXTS, embeddings=vectors, task="search", device="cpu").save(tmp_path / "given")
+    record = FitRecord.load(tmp_path / "given")
+    assert record.options == {} and record.precision is None
+
+
+def test_a_table_is_not_warned_about_half_precision(static, caplog, monkeypatch):
+    monkeypatch.setattr("informin.fast.precision.native_precision", lambda device: "bf16")
+    load_model(static, precision="auto", device="cpu")
+    assert not caplog.records
 
 
 def test_copies_of_held_out_texts_are_held_out_too(static):

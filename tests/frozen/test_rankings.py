@@ -59,7 +59,9 @@ def test_a_collection_is_scored_by_vectors_and_bm25(collection, model, tmp_path)
     assert len({fused[key]["measures"]["ndcg_10"] for key in ("bm25", "fused")} | {by_vectors}) == 3
 
 
-def test_a_collection_is_scored_as_an_index_reranks(collection, model):
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+def test_a_collection_is_scored_as_an_index_reranks(collection, model, monkeypatch, similarity):
+    monkeypatch.setattr(model, "similarity_fn_name", similarity)
     tasks = load_tasks(None, [], retrieval=[collection])
     mine = tasks.data["mine"]
     entry = score_model(model, tasks, rankings=SearchRankings()).tasks["mine"]
