@@ -298,7 +298,7 @@ def embed_file(
         note_truncated(model, texts, prompt, side)
         folder = path.with_name(f".{path.name}.embedding")
         with named_in_errors(path):
-            on_first(lambda: _begin(folder, description))
+            on_first(lambda: _begin(folder, description, overwrite))
         chunks = range(0, len(texts), RECORDED_AT_ONCE)
         unfinished = [start for start in list(chunks)[rank() :: world_size()] if not _is_recorded(folder, start)]
         total = sum(len(texts[start : start + RECORDED_AT_ONCE]) for start in unfinished)
@@ -335,26 +335,34 @@ def _is_finished(path: Path, description: dict[str, Any], overwrite: bool) -> bo
             f"{path} is damaged: its checksum is not that of its record",
             fix="Delete it, or replace it with `overwrite`.",
         )
-    if different == ["precision"]:
-        raise UsageError(
-            f"{path} exists and contains the embeddings in {record['precision']}, not {description['precision']}",
-            fix=f"Set `precision` to {record['precision']}, or replace the file with `overwrite`.",
-        )
+    _raise_if_other_precision(path, record, description)
     raise UsageError(
         f"{path} exists and contains other embeddings",
         fix="Choose another file, or replace an output of the same command with `overwrite`.",
     )
 
 
-def _begin(folder: Path, description: dict[str, Any]) -> None:
+def _raise_if_other_precision(path: Path, record: dict[str, Any], description: dict[str, Any]) -> None:
+    """Raise UsageError if only the precision differs, as that of `auto` does on another processor."""
+    if [name for name, value in description.items() if record.get(name) != value] == ["precision"]:
+        raise UsageError(
+            f"{path} exists and contains the embeddings in {record['precision']}, not {description['precision']}",
+            fix=f"Set `precision` to {record['precision']}, or replace them with `overwrite`.",
+        )
+
+
+def _begin(folder: Path, description: dict[str, Any], overwrite: bool) -> None:
     """Create the folder of an unfinished file, or reuse one of the same texts and model."""
     shape = (description["rows"], description["dimensions"])
+    known: dict[str, Any] = {}
     with suppress(OSError, ValueError):
-        rows = np.load(folder / "rows.npy", mmap_mode="r")
-        if read_json(folder / "description.json") == description and rows.shape == shape:
+        rows, known = np.load(folder / "rows.npy", mmap_mode="r"), read_json(folder / "description.json")
+        if known == description and rows.shape == shape:
             return
+    if not overwrite:
+        _raise_if_other_precision(folder, known, description)
     if folder.exists():
-        logger.warning(f"The unfinished embeddings in {folder} have other texts, another model or another precision.")
+        logger.warning(f"The unfinished embeddings in {folder} have other texts or another model.")
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     np.lib.format.open_memmap(folder / "rows.npy", "w+", np.float32, shape).flush()

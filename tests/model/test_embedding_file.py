@@ -11,7 +11,7 @@ import pytest
 from informin.errors import SaveError
 from informin.model import embedding
 from informin.model.checksums import settings_sha256
-from informin.model.open import load_model
+from informin.model.open import in_precision, load_model
 from tests.conftest import make_sentences, raises_usage
 
 TEXTS = make_sentences(5)
@@ -141,6 +141,16 @@ def test_unfinished_embeddings_of_other_texts_are_replaced(model, tmp_path, monk
     begin(model, tmp_path, monkeypatch, chunks=1)
     other = make_sentences(7, seed=3)
     np.testing.assert_allclose(embed(model, tmp_path, other), model.encode(other), atol=1e-5)
+
+
+def test_unfinished_embeddings_in_another_precision_are_kept(model, tmp_path, monkeypatch):
+    """As on a node whose processor has bf16, in the queue of a cluster. With `overwrite`, they are replaced."""
+    folder = begin(model, tmp_path, monkeypatch, chunks=1)
+    half = in_precision(model, "bf16")
+    with raises_usage(found="fp32, not bf16", fix="precision"):
+        embed(half, tmp_path)
+    assert len(list(folder.iterdir())) == 3  # rows, description and a chunk
+    np.testing.assert_allclose(embed(half, tmp_path, overwrite=True), half.encode(TEXTS), atol=5e-3)
 
 
 OWN_CODE = """
