@@ -89,6 +89,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         "published": bool(repo),
         "pin": pin,
         "low_rank": is_low_rank,
+        "has_words": _has_words(folder),
         "record": escaped(asdict(record)),
         "onnx": [f"onnx/{path.name}" for path in sorted(folder.glob("onnx/*.onnx"))],
     }
@@ -99,6 +100,19 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     card = _run_card(folder, record, shown) if isinstance(record, RunRecord) else _fit_card(record, shown)
     page = re.sub(r"\n{3,}", "\n\n", str(card)).strip()
     return f"{page}\n{_stamp(page)}\n"
+
+
+def _has_words(folder: Path) -> bool:
+    """Return whether the tokenizer of a table has words of texts, which `distill` adds for search.
+
+    A model that is fitted, distilled or trained from such a table has them, too.
+    """
+    modules = folder / "modules.json"
+    known = json.loads(modules.read_text(encoding="utf-8")) if modules.is_file() else []
+    tables = [module for module in known if module["type"].endswith("StaticEmbedding")]
+    files = [folder / module["path"] / "tokenizer.json" for module in tables]
+    added = [token for file in files if file.is_file() for token in read_json(file).get("added_tokens", [])]
+    return any(token["single_word"] and not token["special"] for token in added)
 
 
 def _run_card(folder: Path, record: RunRecord, shown: dict[str, Any]) -> ModelCard:

@@ -75,6 +75,17 @@ def test_a_table_is_not_warned_about_half_precision(static, caplog, monkeypatch)
     assert not caplog.records
 
 
+def test_models_made_from_a_table_with_words_say_so(tmp_path):
+    """Whoever publishes one publishes words of the texts."""
+    save_letters(tmp_path / "model")
+    for task in TASKS:
+        distill(tmp_path / "model", TEXTS, task=task, device="cpu").save(tmp_path / task)
+        fit(tmp_path / task, TEXTS, task="clustering", device="cpu").save(tmp_path / f"fitted-{task}")
+        distill(tmp_path / task, TEXTS, task="clustering", device="cpu").save(tmp_path / f"again-{task}")
+        for name in (task, f"fitted-{task}", f"again-{task}"):
+            assert ("anyone can read" in (tmp_path / name / "README.md").read_text()) == (task == "search"), name
+
+
 def test_copies_of_held_out_texts_are_held_out_too(static):
     one, copied = (distill(static, texts, task="search", device="cpu").drift["new"] for texts in (TEXTS, 3 * TEXTS))
     for name in ("neighbors_kept", "rotated_cosine", "uniformity"):
