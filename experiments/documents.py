@@ -37,7 +37,9 @@ COLUMNS = ("vectors", "index", "STS-B dev")
 BEFORE = "before training"
 
 
-def train(model: str, documents: list[str], prompt: str | None, name: str, seed: int, folder: Path) -> float:
+def train(
+    model: str, documents: list[str], prompt: str | None, name: str, seed: int, folder: Path, bf16: bool
+) -> float:
     """Train a run, export it to its folder, and return the processor seconds of training."""
     how = recipe(
         "adapt",
@@ -48,7 +50,7 @@ def train(model: str, documents: list[str], prompt: str | None, name: str, seed:
         max_steps=45,
         max_seq_length=128,
         prompt=prompt,
-        bf16=False,
+        bf16=bf16,
         measure_drift=False,
         **RUNS[name],
     )
@@ -105,6 +107,7 @@ def main() -> None:
     add("--senteval_dir", help="SentEval's data/downstream. Default: as informin eval.")
     add("--runs", nargs="+", choices=RUNS, default=[*RUNS], metavar="NAME", help="Default: all.")
     add("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    add("--bf16", action="store_true", help="Train in bf16. Models are scored in fp32.")
     add("--output", required=True, help="Folder of the results.")
     args = parser.parse_args()
     folder = Path(args.output)
@@ -126,7 +129,7 @@ def main() -> None:
             if name == BEFORE:
                 scores[key] = score(model, tasks, pairs)
             else:
-                seconds = train(model, collection.documents, prompt, name, seed, run)
+                seconds = train(model, collection.documents, prompt, name, seed, run, args.bf16)
                 scores[key] = score(run, tasks, pairs) | {"seconds": seconds}
                 shutil.rmtree(run)
             write_json(file, runs)
