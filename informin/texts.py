@@ -145,12 +145,43 @@ def read_texts(
             if format_of(file) == ".txt":
                 yield from (line.rstrip("\r\n") for line in lines(file))
                 continue
-            header, read = open_table(file)
-            names = text_columns(file, header, text_column) if header else []
-            for number, row in read(names):
-                yield joined_cells(names, row, partial(_place, file, number))
+            yield from (text for text, _ in _texts_of_table(file, text_column, {}))
 
     return every() if keep_blank else _without_blank(every())
+
+
+def _texts_of_table(
+    path: Path, text_column: str | None, columns: Mapping[str, str]
+) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield the text of each row of a file that has columns, and the cells of further columns.
+
+    Args:
+        path: The file.
+        text_column: See `read_texts`.
+        columns: See `read_documents`.
+    """
+    header, read = open_table(path, [*split_names(text_column), *columns])
+    for name, option in columns.items():
+        check_columns(path, header, [name], option)
+    names = text_columns(path, header, text_column) if header else []
+    better = [] if text_column else _better_columns(path, names)
+    end = len(names) + len(better)
+    for number, row in read([*names, *better, *columns]):
+        place = partial(_place, path, number)
+        for name, cell in zip(better, row[len(names) : end]):
+            if cell is not None:
+                before = f"from {names[0]}" if names else "empty"
+                found = f"{place()}: the column {name} begins here, and earlier texts are {before}"
+                raise UsageError(found, needed="one column of texts", fix="Choose it with `text_column`.")
+        yield joined_cells(names, row[: len(names)], place), row[end:]
+
+
+def _better_columns(path: Path, names: list[str]) -> list[str]:
+    """Return what `text_columns` prefers to the columns that it chose, if later rows of the file can have more keys."""
+    if format_of(path) != ".jsonl":
+        return []
+    chosen = [number for number, name in enumerate(TEXT_COLUMNS) if name in names]
+    return list(TEXT_COLUMNS[: chosen[0]] if chosen else TEXT_COLUMNS)
 
 
 def _without_blank(texts: Iterator[str]) -> Iterator[str]:
@@ -219,7 +250,7 @@ def read_columns(
         if format_of(file) == ".txt":
             found = f"{file} has no columns, and {counted(len(columns), 'text')} of each row are read"
             raise UsageError(found, option="train_file", needed=".csv, .tsv, .jsonl, .parquet or .arrow")
-        header, read = open_table(file)
+        header, read = open_table(file, [name for text in text_column or columns for name in split_names(text)])
         groups = column_groups(header, columns, text_column)
         names = [name for group in groups for name in group]
         check_columns(file, header, names, "text_column")
@@ -238,7 +269,7 @@ def column_groups(
         columns, text_column: See `read_columns`.
     """
     if text_column:
-        return [[name.strip() for name in text.split(",")] for text in text_column]
+        return [split_names(text) for text in text_column]
     is_named = len(names) != len(columns) or set(columns) <= set(names)
     return [[name] for name in (columns if is_named else names)]
 
@@ -260,13 +291,8 @@ def read_documents(
             name, option = next(iter(columns.items()))
             found = f"is {name}, but {file} has no columns"
             raise UsageError(found, option=option, fix="Use .csv, .tsv, .jsonl, .parquet or .arrow.")
-        header, read = open_table(file)
-        for name, option in columns.items():
-            check_columns(file, header, [name], option)
-        names = text_columns(file, header, text_column)
-        for number, row in read([*names, *columns]):
-            text = joined_cells(names, row[: len(names)], partial(_place, file, number))
-            yield text, dict(zip(columns, map(cell_or_none, row[len(names) :])))
+        for text, cells in _texts_of_table(file, text_column, columns):
+            yield text, dict(zip(columns, map(cell_or_none, cells)))
 
 
 class Cells(dict[str, Any]):
@@ -309,7 +335,7 @@ def read_rows(
         raise UsageError(f"{path} does not exist", option=option)
     if format_of(path) not in TABLES:
         raise UsageError(f"{path} has an unsupported suffix", option=option, needed=", ".join(TABLES))
-    header, read = open_table(path, every_key=True)
+    header, read = open_table(path, None)
     present = [name for name in optional if name in header]
     check_columns(path, header, [*columns, *present], option, fix)
     names = list(dict.fromkeys([*header, *optional]))
@@ -409,12 +435,15 @@ COLUMN_NAME = re.compile(r"[\w.:/-]+( [\w.:/-]+)?")  # up to two words; other fi
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # of CSV files that no reader of commas can read
 
 
+def split_names(text_column: str | None) -> list[str]:
+    """Return the names of columns with commas between them."""
+    return [name.strip() for name in text_column.split(",")] if text_column else []
+
+
 def text_columns(path: Path, columns: list[str], text_column: str | None) -> list[str]:
     """Return the names of the columns to read."""
-    named = [name for name in TEXT_COLUMNS if name in columns][:1]
-    if text_column:
-        named = [name.strip() for name in text_column.split(",")]
-    elif not named and len(columns) == 1 and COLUMN_NAME.fullmatch(columns[0].strip()):
+    named = split_names(text_column) or [name for name in TEXT_COLUMNS if name in columns][:1]
+    if not named and len(columns) == 1 and COLUMN_NAME.fullmatch(columns[0].strip()):
         named = columns
     if not named:
         fix = "Choose a column with `text_column`."
@@ -468,17 +497,18 @@ DIALECTS: dict[str, dict[str, Any]] = {
 csv.field_size_limit(max(2**24, csv.field_size_limit()))  # another column can hold a long page
 
 
-def open_table(path: Path, every_key: bool = False) -> tuple[list[str], Read]:
+def open_table(path: Path, needed: Iterable[str] | None) -> tuple[list[str], Read]:
     """Return the names of the columns, and a function that reads some of them, with None for a missing cell.
 
     Args:
         path: The file.
-        every_key: Whether the columns of a JSON Lines file are the keys of all rows, for which it is read twice.
+        needed: Columns that must be among the names if any row of a JSON Lines file has them; None for all. The names
+            are the keys of its first rows. If a needed one is not among them, the file is read twice.
     """
     kind = format_of(path)
     if kind in DIALECTS:
         return _open_csv(path, kind)
-    return _open_json(path, every_key) if kind == ".jsonl" else _open_arrow(path, kind)
+    return _open_json(path, needed) if kind == ".jsonl" else _open_arrow(path, kind)
 
 
 def lines(path: Path) -> Iterator[str]:
@@ -543,15 +573,22 @@ def _csv_rows(path: Path, kind: str) -> Iterator[tuple[int, list[str]]]:
         raise UsageError(f"{path}, line {reader.line_num}: {found}", fix=fix) from None
 
 
-def _open_json(path: Path, every_key: bool) -> tuple[list[str], Read]:
+def _open_json(path: Path, needed: Iterable[str] | None) -> tuple[list[str], Read]:
     records = _json_records(path)
-    first = [] if every_key else list(islice(records, FIRST_ROWS))
-    with_keys = _json_records(path) if every_key else first
+    first = list(islice(records, FIRST_ROWS))
+    keys = _keys(first)
+    if needed is None or not set(needed) <= set(keys):
+        keys = _keys(_json_records(path))
 
     def read(names: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         return ((number, [record.get(name) for name in names]) for number, record in chain(first, records))
 
-    return list(dict.fromkeys(key for _, record in with_keys for key in record)), read
+    return keys, read
+
+
+def _keys(records: Iterable[tuple[int, dict]]) -> list[str]:
+    """Return the keys of the objects of a JSON Lines file, each once."""
+    return list(dict.fromkeys(key for _, record in records for key in record))
 
 
 def _json_records(path: Path) -> Iterator[tuple[int, dict]]:

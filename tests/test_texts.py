@@ -24,6 +24,7 @@ from informin.texts import (
     as_texts,
     find_files,
     is_blank,
+    read_columns,
     read_documents,
     read_rows,
     read_shard,
@@ -454,3 +455,28 @@ def test_a_part_without_rows_is_read_and_a_damaged_one_is_named(tmp_path):
             (tmp_path / f"part-2.{kind}").write_bytes(damaged)
             with raises_usage(found=f"part-2.{kind}"):
                 list(read_texts(sorted(tmp_path.glob(f"*.{kind}"))))
+
+
+def late(**columns: str) -> list[dict]:
+    """Rows with titles, of which the last ones have further columns."""
+    return [{"title": f"title {i}"} | (columns if i >= 1000 else {}) for i in range(1002)]
+
+
+@pytest.mark.parametrize("rows", [late(text="body"), late(sentence="body"), [{}] * 1000 + [{"text": "body"}]])
+def test_a_guessed_column_of_json_lines_is_that_of_all_rows(write, rows):
+    with raises_usage(found="line 1001: the column"):
+        list(read_texts(write("a.jsonl", rows), keep_blank=True))
+    assert "body" in set(read_texts(write("b.jsonl", rows[::-1])))
+
+
+def test_a_guessed_column_of_json_lines_with_further_columns(write):
+    with raises_usage(found="line 1001: the column"):
+        list(read_documents(write("a.jsonl", late(text="body")), None, {"title": "keep"}))
+
+
+def test_named_columns_of_json_lines_may_begin_in_any_row(write):
+    file = write("a.jsonl", late(url="u", body="b"))
+    assert list(read_texts(file, "title,body"))[-2:] == ["title 1000 b", "title 1001 b"]
+    assert [fields["url"] for _, fields in read_documents(file, "title", {"url": "keep"})][999:] == [None, "u", "u"]
+    assert list(read_columns(file, ("title", "body")))[-1] == ("title 1001", "b")
+    assert list(read_columns(file, ("a", "b"), ["title", "url"]))[-1] == ("title 1001", "u")
