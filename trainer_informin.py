@@ -18,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, Sampler
 from transformers import (
     DataCollator,
     PreTrainedTokenizerBase,
@@ -370,7 +370,7 @@ class InforMinTrainer(Trainer):
             loader.base_dataloader.generator = torch.Generator()
         return loader
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
         """Return the sampler. Overridden because that of groups by length draws another order in each process."""
         sampler = super()._get_train_sampler(train_dataset)
         if isinstance(sampler, LengthGroupedSampler):
