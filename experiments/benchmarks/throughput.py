@@ -78,8 +78,8 @@ def read_lines(args: argparse.Namespace) -> list[str]:
     return lines[: args.batch_size * args.steps * int(os.environ.get("WORLD_SIZE", "1"))]
 
 
-def ours(args: argparse.Namespace, folder: str, padding_free: bool | None) -> float:
-    """Return the sentences per second of InforMinTrainer."""
+def our_trainer(args: argparse.Namespace, folder: str, padding_free: bool | None, clock: Any) -> Any:
+    """Return an InforMinTrainer with a callback."""
     from informin.cli.train_options import parse
     from trainer_informin import InforMinTrainer
 
@@ -87,9 +87,14 @@ def ours(args: argparse.Namespace, folder: str, padding_free: bool | None) -> fl
     options |= {name: yaml.safe_load(value) for name, value in (word.split("=") for word in args.options)}
     options |= dict(model_name=args.model_name[0], output_dir=folder, gradient_cache_chunk_size=args.chunk_size)
     run = parse([], options | shared(args))
-    clock = steady_clock(args.skip, args.batch_size)
     how = dict(args=run.args, objective=run.objective, view=run.view, callbacks=[clock])
-    InforMinTrainer(run.model_name, train_dataset=read_lines(args), **how).train()
+    return InforMinTrainer(run.model_name, train_dataset=read_lines(args), **how)
+
+
+def ours(args: argparse.Namespace, folder: str, padding_free: bool | None) -> float:
+    """Return the sentences per second of InforMinTrainer."""
+    clock = steady_clock(args.skip, args.batch_size)
+    our_trainer(args, folder, padding_free, clock).train()
     return clock.sentences_per_second
 
 

@@ -136,8 +136,12 @@ class Projector(Head):
 
     def forward(self, model, inputs: HeadInputs) -> tuple[Tensor, Tensor]:
         """Return the projections (W*B, D) of each view. The views are normalized separately, over all W processes."""
-        first, second = inputs.projection.chunk(2)
-        return self.layers(inputs.gather(first)), self.layers(inputs.gather(second))
+        x = torch.cat([inputs.gather(view) for view in inputs.projection.chunk(2)])  # (2*W*B, hidden)
+        for layer in self.layers:
+            # A linear layer reads its weights once for both views.
+            x = torch.cat([layer(view) for view in x.chunk(2)]) if isinstance(layer, nn.BatchNorm1d) else layer(x)
+        first, second = x.chunk(2)
+        return first, second
 
 
 @dataclass
