@@ -228,7 +228,10 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
         2,
         "Number of checkpoints to keep: the best one and the latest ones. With 1, the best one is left after training.",
     )
-    load_best_model_at_end: bool = option(True, "Load the checkpoint with the best score at the end of training.")
+    load_best_model_at_end: Optional[bool] = option(  # type: ignore[assignment]
+        None,
+        "Load the checkpoint with the best score at the end of training. Default: true, and false without checkpoints.",
+    )
     metric_for_best_model: Optional[str] = option(
         None, "Metric that selects the best checkpoint. Default: the first one that is scored, such as eval_spearman."
     )
@@ -266,6 +269,8 @@ class InforMinTrainingArguments(SourceArguments, TrainingArguments):
             self.save_strategy = "epoch" if self.eval_strategy == "epoch" and self.save_steps is None else "steps"
         if self.save_steps is None:
             self.save_steps = self.eval_steps or 125
+        if self.load_best_model_at_end is None:
+            self.load_best_model_at_end = self.save_strategy != "no"
         if self.accelerator_config is None:
             # Streams: each process reads its own sentences. Dispatched batches of different lengths cannot be joined.
             self.accelerator_config = {"dispatch_batches": False}

@@ -346,6 +346,7 @@ def test_wrong_options_are_errors():
             {"eval_on_start": False, "load_best_model_at_end": False, "metric_for_best_model": None, "save_steps": 125},
         ),
         (["--eval_strategy=epoch"], {"save_strategy": "epoch"}),
+        (["--save_strategy=no"], {"eval_strategy": "steps", "load_best_model_at_end": False}),
     ],
 )
 def test_defaults_that_depend_on_other_options(options, given, expected):
