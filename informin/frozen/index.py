@@ -270,10 +270,8 @@ class Index:
             UsageError: The folder holds something else, another process writes it, or it has changed since this index
                 was loaded from it.
         """
-        folder = with_home(folder)
-        path = os.path.realpath(folder)
         with self._changes:
-            self._data[path] = write_state(self._state, folder, self._data.get(path))
+            write_state(self._state, with_home(folder), self._data)
 
     def add(
         self,

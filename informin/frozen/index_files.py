@@ -66,26 +66,24 @@ def _has_index(folder: Path) -> bool:
         return any(folder.glob(f"{DATA}*/{TEXTS}"))
 
 
-def write_state(state: State, folder: str | Path, known: str | None = None) -> str:
+def write_state(state: State, folder: str | Path, known: dict[str, str]) -> None:
     """Write an index to a folder, or replace the index in it. After a crash, it has the old one or the new one.
 
     Args:
         state: The index.
         folder: The folder.
-        known: Data in the folder that the index was loaded from, or written to before. None to replace any index.
-
-    Returns:
-        The name of the folder of the data.
+        known: By folder, without links, the data that the index was loaded from or written as. The new data are added
+            as soon as they are in place, before the old ones are removed. Any index in another folder is replaced.
 
     Raises:
         UsageError: The folder holds something else or data that are not `known`, or another process writes it.
         SaveError: A file could not be written.
     """
-    folder = Path(folder)
+    folder, place = Path(folder), os.path.realpath(folder)
     with only_writer(folder), named_in_errors(folder):
         raise_if_not_index(folder, overwrite=True)
-        if known:
-            raise_if_other_data(folder, known)
+        if place in known:
+            raise_if_other_data(folder, known[place])
         folder.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{DATA}", dir=folder))
         partial.chmod(folder.stat().st_mode)
@@ -93,9 +91,9 @@ def write_state(state: State, folder: str | Path, known: str | None = None) -> s
             record = replace(_write_data(state, partial), data=partial.name.removeprefix(PREFIX))
             partial.rename(folder / record.data)
             write_json(folder / RECORD, asdict(record))
+            known[place] = record.data
         finally:
             _remove_unused(folder)
-    return record.data
 
 
 def raise_if_other_data(folder: Path, known: str) -> None:

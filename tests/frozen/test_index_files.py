@@ -143,6 +143,22 @@ def test_data_that_were_removed_in_part_are_removed(built, tmp_path, monkeypatch
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
 
 
+def test_an_index_is_saved_again_after_old_data_could_not_be_removed(built, st_mean, tmp_path, monkeypatch):
+    """Such as after Ctrl-C during the removal: the new index is in place, and nobody else has changed it."""
+    built.save(tmp_path)
+    index = Index.load(tmp_path, st_mean)
+    index.remove([3])
+    with monkeypatch.context() as patch:
+        patch.setattr(files_module, "shutil", SimpleNamespace(rmtree=fail))
+        with pytest.raises(SaveError):
+            index.save(tmp_path)
+    assert len(Index.load(tmp_path, st_mean)) == 149
+    index.remove([4])
+    index.save(tmp_path)
+    assert len(Index.load(tmp_path, st_mean)) == 148
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
+
+
 def test_changes_of_another_process_are_not_undone(built, tmp_path):
     built.save(tmp_path / "index")
     here = Index.load(tmp_path / "index")
