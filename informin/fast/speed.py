@@ -421,7 +421,8 @@ def copy_of_tokenizer(tokenizer: Any) -> Any:
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         inner = vars(tokenizer).get("tokenizer")
         return _with(tokenizer, tokenizer=copy_of_tokenizer(inner)) if inner is not None else tokenizer
-    return _with(tokenizer, _tokenizer=_copy_of_backend(tokenizer._tokenizer)) if tokenizer.is_fast else tokenizer
+    own = {"_tokenizer": _copy_of_backend(tokenizer._tokenizer)} if tokenizer.is_fast else {}
+    return _with(tokenizer, **own)
 
 
 def _with(given: Any, **values: Any) -> Any:

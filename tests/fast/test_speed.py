@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, StaticEmbedding
+from sentence_transformers.models import Dense, Pooling, StaticEmbedding, Transformer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.processors import TemplateProcessing
+from transformers import BertConfig, BertModel, ByT5Tokenizer
 
 import informin
 import informin.fast.speed as speed
@@ -20,7 +21,7 @@ from informin.fast.threads import BATCHES_PER_CORE
 from informin.model import embedding
 from informin.model.embedding import count_truncated, encode_in_shares
 from informin.model.open import load_model
-from tests.conftest import FOUR_STEPS, how_to_train, make_sentences, raises_usage, save_sentence_transformer
+from tests.conftest import FOUR_STEPS, SIZES, how_to_train, make_sentences, raises_usage, save_sentence_transformer
 from tests.fast.test_cpu_threads import cores
 from trainer_informin import InforMinTrainer
 
@@ -188,6 +189,21 @@ def test_a_model_that_is_passed_in_comes_back_as_it_was(tmp_path, st_mean, use):
         assert vars(model)[name] is value or vars(model)[name] == value, name
     assert model[0].auto_model.config.to_dict() == config
     np.testing.assert_array_equal(model.encode(TEXTS), expected)
+
+
+def test_a_tokenizer_in_python_stays_as_it_was(tmp_path):
+    """`load_model` lets its own copy pad on the right, and truncate texts to the positions of the encoder."""
+    BertModel(BertConfig(vocab_size=384, **SIZES)).save_pretrained(tmp_path)
+    ByT5Tokenizer().save_pretrained(tmp_path)
+    transformer = Transformer(str(tmp_path))
+    model = SentenceTransformer(modules=[transformer, Pooling(SIZES["hidden_size"])], device="cpu")
+    tokenizer = model.tokenizer
+    tokenizer.padding_side, tokenizer.model_max_length = "left", 100
+    assert not tokenizer.is_fast
+    opened = load_model(model)
+    assert (opened.tokenizer.padding_side, opened.tokenizer.model_max_length) == ("right", 66)
+    assert model.tokenizer is tokenizer and (tokenizer.padding_side, tokenizer.model_max_length) == ("left", 100)
+    assert opened.tokenizer(TEXTS)["input_ids"] == tokenizer(TEXTS)["input_ids"]
 
 
 def test_batches_are_limited_by_texts_and_tokens():
