@@ -193,7 +193,7 @@ class Index:
         from informin.fast.precision import precision_of
         from informin.frozen.index_model import check_model, derive, embed_entries, projected_texts, similarity_of
         from informin.model.checksums import model_sha256
-        from informin.model.open import load_model, loading_to_embed, name_of
+        from informin.model.open import load_model, loading_to_embed, source_of
 
         queries = "static" if queries == "table" else queries  # an older name
         check_options(queries, word_weight, smooth, rerank)
@@ -205,8 +205,10 @@ class Index:
         st = load_model(model, pooler=pooler, **loading_to_embed(model, loading))
         is_static = queries == "static"
         check_model(st, smooth, is_static, rerank)
+        source = source_of(st)
+        folder = source.folder or Path(source.name)  # the name may be relative to an earlier working directory
         record = IndexRecord(
-            model=str(Path(name_of(st)).resolve()) if Path(name_of(st)).is_dir() else name_of(st),
+            model=str(folder.resolve()) if folder.is_dir() else source.name,
             model_sha256=model_sha256(st),
             loading={"pooler": pooler} | {name: value for name, value in loading.items() if name in KEPT_LOADING},
             precision=precision_of(st),

@@ -16,6 +16,7 @@ from informin.evaluation.rows import top
 from informin.frozen import index_search as vectors_module
 from informin.frozen.adapter import smooth_rows
 from informin.frozen.index import Index
+from informin.model.open import load_model
 from tests.conftest import make_sentences, raises_usage, save_bert
 
 QUERIES = ["the old dog runs", "a small house", "not"]
@@ -232,6 +233,14 @@ def test_options_of_loading_are_kept(bert, texts, tmp_path):
     Index.build(bert, texts, pooler="last", max_seq_length=8, device="cpu").save(tmp_path)
     index = Index.load(tmp_path)
     assert index.model.max_seq_length == 8 and index.record.loading == {"pooler": "last", "max_seq_length": 8}
+
+
+def test_a_model_that_was_opened_in_another_working_directory(st_mean, texts, tmp_path, monkeypatch):
+    monkeypatch.chdir(st_mean.parent)
+    model = load_model(st_mean.name, device="cpu")
+    monkeypatch.chdir(tmp_path)
+    Index.build(model, texts[:9]).save("index")
+    assert Index.load("index").record.model == str(st_mean.resolve())
 
 
 LOADING = [{"pooler": "last"}, {"pooler": "mean", "max_seq_length": 5}]
