@@ -22,7 +22,7 @@ from informin.errors import UsageError, counted
 from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, SEED, drift_warnings, measure_drift, neighbor_examples
 from informin.evaluation.rows import rows_of
 from informin.evaluation.table import values_html
-from informin.fast.precision import chosen_precision, precision_of
+from informin.fast.precision import chosen_precision, encoders, precision_of
 from informin.files import last_name, new_folder, only_writer
 from informin.frozen.adapter import TASKS, LinearAdapter
 from informin.frozen.vectors import given_vectors, open_with_prompt, refuse_without_model, side_of, vectors_of
@@ -222,12 +222,14 @@ def fit(
         wanted = loading_to_embed(model, loading)
         chosen = chosen_precision(wanted.get("precision"), wanted.get("bf16"), st.device)
         own = precision_of(model) if isinstance(model, SentenceTransformer) else None
-        embedding = in_precision(st, chosen or own)
+        is_auto_table = wanted.get("precision") == "auto" and not encoders(st)  # which needs no warning
+        embedding = st if is_auto_table else in_precision(st, chosen or own)
         precision = precision_of(embedding) if vectors is None else None
         vectors = vectors_of(embedding, texts, vectors, side_of(task), batch_size)
     check_dimension(dimension, vectors.shape[1])
     start = time.monotonic()
-    adapter = LinearAdapter(**TASKS[task], n_components=dimension, rotation=rotation, random_state=seed).fit(vectors)
+    adapter = LinearAdapter(**TASKS[task], n_components=dimension, rotation=rotation, random_state=seed)
+    adapter.set_output(transform="default").fit(vectors)  # arrays, also if scikit-learn is set to return tables
     seconds = time.monotonic() - start
     if adapter.n_samples_ < FEW[task]:
         found = f"Found {counted(adapter.n_samples_, 'different text')}"

@@ -150,7 +150,8 @@ def distill_vectors(
         task: clustering or search.
         as_queries: (N, d) the texts embedded as queries, for a table that only embeds queries.
     """
-    adapter = LinearAdapter(**TASKS[task]).fit(vectors)
+    adapter = LinearAdapter(**TASKS[task]).set_output(transform="default")  # also if scikit-learn returns tables
+    adapter.fit(vectors)
     embedded = alone.any(1)
     mapped = np.zeros((len(alone), len(adapter.coef_)), np.float32)
     mapped[embedded] = unit_rows(alone[embedded] @ adapter.coef_.T.astype(np.float32))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sklearn
 import torch
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
@@ -15,6 +16,7 @@ from transformers import AutoModel, AutoTokenizer
 from informin.frozen.adapter import TASKS, LinearAdapter
 from informin.frozen.distill import distill
 from informin.frozen.fit import fit
+from informin.frozen.index import Index
 from informin.model.embedding import embed
 from tests.conftest import raises_usage, save_sentence_transformer
 from tests.frozen.conftest import PROMPTS, TEXTS
@@ -128,6 +130,28 @@ def test_embeddings_alone_give_an_adapter_and_documents(tmp_path):
     assert documents.shape == (320, 5) and (tmp_path / "out" / "report.html").is_file()
     with raises_usage(option="output_dir"):
         result.save(tmp_path / "out")
+
+
+def test_tables_of_scikit_learn_change_nothing(st_mean, tmp_path):
+    """Notebooks often set pandas as the output of all transformers."""
+    expected = fit(embeddings=VECTORS, task="search")
+    index = Index.build(st_mean, TEXTS[:40], queries="static")
+    with sklearn.config_context(transform_output="pandas"):
+        result = fit(embeddings=VECTORS, task="search")
+        result.save(tmp_path)
+        again = Index.build(st_mean, TEXTS[:40], queries="static")
+    np.testing.assert_array_equal(np.load(tmp_path / "documents.npy"), expected.adapter.transform(VECTORS))
+    assert result.drift == expected.drift
+    assert isinstance(again.documents, np.ndarray) and np.array_equal(again.documents, index.documents)
+
+
+def test_a_table_that_embeds_in_float32_needs_no_warning(static, monkeypatch, caplog):
+    monkeypatch.setattr("informin.fast.precision.native_precision", lambda device: "bf16")
+    with caplog.at_level(logging.WARNING, "informin"):
+        assert fit(static, TEXTS, task="search").precision == "fp32"
+        assert not caplog.records
+        fit(static, TEXTS, task="search", precision="bf16")
+    assert "fp32 instead of bf16" in caplog.text
 
 
 def test_embeddings_of_the_model_save_time_and_others_are_refused(st_mean, monkeypatch):
