@@ -174,7 +174,8 @@ def fit(
     """Adapt a model, or embeddings from any source, to your texts in closed form, without training or labels.
 
     Args:
-        model: Hub id, folder, or SentenceTransformer. Options for loading apply only to a name or folder.
+        model: Hub id, folder, or SentenceTransformer. Options for loading apply only to a name or folder. The result
+            shares the weights of a SentenceTransformer: save it before you train or convert the object.
         texts: N texts: a list, or another iterable of strings. A model needs them. Use 300 or more for search,
             and 500 or more for clustering.
         task: `clustering`, also for labels and near-duplicates; or `search`, for queries that resemble the texts.
