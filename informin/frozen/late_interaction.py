@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from informin.errors import UsageError
+from informin.evaluation.rows import unit_rows
 
 # Selected in experiments/reranking.py.
 CANDIDATES = 50  # texts that are reordered
@@ -76,8 +77,8 @@ class TokenVectors:
         for start in range(0, len(self.ids), AVERAGED):
             ids = self.ids[start : start + AVERAGED]
             tokens = csc_array((np.ones(len(ids), np.float32), ids, np.arange(len(ids) + 1)), (len(sums), len(ids)))
-            sums += tokens @ _unit(self.rows[start : start + AVERAGED].astype(np.float32))
-        return _unit(sums).astype(np.float16)
+            sums += tokens @ unit_rows(self.rows[start : start + AVERAGED].astype(np.float32))
+        return unit_rows(sums).astype(np.float16)
 
     def rerank(self, query: Tokens, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the token scores (P,) of P texts, and what they add to the scores of the index (P,).
@@ -219,7 +220,7 @@ class Projection:
     @classmethod
     def fit(cls, sample: np.ndarray, number: int = DIRECTIONS) -> "Projection":
         """Fit the projection on a number of directions to a sample of token vectors (n, d)."""
-        sample = _unit(sample)
+        sample = unit_rows(sample)
         center = sample.mean(0) if len(sample) else np.zeros(sample.shape[1], sample.dtype)
         centered = sample - center
         _, directions = np.linalg.eigh(centered.T @ centered)  # ascending
@@ -227,7 +228,7 @@ class Projection:
 
     def apply(self, vectors: np.ndarray) -> np.ndarray:
         """Return unit vectors (n, k) float32 of token vectors (n, d)."""
-        return _unit((_unit(vectors) - self.center) @ self.directions)
+        return unit_rows((unit_rows(vectors) - self.center) @ self.directions)
 
 
 def without_context(ids: np.ndarray, means: np.ndarray) -> Tokens:
@@ -270,9 +271,3 @@ def _as_int8(vectors: np.ndarray) -> np.ndarray:
     """Return vectors (n, k), each scaled to a largest absolute value of 127 and rounded; zeros stay zeros."""
     largest = np.abs(vectors).max(1, keepdims=True)
     return np.rint(vectors * (127 / np.where(largest > 0, largest, 1))).astype(np.int8)
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors (n, d) scaled to unit length; zeros stay zeros."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)

@@ -13,7 +13,8 @@ from safetensors import SafetensorError, safe_open
 from sentence_transformers import SentenceTransformer
 
 from informin.errors import UsageError, counted
-from informin.evaluation.rows import CHUNK, native, raise_if_not_finite, rows_of, unit_rows
+from informin.evaluation.encode import unit
+from informin.evaluation.rows import CHUNK, native, raise_if_not_finite, rows_of
 from informin.model.embedding import DOCUMENT_PROMPTS, encode_in_shares, raise_if_other_texts, side_prompt
 from informin.model.open import Loading, load_model, name_of
 from informin.options import with_home
@@ -138,8 +139,8 @@ def check_vectors(
     check_rows(vectors, texts)
     fix = "Give the embeddings of this model with the same prompt and maximum length, in the order of the texts."
     drawn = np.random.default_rng(0).permutation(len(vectors))
-    again = _unit_vectors(encode([texts[row] for row in drawn[:CHECKED]]))
-    rows = _unit_vectors(rows_of(vectors, drawn[:SPREAD_OF]))
+    again = unit(encode([texts[row] for row in drawn[:CHECKED]]))
+    rows = unit(rows_of(vectors, drawn[:SPREAD_OF]))
     if rows.shape[1] != again.shape[1]:
         different = f"has {rows.shape[1]} dimensions, and {name} has {again.shape[1]}"
         raise UsageError(different, option="embeddings", fix=fix)
@@ -216,7 +217,3 @@ def _safetensors(path: Path) -> np.ndarray:
 def _numpy(tensor: torch.Tensor) -> np.ndarray:
     exact = tensor.dtype in (torch.float16, torch.float32, torch.float64) or not tensor.is_floating_point()
     return (tensor if exact else tensor.float()).detach().cpu().numpy()
-
-
-def _unit_vectors(vectors: np.ndarray) -> np.ndarray:
-    return unit_rows(vectors.astype(np.float64))
