@@ -22,7 +22,6 @@ def embed_documents(
     prompt: str | None = None,
     batch_size: int = 64,
     projection: Projection | None = None,
-    title: str | None = "embed",
 ) -> tuple[np.ndarray, TokenVectors]:
     """Return the embeddings (N, d) float32 of N texts and their token vectors, from one forward pass.
 
@@ -32,7 +31,6 @@ def embed_documents(
         prompt: Prompt prepended to each text, instead of the stored prompt.
         batch_size: Texts per forward pass.
         projection: Projection of the index, if texts are added to one.
-        title: Title of the progress bar; None for no bar.
 
     Raises:
         UsageError: The model has no token vectors.
@@ -40,7 +38,7 @@ def embed_documents(
     note_truncated(model, texts, prompt, "document")
     order = np.random.default_rng(0).permutation(len(texts))
     blocks, parts = [], []
-    with bar_of_texts(model, len(texts), title) as model:
+    with bar_of_texts(model, len(texts)) as model:
         for start in range(0, len(texts), TEXTS_IN_MEMORY):
             chunk = [texts[row] for row in order[start : start + TEXTS_IN_MEMORY]]
             vectors, tokens = encode_with_tokens(model, chunk, "document", prompt, batch_size)

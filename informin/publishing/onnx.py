@@ -102,7 +102,7 @@ def export_onnx(folder: str | Path, trust_remote_code: bool = False) -> Path:
     names = list(inputs)
     outputs = [TOKENS, EMBEDDING] if settings_for_clients(folder) else [REPEATED, TOKENS, EMBEDDING]
     path = Path(folder, ONNX_FILE)
-    with new_file(path) as new, warnings.catch_warnings(), _errors_only("torch.onnx"):
+    with new_file(path) as new, warnings.catch_warnings(), _quiet_exporter():
         warnings.simplefilter("ignore")  # they concern only the exporter's own code
         program: Any = torch.onnx.export(
             _AllModules(model, names, outputs).eval(),
@@ -130,9 +130,9 @@ def export_onnx(folder: str | Path, trust_remote_code: bool = False) -> Path:
 
 
 @contextmanager
-def _errors_only(name: str) -> Iterator[None]:
-    """Let a logger show only errors: that of the exporter warns that torchvision is missing."""
-    log = logging.getLogger(name)
+def _quiet_exporter() -> Iterator[None]:
+    """Let the logger of the exporter show only errors: it warns that torchvision is missing."""
+    log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
     try:

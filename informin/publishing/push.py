@@ -173,20 +173,19 @@ def push_checkpoint(export: Callable[[str], None], to: Destination | None, step:
             logger.warning(f"checkpoint-{step} was not pushed: {error_line(error)}")
 
 
-def push_space(folder: str | Path, repo: str, private: bool | None = None, overwrite: bool = False) -> str:
+def push_space(folder: str | Path, repo: str, overwrite: bool = False) -> str:
     """Create a Space if needed, upload its folder in one commit, and return its URL.
 
     Args:
         folder: A folder that holds nothing but the Space.
         repo: USER/NAME, or NAME for a Space of the token's owner.
-        private: As in `prepare`.
         overwrite: As in `prepare`.
 
     Raises:
         UsageError: As in `prepare`.
         OSError: The upload failed.
     """
-    to = prepare(repo, private, overwrite=overwrite, kind=SPACE)
+    to = prepare(repo, overwrite=overwrite, kind=SPACE)
     names = [path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()]
     _upload(to, folder, "Upload search page", names, ["informin/*"])  # modules that are gone
     return to.url

@@ -30,7 +30,7 @@ def model(st_mean):
 
 @pytest.fixture(scope="module")
 def stored(model, texts) -> TokenVectors:
-    return embed_documents(model, texts, title=None)[1]
+    return embed_documents(model, texts)[1]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def tokens_of(stored: TokenVectors, place: int) -> slice:
 
 def test_one_pass_gives_embeddings_and_hidden_states(model, st_mean, texts, monkeypatch):
     monkeypatch.setattr(tokens_module, "TEXTS_IN_MEMORY", 40)  # of 150, in random order
-    vectors, stored = embed_documents(model, texts, title=None)
+    vectors, stored = embed_documents(model, texts)
     np.testing.assert_allclose(vectors, encode_in_shares(model, texts, side="document"), atol=1e-5)
     plain = SentenceTransformer(str(st_mean), device="cpu")
     for place, text in enumerate(texts):
@@ -71,7 +71,7 @@ def test_prompts_are_read_but_are_not_among_the_tokens(tmp_path, bert):
     prompted = load_model(save_sentence_transformer(tmp_path / "prompted", bert, prompts=prompts))
     plain = load_model(save_sentence_transformer(tmp_path / "plain", bert))
     texts = ["the old dog runs", "old dog", "red"]
-    (vectors, stored), (other_vectors, other) = (embed_documents(m, texts, title=None) for m in (prompted, plain))
+    (vectors, stored), (other_vectors, other) = (embed_documents(m, texts) for m in (prompted, plain))
     assert stored.ids.tolist() == other.ids.tolist() and stored.starts.tolist() == other.starts.tolist()
     assert not np.allclose(vectors, other_vectors) and not np.array_equal(stored.rows, other.rows)
     queries = [embed_queries(m, ["the cat"], stored.projection)[1][0] for m in (prompted, plain)]
@@ -84,7 +84,7 @@ def test_prompts_are_read_but_are_not_among_the_tokens(tmp_path, bert):
 
 def test_a_static_model_has_a_vector_for_each_token(tmp_path):
     model = load_model(save_letters(tmp_path / "letters"))
-    vectors, stored = embed_documents(model, ["abc", "a", "ca"], title=None)
+    vectors, stored = embed_documents(model, ["abc", "a", "ca"])
     np.testing.assert_allclose(vectors, encode_in_shares(model, ["abc", "a", "ca"]), atol=1e-5)
     assert np.diff(stored.starts).tolist() == [3, 1, 2]
     table = model[0].embedding.weight.detach().numpy()
@@ -105,7 +105,7 @@ def test_scores_are_those_of_maxsim(stored, asked, query):
 
 
 def test_rare_tokens_count_more(model, texts):
-    stored = embed_documents(model, [*texts, "the zyzzyva"], title=None)[1]
+    stored = embed_documents(model, [*texts, "the zyzzyva"])[1]
     frequencies = [sum(word in text.split() for text in texts) for word in ("dog", "cat")]
     ids = model.tokenizer("dog cat", add_special_tokens=False)["input_ids"]
     expected = np.log(152 / (np.array(frequencies) + 1)) ** 2
@@ -135,7 +135,7 @@ def test_what_is_added_does_not_depend_on_the_other_candidates(stored, asked):
 
 
 def test_a_text_with_the_words_of_the_query_is_first(model, texts):
-    stored = embed_documents(model, texts, title=None)[1]
+    stored = embed_documents(model, texts)[1]
     for place in (3, 60, 149):
         query = embed_queries(model, [texts[place]], stored.projection)[1][0]
         assert stored.scores(query, np.arange(150)).argmax() == place
@@ -163,20 +163,20 @@ def test_mean_vectors_of_tokens(monkeypatch):
 
 
 def test_texts_and_queries_without_tokens(model):
-    stored = embed_documents(model, ["", "the dog", "", "cat", ""], title=None)[1]
+    stored = embed_documents(model, ["", "the dog", "", "cat", ""])[1]
     assert len(stored) == 5 and stored.lengths(np.arange(5)).tolist() == [0, 2, 0, 1, 0]
     full, empty = embed_queries(model, ["cat dog", ""], stored.projection)[1]
     scores, added = stored.rerank(full, np.arange(5))
     assert scores[[0, 2, 4]].tolist() == [0, 0, 0] and (scores[[1, 3]] > 0).all() and np.isfinite(added).all()
     assert stored.scores(empty, np.arange(5)).tolist() == [0] * 5
     assert stored.rerank(empty, np.arange(5))[1].tolist() == [0] * 5
-    blank = embed_documents(model, ["", ""], title=None)[1]
+    blank = embed_documents(model, ["", ""])[1]
     assert blank.rerank(full, np.arange(2))[1].tolist() == [0, 0]
 
 
 def test_added_texts_and_an_index_of_all_are_alike(model, texts, stored, asked):
     first = stored.take(np.arange(100))
-    added = embed_documents(model, texts[100:], projection=stored.projection, title=None)[1]
+    added = embed_documents(model, texts[100:], projection=stored.projection)[1]
     joined = TokenVectors.join([first, added])
     assert joined.starts.tolist() == stored.starts.tolist() and joined.ids.tolist() == stored.ids.tolist()
     assert joined.frequencies.tolist() == stored.frequencies.tolist()
@@ -198,7 +198,7 @@ def test_saved_and_loaded(tmp_path, stored, asked):
 
 
 def test_nothing_of_a_removed_text_is_kept(tmp_path, model, texts):
-    stored = embed_documents(model, [*texts, "street"], title=None)[1]
+    stored = embed_documents(model, [*texts, "street"])[1]
     gone = stored.rows[tokens_of(stored, 150)].tobytes()
     kept = stored.take(np.delete(np.arange(151), 150))
     kept.save(tmp_path / "tokens")
@@ -249,5 +249,5 @@ def test_the_bar_moves_with_each_batch(model, texts, monkeypatch):
 
     monkeypatch.setattr("informin.model.embedding.hidden", lambda: False)
     monkeypatch.setattr("informin.model.embedding.tqdm.update", update)
-    embed_documents(model, texts, batch_size=10, title="embed")
+    embed_documents(model, texts, batch_size=10)
     assert len(moves) == 15 and sum(moves) == 150
