@@ -25,14 +25,9 @@ def main() -> NoReturn:
     run_program(lambda: run_command(*sys.argv[1:]))
 
 
-def start(command: str, argv: list[str] | None = None) -> NoReturn:
-    """Run one command as a program.
-
-    Args:
-        command: A name in `COMMANDS`.
-        argv: Arguments of the command. Default: those of this process.
-    """
-    run_program(lambda: run_command(command, *(sys.argv[1:] if argv is None else argv)))
+def start(command: str) -> NoReturn:
+    """Run one of the `COMMANDS` as a program, with the arguments of this process."""
+    run_program(lambda: run_command(command, *sys.argv[1:]))
 
 
 def train_command(*words: str) -> int:

@@ -37,13 +37,12 @@ TYPES: dict[str, tuple[str, Callable[[str], Any]]] = {  # what a value has to be
 }
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Train one model.
+def main(words: list[str]) -> int:
+    """Train one model, with options as on the command line.
 
     Returns:
         The exit code: 0, 1 (NaN loss, failed save or push), 2 (usage error), or 128 + signal.
     """
-    words = sys.argv[1:] if argv is None else argv
     return exit_code(lambda: run_training(words), option_names())
 
 

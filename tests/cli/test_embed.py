@@ -15,7 +15,7 @@ from informin.model.embedding import embed
 from tests.conftest import ROOT, make_sentences
 from tests.support import forked
 
-EMBED = "import sys; from informin.cli import start; start('embed', sys.argv[1:])"
+EMBED = "from informin.cli import start; start('embed')"
 IN_SMALL_CHUNKS = "from informin.model import embedding; embedding.RECORDED_AT_ONCE = 8"
 KILLED_AFTER_ONE = f"""{IN_SMALL_CHUNKS}
 import os, signal
