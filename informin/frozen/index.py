@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 
 from informin.errors import UsageError, counted
 from informin.files import last_name
-from informin.frozen.bm25 import BM25, WORD_WEIGHT, language_name, versions
+from informin.frozen.bm25 import BM25, WORD_WEIGHT, language_name
 from informin.frozen.index_entries import Entries, IndexRecord, new_entries
 from informin.frozen.index_files import read_state, write_state
 from informin.frozen.index_search import Hit, Queries, State
@@ -222,7 +222,6 @@ class Index:
             rerank=rerank,
             projected=projected_texts(rerank, len(entries)),
             next_row=len(texts),
-            words=versions(),
         )
         bm25 = BM25.build(entries.texts, language)
         vectors, tokens = embed_entries(st, record, entries, batch_size)

@@ -12,7 +12,7 @@ from uuid import UUID
 import numpy as np
 
 from informin.errors import UsageError, counted
-from informin.frozen.bm25 import WORD_WEIGHT, versions
+from informin.frozen.bm25 import WORD_WEIGHT
 from informin.options import described, fits
 from informin.texts import as_texts, is_blank, is_missing, raise_if_set
 
@@ -63,11 +63,6 @@ class IndexRecord:
     sizes: dict[str, int] = field(default_factory=dict)
     samples: dict[str, str] = field(default_factory=dict)
     texts_sha256: str = ""
-
-    @property
-    def has_current_words(self) -> bool:
-        """Whether this environment would split texts into the same words."""
-        return self.words == versions()
 
 
 def parse_record(values: dict[str, Any], name: str) -> IndexRecord:

@@ -226,7 +226,7 @@ def sample_checksum(path: Path) -> str:
 
 def _read_bm25(record: IndexRecord, folder: Path, texts: list[str]) -> BM25:
     """Open the words of the texts, or build them again if this environment splits texts in another way."""
-    if record.has_current_words:
+    if record.words == versions():
         return BM25.load(folder, record.language)
     logger.info(
         "The index was written with other rules or versions of bm25s, PyStemmer or regex. Its words are built again."

@@ -17,7 +17,6 @@ from informin.cli import run_command
 from informin.errors import SaveError, UsageError
 from informin.files import PREFIX
 from informin.frozen import bm25 as words_module
-from informin.frozen import index_entries as record_module
 from informin.frozen import index_files as files_module
 from informin.frozen.index import Index
 from informin.frozen.index_files import DATA, RECORD, sample_checksum
@@ -361,7 +360,7 @@ def test_words_of_other_versions_are_built_again(built, tmp_path, monkeypatch, p
 def test_versions_are_those_of_this_environment(monkeypatch):
     before = words_module.versions()
     monkeypatch.setattr(words_module, "version", lambda name: "0")
-    assert record_module.versions() != before
+    assert words_module.versions() != before
 
 
 def test_index_of_the_last_release_is_read(bert, texts, tmp_path):
