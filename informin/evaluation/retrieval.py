@@ -299,19 +299,9 @@ class Collection:
         """
         if not self.queries:
             raise UndefinedScoreError("no query has a relevant document")
-        return {name: float(values.mean()) for name, values in self.scores(self.search(encode)).items()}
-
-    def search(self, encode: Encode, depth: int = DEPTH, similarity: Similarity | None = None) -> np.ndarray:
-        """Rank the documents (Q, K) for each query; see `rank`.
-
-        Args:
-            encode: Function from N texts to embeddings (N, d); called once, with the distinct texts.
-
-        Raises:
-            UndefinedScoreError: An embedding is not finite.
-        """
         embedding = embed_once(encode, self.texts())
-        return self.rank(embedding(self.queries), embedding(self.documents), depth, similarity)
+        ranking = self.rank(embedding(self.queries), embedding(self.documents))
+        return {name: float(values.mean()) for name, values in self.scores(ranking).items()}
 
     def scores(self, ranking: np.ndarray) -> dict[str, np.ndarray]:
         """Score rankings: see `per_query_scores`.

@@ -9,7 +9,7 @@ import pytest
 
 from informin.evaluation.retrieval import Collection, load_collection, make_collection
 from tests.conftest import raises_usage
-from tests.evaluation.test_collections import random_encode
+from tests.evaluation.test_collections import ranked
 
 TEXTS = ["red stone", "blue lake", "old bread"]
 COLUMNS = {"beir": ("query-id", "corpus-id"), "tables": ("query", "document")}
@@ -146,7 +146,7 @@ def test_the_document_with_the_id_of_the_query_counts_as_not_found(documents, ca
     """As in BEIR: it is in no ranking, and its judgment remains."""
     collection = own(documents)
     assert "1 relevant document with the id of the query, never found" in caplog.text
-    ranking = collection.search(random_encode)
+    ranking = ranked(collection)
     itself = collection.documents.index("text 1", 2)
     assert itself == documents - 1 and itself not in ranking and (ranking == -1).sum() == (documents <= 100)
     best = sorted(ranking[0].tolist(), key=lambda document: document != 0)
@@ -165,7 +165,7 @@ def test_nothing_depends_on_the_order_of_the_documents():
     def rankings(order: list[str], depth: int) -> list[list[int]]:
         chosen = {name: documents[name] for name in order}
         collection = make_collection("c", chosen, queries, judged, shared_ids=False)
-        return collection.search(random_encode, depth).tolist()
+        return ranked(collection, depth).tolist()
 
     for depth in (10, 60):
         names = list(documents)

@@ -30,7 +30,7 @@ def test_collections_are_ranked_by_it(name, default):
     queries = {f"{i}": f"{i}" for i in range(9)}
     collection = make_collection("c", dict(zip(names, names)), queries, judged, shared_ids=False)
     similarity = SimilarityFunction.to_similarity_fn(name)
-    found = collection.search(encode, 20, None if default else similarity)
+    found = collection.rank(VECTORS[:9], VECTORS[9:], 20, None if default else similarity)
     expected = np.argsort(-similarity(VECTORS[:9], VECTORS[9:]).numpy(), axis=1)[:, :20]
     np.testing.assert_array_equal(found, expected)
 
@@ -51,12 +51,11 @@ def test_equal_texts_are_tied_at_any_length(name, scale):
     """Embeddings of a text in two batches differ in their last bits."""
     vector = scale * np.linspace(1, 2, 32)
     noise = vector * (1 + 2e-8 * np.random.default_rng(0).choice([-1, 1], size=(8, 32)))
-    vectors = {"q": scale * np.linspace(2, 1, 32)} | {f"text {i}": x for i, x in enumerate(noise)}
+    query = scale * np.linspace(2, 1, 32)[None]
     documents = {f"{i}": f"text {i}" for i in range(8)}
     collection = make_collection("c", documents, {"q": "q"}, {("q", "0"): 1}, shared_ids=False)
     similarity = SimilarityFunction.to_similarity_fn(name)
-    found = collection.search(lambda texts: np.array([vectors[x] for x in texts]), similarity=similarity)
-    assert found.tolist() == [[*range(8)]]
+    assert collection.rank(query, noise, similarity=similarity).tolist() == [[*range(8)]]
 
 
 @pytest.mark.parametrize("block", [1, 51 * 7, 2**30])

@@ -12,7 +12,7 @@ from informin.frozen.late_interaction import CANDIDATES
 from informin.frozen.rankings import SearchRankings, bm25_search, fused_ranking
 from informin.model.open import load_model
 from tests.conftest import make_sentences, raises_usage, save_sentence_transformer
-from tests.evaluation.test_collections import random_encode
+from tests.evaluation.test_collections import ranked
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_no_ranking_depends_on_the_order_of_the_documents():
     def rankings(order: list[str], depth: int) -> list[list[list[str]]]:
         chosen = {name: documents[name] for name in order}
         collection = make_collection("c", chosen, queries, judged, shared_ids=False)
-        found = collection.search(random_encode, depth)
+        found = ranked(collection, depth)
         ranking, ranks = bm25_search(collection, bm25_of(collection), depth)
         return [found.tolist(), ranking.tolist(), fused_ranking(found, ranking, len(documents), ranks).tolist()]
 
