@@ -19,9 +19,9 @@ from informin.errors import UsageError, counted
 from informin.evaluation.drift import FEWEST, SAMPLED_TEXTS, measure_drift
 from informin.evaluation.rows import rows_of
 from informin.fast.precision import precision_of
-from informin.files import last_name, only_writer
+from informin.files import last_name, new_folder, only_writer
 from informin.frozen.adapter import TASKS
-from informin.frozen.fit import fit_record, save_fitted
+from informin.frozen.fit import fit_record, write_fitted
 from informin.frozen.static import (
     SMOOTHED_AT_ONCE,
     add_words,
@@ -33,6 +33,7 @@ from informin.frozen.static import (
 from informin.frozen.vectors import given_vectors, open_with_prompt, side_of, vectors_of
 from informin.model.embedding import encode, encode_in_shares
 from informin.model.open import Loading, loading_to_embed, name_of
+from informin.model.records import FitRecord
 from informin.options import check_value, with_home
 from informin.publishing.card import STATIC
 from informin.texts import as_texts
@@ -98,7 +99,8 @@ class DistillResult:
                     precision=self.precision,
                     options=self.options,
                 )
-                save_fitted(self.static, record, output_dir, overwrite)
+                with new_folder(output_dir, "output_dir", FitRecord.is_in if overwrite else None) as folder:
+                    write_fitted(self.static, record, folder)
         self.folder = Path(output_dir)
 
     def __repr__(self) -> str:

@@ -106,15 +106,17 @@ class FitResult:
 
     def _write(self, folder: Path) -> None:
         if self.model:
-            save_adapted(
+            record = fit_record(
                 self.model,
-                self.adapter,
-                folder,
-                texts=len(self.vectors),
                 task=self.task,
+                texts=len(self.vectors),
+                dimensions=len(self.adapter.coef_),
+                options=self.adapter.get_params(),
                 drift=self.drift,
                 precision=self.precision,
+                remote_code=has_own_code(self.model),
             )
+            write_fitted(with_adapter(self.model, self.adapter), record, folder)
         else:
             self.adapter.save(folder / ADAPTER)
             np.save(folder / DOCUMENTS, self.adapter.transform(self.vectors))
@@ -284,50 +286,8 @@ def _changes(adapter: LinearAdapter, vectors: np.ndarray, texts: list[str] | Non
     return drift, neighbor_examples(sample, old, new)
 
 
-def save_adapted(
-    model: SentenceTransformer,
-    adapter: LinearAdapter,
-    folder: str | Path,
-    *,
-    texts: int,
-    task: str,
-    drift: dict | None = None,
-    precision: str | None = None,
-) -> None:
-    """Save a model with an adapter on its embedding, for sentence-transformers, and for AutoModel if it is native.
-
-    Args:
-        model: The model that the adapter was fitted on. It is not changed.
-        adapter: A fitted adapter.
-        folder: A new folder. It appears once it is complete.
-        texts: Number of texts that the adapter was fitted on, for the card.
-        task: clustering or search.
-        drift: A record of `informin.evaluation.drift`, for the card.
-        precision: Precision of the weights that embedded the texts; None if that is unknown.
-
-    Raises:
-        UsageError: The folder is in use or cannot be written.
-    """
-    record = fit_record(
-        model,
-        task=task,
-        texts=texts,
-        dimensions=len(adapter.coef_),
-        options=adapter.get_params(),
-        drift=drift,
-        precision=precision,
-        remote_code=has_own_code(model),
-    )
-    save_fitted(with_adapter(model, adapter), record, folder)
-
-
 def fit_record(model: SentenceTransformer, **entries: Any) -> FitRecord:
-    """Return the record of what was fitted on a model.
-
-    Args:
-        model: The model.
-        entries: Entries of the record besides the model's name and license.
-    """
+    """Return the record of what was fitted on a model, with further entries."""
     source = source_of(model)
     hub_id = source.hub_id
     name = hub_id or last_name(source.folder or source.name)
@@ -339,22 +299,11 @@ def fit_record(model: SentenceTransformer, **entries: Any) -> FitRecord:
     )
 
 
-def save_fitted(model: SentenceTransformer, record: FitRecord, folder: str | Path, overwrite: bool = False) -> None:
-    """Write a model with its record and card to a new folder, which appears once it is complete.
-
-    Args:
-        model: The model.
-        record: Its record.
-        folder: Missing or empty folder.
-        overwrite: Whether to replace an older output of fit or distill in the folder.
-
-    Raises:
-        UsageError: The folder is in use or cannot be written.
-    """
-    with new_folder(folder, "output_dir", FitRecord.is_in if overwrite else None) as new:
-        save_model(model, new)
-        record.save(new)
-        write_card(new)
+def write_fitted(model: SentenceTransformer, record: FitRecord, folder: Path) -> None:
+    """Write a model with its record and card into an empty folder."""
+    save_model(model, folder)
+    record.save(folder)
+    write_card(folder)
 
 
 def with_adapter(model: SentenceTransformer, adapter: LinearAdapter) -> SentenceTransformer:

@@ -14,10 +14,10 @@ from sentence_transformers import SentenceTransformer
 
 from informin.cli import run_command, train
 from informin.frozen.adapter import LinearAdapter
-from informin.frozen.fit import save_adapted
 from informin.model.open import load_model
 from informin.publishing.export import published_files
 from tests.conftest import make_sentences
+from tests.publishing.helpers import save_adapted
 
 REPO = "alice/m"
 needs_gradio = pytest.mark.skipif(not find_spec("gradio"), reason="gradio is not installed")  # imported by the page
@@ -28,7 +28,7 @@ def folder(model, tmp_path) -> Path:
     """An exported folder: a model with an adapter."""
     loaded = load_model(model, device="cpu")
     vectors = loaded.encode(make_sentences(60))
-    save_adapted(loaded, LinearAdapter().fit(vectors), tmp_path / "model", texts=60, task="search")
+    save_adapted(loaded, LinearAdapter().fit(vectors), tmp_path / "model")
     return tmp_path / "model"
 
 

@@ -4,12 +4,16 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import torch
 from huggingface_hub import ModelCard
+from sentence_transformers import SentenceTransformer
 
 from informin.evaluation.results import Results
 from informin.evaluation.senteval import TASKS
 from informin.fast.precision import weights_sha256
+from informin.frozen.adapter import LinearAdapter
+from informin.frozen.fit import FitResult
 from informin.model.open import load_model
 from informin.model.records import RunRecord
 from informin.publishing.export import export_checkpoint
@@ -67,6 +71,12 @@ def export_of(encoder: Path, folder: Path, record: RunRecord | None = None, modu
     (record or record_of()).save(source)
     export_checkpoint(source, folder)
     return folder
+
+
+def save_adapted(model: SentenceTransformer, adapter: LinearAdapter, folder: Path, task="search", drift=None) -> None:
+    """Write a model with an adapter that was fitted on 60 texts, as `fit` does."""
+    vectors = np.zeros((60, adapter.n_features_in_))
+    FitResult(adapter, task, vectors, 0.0, drift, model).save(folder)
 
 
 def read_json(path: Path):

@@ -6,13 +6,12 @@ from transformers import AutoModel, AutoTokenizer
 
 from informin.fast.precision import weights_sha256
 from informin.frozen.adapter import TASKS, LinearAdapter
-from informin.frozen.fit import save_adapted
 from informin.model.open import load_model
 from informin.model.records import FitRecord
 from informin.publishing.card import write_card
 from informin.publishing.export import export_checkpoint
 from tests.conftest import make_sentences, raises_usage, save_sentence_transformer
-from tests.publishing.helpers import TEXTS, contents, largest_difference, metadata, read_json, tables
+from tests.publishing.helpers import TEXTS, contents, largest_difference, metadata, read_json, save_adapted, tables
 
 SENTENCES = make_sentences(60, seed=3)
 
@@ -35,7 +34,7 @@ def model(st_mean) -> SentenceTransformer:
 @pytest.fixture(scope="module")
 def saved(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("adapted") / "m"
-    save_adapted(model, fitted(model), folder, texts=60, task="search", drift=drift_of(stsb_dev=79.0))
+    save_adapted(model, fitted(model), folder, drift=drift_of(stsb_dev=79.0))
     return folder
 
 
@@ -45,7 +44,7 @@ def test_all_readers_compute_the_adapted_embeddings(encoder, tmp_path, normalize
     model = load_model(source, device="cpu")
     adapter = fitted(model, **options)
     expected = adapter.transform(model.encode(TEXTS))
-    save_adapted(model, adapter, tmp_path / "new", texts=60, task="search")
+    save_adapted(model, adapter, tmp_path / "new")
     read = SentenceTransformer(str(tmp_path / "new"), device="cpu").encode(TEXTS, normalize_embeddings=True)
     assert largest_difference(read, expected) < 1e-5
     batch = AutoTokenizer.from_pretrained(tmp_path / "new")(TEXTS, padding=True, truncation=True, return_tensors="pt")
@@ -59,7 +58,7 @@ def test_all_readers_compute_the_adapted_embeddings(encoder, tmp_path, normalize
 def test_a_truncated_model_is_adapted_as_it_embeds(st_mean, tmp_path, truncate_dim, width):
     model = SentenceTransformer(str(st_mean), device="cpu", truncate_dim=truncate_dim)
     adapter = fitted(model)
-    save_adapted(model, adapter, tmp_path / "new", texts=60, task="clustering")
+    save_adapted(model, adapter, tmp_path / "new", task="clustering")
     read = SentenceTransformer(str(tmp_path / "new"), device="cpu").encode(TEXTS, normalize_embeddings=True)
     assert read.shape == (len(TEXTS), width)
     assert largest_difference(read, adapter.transform(model.encode(TEXTS))) < 1e-5
@@ -75,7 +74,7 @@ def test_the_record_names_no_path(saved, st_mean):
 
 def test_the_card_of_a_model_in_memory_links_to_no_model(st_mean, tmp_path):
     model = SentenceTransformer(str(st_mean), device="cpu")
-    save_adapted(model, fitted(model), tmp_path / "new", texts=60, task="search")
+    save_adapted(model, fitted(model), tmp_path / "new")
     assert FitRecord.load(tmp_path / "new").base_model["hub_id"] is None
     card = (tmp_path / "new" / "README.md").read_text()
     assert "base_model" not in metadata(card) and "huggingface.co/SentenceTransformer" not in card
@@ -84,7 +83,7 @@ def test_the_card_of_a_model_in_memory_links_to_no_model(st_mean, tmp_path):
 def test_the_card_says_what_the_adapter_is_for(saved, model, tmp_path):
     card = " ".join((saved / "README.md").read_text().split())
     assert "similar documents" in card and "not for question answering" in card
-    save_adapted(model, fitted(model, **TASKS["clustering"]), tmp_path / "c", texts=60, task="clustering")
+    save_adapted(model, fitted(model, **TASKS["clustering"]), tmp_path / "c", task="clustering")
     card = " ".join((tmp_path / "c" / "README.md").read_text().split())
     assert "clusters, labels and near-duplicates" in card and "not for question answering" in card
 
@@ -92,7 +91,7 @@ def test_the_card_says_what_the_adapter_is_for(saved, model, tmp_path):
 def test_the_card_begins_with_what_became_worse(saved, model, tmp_path):
     card = (saved / "README.md").read_text()
     assert "Spearman x 100 on STS-B dev is 79.00, and 80.00 before." in card.partition("## Usage")[0]
-    save_adapted(model, fitted(model), tmp_path / "better", texts=60, task="search", drift=drift_of(stsb_dev=81.0))
+    save_adapted(model, fitted(model), tmp_path / "better", drift=drift_of(stsb_dev=81.0))
     assert "is worse than" not in (tmp_path / "better" / "README.md").read_text()
 
 
@@ -109,7 +108,7 @@ def test_the_license_of_the_source_model_is_kept(bert, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = load_model("source", device="cpu")
     monkeypatch.chdir(bert)
-    save_adapted(model, fitted(model), tmp_path / "new", texts=60, task="search")
+    save_adapted(model, fitted(model), tmp_path / "new")
     values = metadata((tmp_path / "new" / "README.md").read_text())
     assert [values[name] for name in ("license", "license_name", "license_link")] == ["other", "rail-m", "LICENSE"]
 
@@ -132,7 +131,7 @@ def test_an_export_of_the_output_keeps_adapter_and_record(saved, tmp_path):
 def test_queries_and_documents_of_a_model_with_prompts(bert, tmp_path):
     prompts = {"query": "old ", "document": "young "}
     model = load_model(save_sentence_transformer(tmp_path / "source", bert, prompts=prompts), device="cpu")
-    save_adapted(model, fitted(model), tmp_path / "new", texts=60, task="search")
+    save_adapted(model, fitted(model), tmp_path / "new")
     assert "`model.encode_query`" in (tmp_path / "new" / "README.md").read_text()
     read = SentenceTransformer(str(tmp_path / "new"), device="cpu")
     assert not np.allclose(read.encode_query(TEXTS), read.encode_document(TEXTS), atol=1e-3)
@@ -141,5 +140,5 @@ def test_queries_and_documents_of_a_model_with_prompts(bert, tmp_path):
 def test_a_used_folder_is_not_overwritten(saved, model):
     before = contents(saved)
     with raises_usage("output_dir"):
-        save_adapted(model, fitted(model), saved, texts=60, task="search")
+        save_adapted(model, fitted(model), saved)
     assert contents(saved) == before

@@ -15,11 +15,10 @@ from transformers import AutoTokenizer
 from informin.cli import run_command
 from informin.errors import SaveError
 from informin.frozen.adapter import LinearAdapter
-from informin.frozen.fit import save_adapted
 from informin.model.open import load_model
 from informin.publishing import onnx
 from tests.conftest import ROOT, make_sentences, raises_usage, save_bert, save_roberta, save_sentence_transformer
-from tests.publishing.helpers import TEXTS, contents, export_of, read_json
+from tests.publishing.helpers import TEXTS, contents, export_of, read_json, save_adapted
 
 
 def embed(folder, file: str, texts=TEXTS) -> np.ndarray:
@@ -36,7 +35,7 @@ def adapted(tmp_path_factory) -> tuple[Path, np.ndarray]:
     roberta = save_roberta(folder.with_name("roberta"), num_hidden_layers=1)
     model = load_model(export_of(roberta, folder.with_name("source-export"), pooling="cls"), device="cpu")
     adapter = LinearAdapter(n_components=8).fit(model.encode(make_sentences(60)))
-    save_adapted(model, adapter, folder, texts=60, task="search")
+    save_adapted(model, adapter, folder)
     (folder / "onnx").mkdir()
     (folder / onnx.QUANTIZED).write_text("of other weights")
     onnx.export_onnx(folder)
