@@ -203,9 +203,12 @@ def score_model(
         "query": prompt if query_prompt is None else query_prompt,
         "document": prompt if document_prompt is None else document_prompt,
     }
-    encode = {side: _encoder(model, side, text, batch_size) for side, text in chosen.items()}
-    prompts = _prompts_used(model, chosen)
-    results = _no_results(model, pooler, whitening, tasks.split, prompts.pop(None) or None)
+    encode = {
+        side: EmbeddingCache(partial(encode_in_shares, model, side=side, prompt=text, batch_size=batch_size))
+        for side, text in chosen.items()
+    }
+    prompts = {side: stored_prompt(model, side) if text is None else text for side, text in chosen.items()}
+    results = unscored(model, prompts.pop(None) or None, pooler, whitening, tasks.split)
     results = results.resumed(output) if output else results
     # Prompts of retrieval are recorded if they differ from that of other texts.
     sides = {} if set(prompts.values()) == {results.prompt or ""} else {"prompts": prompts}
@@ -237,15 +240,14 @@ def score_model(
     return results
 
 
-def _prompts_used(model: SentenceTransformer, chosen: dict[str | None, str | None]) -> dict[str | None, str]:
-    """Return the prompt of each side, the stored one where none was chosen."""
-    return {side: stored_prompt(model, side) if text is None else text for side, text in chosen.items()}
-
-
-def _no_results(
-    model: SentenceTransformer, pooler: str, whitening: float | None, split: str, prompt: str | None
+def unscored(
+    model: SentenceTransformer,
+    prompt: str | None,
+    pooler: str = "auto",
+    whitening: float | None = None,
+    split: str = "test",
 ) -> Results:
-    """Return results without scores, with the settings of a model."""
+    """Return results of a model without scores, with all that they depend on; see `score_model`."""
     name = name_of(model)
     return Results(
         model=name if Path(name).name else last_name(name),  # `.` would name another folder elsewhere
@@ -273,10 +275,6 @@ def pooler_of(model: SentenceTransformer) -> str:
     modules = [module for module in model if not isinstance(module, Normalize)]
     modes = [module.pooling_mode for module in modules if isinstance(module, Pooling)]
     return NAME_OF_MODE.get(modes[0], str(modes[0])) if modes else type(modules[-1]).__name__
-
-
-def _encoder(model: SentenceTransformer, side: str | None, prompt: str | None, batch_size: int) -> EmbeddingCache:
-    return EmbeddingCache(partial(encode_in_shares, model, side=side, prompt=prompt, batch_size=batch_size))
 
 
 def _whitening_entry(whitening: float | None, width: int) -> dict | None:

@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sentence_transformers.models import Normalize
 from transformers.trainer import TRAINER_STATE_NAME
 
 from informin.errors import UsageError
-from informin.evaluation.evaluate import pooler_of
-from informin.evaluation.results import Results, load_all_results, load_results
+from informin.evaluation.evaluate import unscored
+from informin.evaluation.results import IDENTITY, Results, load_all_results, load_results
 from informin.evaluation.table import check_one_table
 from informin.fast.precision import weights_sha256
-from informin.model.checksums import settings_sha256
-from informin.model.open import length_limit, load_model
+from informin.model.open import load_model
 from informin.model.records import RunRecord
 from informin.publishing.export import RESULTS, raise_if_linked
 
@@ -52,18 +50,15 @@ def add_results(
     if record is None:
         raise UsageError("is set, but only the card of a trained model has a table of scores", option="results")
     model = load_model(folder, device="cpu", trust_remote_code=trust_remote_code)
-    ours = weights_sha256(model)
     base = (record.base_model or {}).get("weights_sha256")
     default = model.prompts.get(model.default_prompt_name or "", "")
-    usual = {"max_seq_length": length_limit(model), "prompt": record.options.get("prompt", default) or None}
-    usual |= {"pooler": pooler_of(model), "truncate_dim": model.truncate_dim}
-    usual |= {"normalized": any(isinstance(module, Normalize) for module in model)}
-    usual |= {"similarity": str(model.similarity_fn_name)}
-    settings = settings_sha256(model)
+    ours = unscored(model, record.options.get("prompt", default) or None)
+    compared = [name for name in IDENTITY if name not in ("weights_sha256", "precision")]
+    usual = {name: getattr(ours, name) for name in compared}  # other seeds have other weights
     placed = {}
     for results in load_all_results(files):
         seed = _other_seed(results, record, trust_remote_code)
-        if results.weights_sha256 == ours:
+        if results.weights_sha256 == ours.weights_sha256:
             place = "model.json"
             name = "this model"
         elif results.weights_sha256 == base:
@@ -75,7 +70,7 @@ def add_results(
         else:
             needed = f"the weights of {folder}, of its source model or of another seed of the run"
             raise UsageError(f"has results of another model ({results.model})", option="results", needed=needed)
-        own = usual | {"settings_sha256": results.settings_sha256 and settings}  # older results have none
+        own = usual | {"settings_sha256": results.settings_sha256 and ours.settings_sha256}  # older results have none
         for setting, value in (AS_TESTED if name == "before training" else AS_TESTED | own).items():
             if getattr(results, setting) != value:
                 found = f"has results of {results.model} with {setting} {getattr(results, setting)!r}"
