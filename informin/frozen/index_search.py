@@ -16,7 +16,7 @@ from informin.errors import is_installed
 from informin.evaluation.rows import top
 from informin.frozen.bm25 import BM25, NEARLY_EQUAL, spread
 from informin.frozen.index_entries import Entries, IndexRecord
-from informin.frozen.late_interaction import CANDIDATES, Tokens, TokenVectors
+from informin.frozen.late_interaction import CANDIDATES, Tokens, TokenVectors, leading_directions
 from informin.frozen.static_queries import StaticQueries
 
 COMPARED = 2**24  # numbers, of 43,690 vectors of 384: of fewer, all are compared
@@ -123,14 +123,14 @@ class State:
             return [[] for _ in queries]
         vectors = embedded.vectors
         words = self.bm25.scores(queries)
-        mean, deviation = self.compared.moments(vectors)
+        compared = self.compared
+        mean, deviation = compared.moments(vectors)
         scale = self.record.word_weight / spread(words)
         typical = words.mean(1)
         added = deviation * scale * words
         firsts = self.duplicates.first_among(among)
         k = min(k, len(self.entries) if among is None else int(among.sum()))
         depth = min(max(k, CANDIDATES) if self.tokens else k, len(firsts))
-        compared = self.compared
         found_by_vectors = (
             compared.candidates(vectors, added, depth) if among is None else compared.similarities(vectors, firsts)
         )
@@ -258,9 +258,8 @@ class Vectors:
         numbers = len(compared) * documents.shape[1]
         self.whole = self._converted() if numbers <= COMPARED else None
         self.faiss: Any = self._faiss_index() if numbers > IN_MEMORY and is_installed("faiss") else None
-        has_leading = self.whole is None and self.faiss is None
-        if has_leading:
-            self.directions = leading_directions(sample)  # (d, k)
+        if self.whole is None and self.faiss is None:
+            self.directions = leading_directions(sample, LEADING_DIRECTIONS)  # (d, k)
             self.leading = self._converted(self.directions)  # (M, k)
             self.rest = np.eye(len(self.center), dtype=np.float32) - self.directions @ self.directions.T  # (d, d)
             self.rest_deviations = self.deviations @ self.rest  # (at most d, d)
@@ -384,9 +383,3 @@ def as_float32(halves: np.ndarray) -> np.ndarray:
     numbers = bits.view(np.float32)
     numbers *= 2.0 ** (127 - 15)  # the difference between the biases of the two exponents
     return numbers
-
-
-def leading_directions(sample: np.ndarray) -> np.ndarray:
-    """Return the directions (d, k) in which vectors (n, d) are largest."""
-    _, directions = np.linalg.eigh(sample.T @ sample)  # ascending
-    return directions[:, ::-1][:, :LEADING_DIRECTIONS].copy()

@@ -222,13 +222,17 @@ class Projection:
         """Fit the projection on a number of directions to a sample of token vectors (n, d)."""
         sample = unit_rows(sample)
         center = sample.mean(0) if len(sample) else np.zeros(sample.shape[1], sample.dtype)
-        centered = sample - center
-        _, directions = np.linalg.eigh(centered.T @ centered)  # ascending
-        return cls(center, directions[:, ::-1][:, :number].copy())
+        return cls(center, leading_directions(sample - center, number))
 
     def apply(self, vectors: np.ndarray) -> np.ndarray:
         """Return unit vectors (n, k) float32 of token vectors (n, d)."""
         return unit_rows((unit_rows(vectors) - self.center) @ self.directions)
+
+
+def leading_directions(vectors: np.ndarray, number: int) -> np.ndarray:
+    """Return the directions (d, k) in which vectors (n, d) are largest."""
+    _, directions = np.linalg.eigh(vectors.T @ vectors)  # ascending
+    return directions[:, ::-1][:, :number].copy()
 
 
 def without_context(ids: np.ndarray, means: np.ndarray) -> Tokens:
