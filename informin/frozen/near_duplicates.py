@@ -168,14 +168,14 @@ def duplicates(
     if threshold is not None:
         check_value(-1 <= threshold <= 1, "threshold", threshold, "from -1 to 1")
     texts = as_texts(texts)
-    rows = [row for row, text in enumerate(texts) if not is_blank(text)]
-    if not rows:
+    filled = [row for row, text in enumerate(texts) if not is_blank(text)]
+    if not filled:
         raise UsageError("contains no text that is not blank", option="train_file")
-    full = [texts[row] for row in rows]
-    firsts: dict[str, int] = {}  # place of the first of equal texts
-    for place, text in enumerate(full):
-        firsts.setdefault(text, place)
-    given = None if embeddings is None else _given(embeddings, texts, full)[list(firsts.values())]
+    firsts: dict[str, int] = {}  # row of the first of equal texts
+    for row in filled:
+        firsts.setdefault(texts[row], row)
+    rows = list(firsts.values())
+    given = None if embeddings is None else _given(embeddings, texts, filled, rows)
     if model is not None:
         opened = open_with_prompt(model, prompt, pooler, loading_to_embed(model, loading))
         vectors = vectors_of(opened, list(firsts), given, None, batch_size)
@@ -187,23 +187,22 @@ def duplicates(
     words = Words(firsts) if threshold is None else None
     scores = unrelated_scores(vectors) if threshold is None else None
     lowest = scores.threshold() if scores else threshold
-    places = list(firsts.values())
-    repeated = {places[i]: (rows[places[j]], cosine) for i, j, cosine in repeated_rows(vectors, lowest, words)}
+    repeated = {rows[i]: (rows[j], cosine) for i, j, cosine in repeated_rows(vectors, lowest, words)}
     pairs = []
-    for place, text in enumerate(full):
-        first = firsts[text]
+    for row in filled:
+        first = firsts[texts[row]]
         if first in repeated:
-            pairs.append(Pair(rows[place], *repeated[first]))
-        elif first != place:
-            pairs.append(Pair(rows[place], rows[first], 1.0))
+            pairs.append(Pair(row, *repeated[first]))
+        elif first != row:
+            pairs.append(Pair(row, first, 1.0))
     return DuplicatesResult(texts, pairs, lowest)
 
 
-def _given(embeddings: str | Path | ArrayLike, texts: list[str], full: list[str]) -> np.ndarray:
-    """Return the given embeddings of the texts that are not blank."""
-    if len(full) < len(texts) and len(load_vectors(embeddings)) == len(texts):
-        return given_vectors(embeddings, texts)[[not is_blank(text) for text in texts]]
-    return given_vectors(embeddings, full)
+def _given(embeddings: str | Path | ArrayLike, texts: list[str], filled: list[int], rows: list[int]) -> np.ndarray:
+    """Return the given embeddings of some rows, of all texts or of those in the filled rows, which are not blank."""
+    if len(filled) < len(texts) and len(load_vectors(embeddings)) == len(texts):
+        return given_vectors(embeddings, texts)[rows]
+    return given_vectors(embeddings, [texts[row] for row in filled])[np.searchsorted(filled, rows)]
 
 
 def repeated_rows(vectors: np.ndarray, lowest: float | None, words: "Words | None") -> Iterator[tuple[int, int, float]]:
