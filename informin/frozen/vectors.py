@@ -61,14 +61,19 @@ def refuse_without_model(prompt: str | None, pooler: str, loading: Loading) -> N
 
 
 def given_vectors(embeddings: str | Path | ArrayLike, texts: list[str] | None) -> np.ndarray:
-    """Read embeddings. Raises UsageError if they are a file that `embed` wrote for other texts."""
-    if isinstance(embeddings, str | Path):
-        embeddings = with_home(embeddings)
+    """Read embeddings.
+
+    Raises:
+        UsageError: There is not one row per text, or they are a file that `embed` wrote for other texts.
+    """
     vectors = load_vectors(embeddings)
-    if texts is not None:
-        check_rows(vectors, texts)
-        if isinstance(embeddings, str | Path):
-            raise_if_other_texts(Path(embeddings), texts)
+    if texts is None:
+        return vectors
+    if len(vectors) != len(texts):
+        found = f"has {counted(len(vectors), 'row')} for {counted(len(texts), 'text')}"
+        raise UsageError(found, option="embeddings")
+    if isinstance(embeddings, str | Path):
+        raise_if_other_texts(Path(with_home(embeddings)), texts)
     return vectors
 
 
@@ -134,9 +139,8 @@ def check_vectors(
         name: Name of the model, for messages.
 
     Raises:
-        UsageError: There is not one row per text, the widths differ, or a row is not the embedding of its text.
+        UsageError: The widths differ, or a row is not the embedding of its text.
     """
-    check_rows(vectors, texts)
     fix = "Give the embeddings of this model with the same prompt and maximum length, in the order of the texts."
     drawn = np.random.default_rng(0).permutation(len(vectors))
     again = unit(encode([texts[row] for row in drawn[:CHECKED]]))
@@ -154,13 +158,6 @@ def check_vectors(
             option="embeddings",
             fix=fix,
         )
-
-
-def check_rows(vectors: np.ndarray, texts: Sequence[str]) -> None:
-    """Raise UsageError if there is not one row per text."""
-    if len(vectors) != len(texts):
-        found = f"has {counted(len(vectors), 'row')} for {counted(len(texts), 'text')}"
-        raise UsageError(found, option="embeddings")
 
 
 def _validated(array: np.ndarray, name: str) -> np.ndarray:

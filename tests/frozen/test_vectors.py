@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from informin.evaluation.rows import rows_of
 from informin.frozen.adapter import LinearAdapter
-from informin.frozen.vectors import check_vectors, load_vectors
+from informin.frozen.vectors import check_vectors, given_vectors, load_vectors
 from tests.conftest import raises_usage
 
 X = np.random.default_rng(0).normal(size=(40, 8))
@@ -145,6 +145,8 @@ def test_five_texts_tell_other_embeddings_apart():
 
     for same in (X, X.astype(np.float16), 3 * X):
         check_vectors(same, texts, encode, "model")
-    for other in (X[::-1], X + 0.5, X[:, :5], X[:20]):  # another order, prompt, model, number
+    for other in (X[::-1], X + 0.5, X[:, :5]):  # another order, prompt, model
         with raises_usage(option="embeddings"):
             check_vectors(other, texts, encode, "model")
+    with raises_usage(option="embeddings"):
+        given_vectors(X[:20], texts)
