@@ -130,11 +130,11 @@ class LogisticPath:
 
     def __init__(self, features: Tensor, targets: Tensor, masks: Tensor):
         # Centering changes only the unpenalized intercept, and improves float32 precision.
-        ones = torch.ones(len(features), 1, dtype=features.dtype, device=features.device)
+        ones = features.new_ones(len(features), 1)
         self.x = torch.cat([features - features[masks.any(1)].mean(0), ones], dim=1)  # (N, d + 1)
         self.y = targets.to(features.dtype)[:, None]  # (N, 1)
         self.masks = masks.to(features.dtype)
-        self.penalty = torch.ones(self.x.shape[1], 1, dtype=features.dtype, device=features.device)
+        self.penalty = features.new_ones(self.x.shape[1], 1)
         self.penalty[-1] = 0
         self.pooled_mask = masks.any(1, keepdim=True).to(features.dtype)
         self.pooled_weights = torch.zeros_like(self.penalty)
