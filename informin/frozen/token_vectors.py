@@ -76,7 +76,7 @@ def check_token_vectors(model: SentenceTransformer) -> None:
 def encode_with_tokens(
     model: SentenceTransformer,
     texts: list[str],
-    side: str | None = None,
+    side: str,
     prompt: str | None = None,
     batch_size: int = 64,
 ) -> tuple[np.ndarray, list[TokenStates]]:
@@ -87,7 +87,7 @@ def encode_with_tokens(
     Args:
         model: The model.
         texts: N texts. The token vectors of all of them are in memory at once.
-        side: `query` or `document`, as in `embed`; None for `encode` of the model.
+        side: `query` or `document`, as in `embed`.
         prompt: Prompt prepended to each text, instead of the stored prompt; an empty string for none.
         batch_size: Texts per forward pass.
 
