@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from informin.cli.program import after_signal, exit_code
 from informin.cli.train_names import check_names, given_options, option_names
 from informin.errors import UsageError, error_line
-from informin.options import check_fields, with_home
+from informin.options import check_fields, check_value, with_home
 from informin.training.inputs import DataArguments, ModelArguments, SourceArguments, check_downloads, recipe_options
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ def check_values(given: dict[str, list[str]]) -> None:
             raise UsageError("has no value", option=name)
         for value in given.get(name, ()):
             choices = shown.strip("{}").split(",")
-            if kind == "choice" and value not in choices:
-                raise UsageError(f"is {value}", option=name, needed=f"one of: {', '.join(choices)}")
+            check_value(kind != "choice" or value in choices, name, value, f"one of: {', '.join(choices)}")
             try:
                 needed, parse = TYPES.get(kind, ("", str))
                 parse(value)

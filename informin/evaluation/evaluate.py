@@ -32,7 +32,7 @@ from informin.model.checksums import settings_sha256
 from informin.model.embedding import encode_in_shares, stored_prompt, width_of
 from informin.model.open import Loading, length_limit, load_model, name_of
 from informin.model.pooling import NAME_OF_MODE, raise_if_unknown
-from informin.options import with_home
+from informin.options import check_value, with_home
 
 logger = logging.getLogger(__name__)
 
@@ -280,8 +280,8 @@ def pooler_of(model: SentenceTransformer) -> str:
 def _whitening_entry(whitening: float | None, width: int) -> dict | None:
     if whitening is None:
         return None
-    if isinstance(whitening, bool) or (whitening != math.inf and whitening not in range(1, width + 1)):
-        raise UsageError(f"is {whitening}", option="whitening", needed=f"1 to {width} for this model")
+    is_number = not isinstance(whitening, bool) and (whitening == math.inf or whitening in range(1, width + 1))
+    check_value(is_number, "whitening", whitening, f"1 to {width} for this model")
     return {"dimensions": None if whitening == math.inf else int(whitening), "fitted_on": FITTED_ON}
 
 

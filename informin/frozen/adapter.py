@@ -286,8 +286,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             ("rotation", self.rotation in ROTATIONS, f"one of: {', '.join(ROTATIONS)}"),
             ("max_samples", self.max_samples >= 2, "2 or more"),
         ):
-            if not fits:
-                raise UsageError(f"is {getattr(self, name)}", option=name, needed=needed)
+            check_value(fits, name, getattr(self, name), needed)
 
     def _validated(self, X, *, reset: bool) -> np.ndarray:
         """Check the shape and type. `finite_rows` refuses NaN. Large arrays and memory maps are not copied."""

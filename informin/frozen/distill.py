@@ -155,8 +155,7 @@ def distill(
     Raises:
         UsageError: An option, the model, the texts or the embeddings cannot be used.
     """
-    if task not in TASKS:
-        raise UsageError(f"is {task}", option="task", needed=f"one of: {', '.join(TASKS)}")
+    check_value(task in TASKS, "task", task, f"one of: {', '.join(TASKS)}")
     start = time.monotonic()
     texts = as_texts(texts)
     if not texts:

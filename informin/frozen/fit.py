@@ -205,8 +205,7 @@ def fit(
         >>> result.adapter.transform(result.vectors).shape
         (500, 16)
     """
-    if task not in TASKS:
-        raise UsageError(f"is {task}", option="task", needed=f"one of: {', '.join(TASKS)}")
+    check_value(task in TASKS, "task", task, f"one of: {', '.join(TASKS)}")
     is_seed = isinstance(seed, int | np.integer) and 0 <= seed < 2**32  # of NumPy
     check_value(is_seed, "seed", seed, "a whole number from 0 to 4,294,967,295")
     texts = None if texts is None else as_texts(texts)

@@ -306,8 +306,7 @@ def is_typing_error(word: str, other: str) -> bool:
 def check_output(output: str | Path, overwrite: bool) -> None:
     """Raise UsageError if a table cannot be written to a file, because of its name or because of what is there."""
     path = Path(output)
-    if path.suffix != ".csv":
-        raise UsageError(f"is {path}", option="output", needed="a name ending in .csv")
+    check_value(path.suffix == ".csv", "output", path, "a name ending in .csv")
     if not os.path.lexists(path):
         return
     if not overwrite:

@@ -10,10 +10,10 @@ from scipy.spatial.distance import squareform
 from sklearn.metrics import silhouette_score
 from torch import Tensor
 
-from informin.errors import UsageError
 from informin.evaluation.neighbors import nearest_rows, neighbor_means, nonzero, unit_tensor
 from informin.evaluation.rows import raise_if_not_finite, rows_of
 from informin.frozen.duplicates import distinct_rows, duplicate_keys
+from informin.options import check_value
 
 FEWEST_TEXTS = 100  # texts: with fewer, scores are not measured
 COMPARED_TEXTS = 3_000  # texts that are compared at most
@@ -59,8 +59,7 @@ class UnrelatedScores:
         """
         texts = self.texts if texts is None else texts
         for name, value in (("false_hits_per_query", false_hits_per_query), ("texts", texts)):
-            if not 0 < value < np.inf:
-                raise UsageError(f"is {value}", option=name, needed="a number above 0")
+            check_value(0 < value < np.inf, name, value, "a number above 0")
         wanted = -np.log(min(1.0, false_hits_per_query / texts))
         rare = -np.log(self.probabilities)
         heights = np.arctanh(np.clip(self.cosines, -LARGEST, LARGEST))
