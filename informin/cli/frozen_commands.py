@@ -183,18 +183,12 @@ def duplicates_command(
     ids = as_json(entries.get("ids"), "id_column")
     if output:
         result.save(output, ids=ids, overwrite=overwrite)
+    groups = duplicate_groups(result, ids)
     if format == "json":
-        print_json(duplicate_groups(result, ids))
+        print_json(groups)
         return
-    for group in duplicate_groups(result, ids)[:SHOWN_GROUPS]:
-        for number, member in enumerate(group[:SHOWN_MEMBERS]):
-            cosine = f"{member['cosine']:.3f}" if number else "kept "
-            name = member.get("id")
-            origin = f"row {member['row']}" + ("" if name is None else f", id {excerpt(str(name))}")
-            print(f"{cosine}  {excerpt(member['text'])}  [{origin}]")
-        if len(group) > SHOWN_MEMBERS:
-            print(f"and {len(group) - SHOWN_MEMBERS:,} more")
-        print()
+    for group in groups[:SHOWN_GROUPS]:
+        print_group(group)
     print(duplicates_summary(result))
 
 
@@ -220,6 +214,21 @@ def duplicate_groups(result: "DuplicatesResult", ids: Sequence[object] | None) -
         ]
         for group in result.groups
     ]
+
+
+def print_group(group: list[dict[str, Any]]) -> None:
+    """Print the first texts of a group of duplicates, and a blank line."""
+    for number, member in enumerate(group[:SHOWN_MEMBERS]):
+        cosine = f"{member['cosine']:.3f}" if number else "kept "
+        print(f"{cosine}  {excerpt(member['text'])}  [{origin_of(member['row'], member.get('id'))}]")
+    if len(group) > SHOWN_MEMBERS:
+        print(f"and {len(group) - SHOWN_MEMBERS:,} more")
+    print()
+
+
+def origin_of(row: int, name: object) -> str:
+    """Return the row of a text and, if it has one, its id."""
+    return f"row {row}" if name is None else f"row {row}, id {excerpt(str(name))}"
 
 
 def duplicates_summary(result: "DuplicatesResult") -> str:
@@ -421,8 +430,7 @@ def shown(rank: int, hit: "Hit") -> str:
     tokens = "" if hit.token_score is None else f"  tokens {hit.token_score:.3f}"
     parts = f"vectors {hit.vector_score:.3f}  words {hit.word_score:5.2f}{tokens}"
     scores = f"{rank:>3}  {hit.score:6.2f}  {parts}{unrelated}"
-    origin = f"row {hit.row}" if hit.id is None else f"row {hit.row}, id {excerpt(str(hit.id))}"
-    lines = [scores, f"     {excerpt(hit.text)}  [{origin}]"]
+    lines = [scores, f"     {excerpt(hit.text)}  [{origin_of(hit.row, hit.id)}]"]
     lines += [f"     {excerpt(name)}: {excerpt(str(value))}" for name, value in hit.shown_fields.items()]
     return "\n".join(lines)
 
