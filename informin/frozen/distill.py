@@ -182,11 +182,7 @@ def distill(
         return SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="cosine")
 
     whole = static(np.arange(len(texts)))
-    firsts: dict[str, int] = {}  # rows of different texts: a copy of a text that is held out would show it
-    for row, text in enumerate(texts):
-        firsts.setdefault(text, row)
-    order = np.array(list(firsts.values()))[np.random.default_rng(0).permutation(len(firsts))]
-    held, others = np.split(order, [min(SAMPLED_TEXTS, len(order) // 10)])
+    held, others = split_rows(texts)
     vector_of = {texts[row]: vectors[row] for row in held}
     drift = held_out_drift(vector_of, lambda: static(np.sort(others[:SMOOTHED_AT_ONCE])))
     sample = [texts[row] for row in held] or texts
@@ -203,6 +199,19 @@ def distill(
         precision=precision_of(st) if given is None else None,
         options={name: value for name, value in options.items() if value not in (None, "auto")},
     )
+
+
+def split_rows(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows in random order: of a tenth of the different texts, at most 2,000, to hold out, and of the others.
+
+    Each text has one row, because a copy would show a text that is held out.
+    """
+    firsts: dict[str, int] = {}
+    for row, text in enumerate(texts):
+        firsts.setdefault(text, row)
+    order = np.array(list(firsts.values()))[np.random.default_rng(0).permutation(len(firsts))]
+    count = min(SAMPLED_TEXTS, len(order) // 10)
+    return order[:count], order[count:]
 
 
 def held_out_drift(vector_of: dict[str, np.ndarray], fit: Callable[[], SentenceTransformer]) -> dict | None:
