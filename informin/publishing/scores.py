@@ -57,16 +57,12 @@ def add_results(
     usual = {name: getattr(ours, name) for name in compared}  # other seeds have other weights
     placed = {}
     for results in load_all_results(files):
-        seed = _other_seed(results, record, trust_remote_code)
         if results.weights_sha256 == ours.weights_sha256:
-            place = "model.json"
-            name = "this model"
+            place, name = "model.json", "this model"
         elif results.weights_sha256 == base:
-            place = f"base-{results.pooler}.json"
-            name = "before training"
-        elif seed is not None:
-            place = f"other_seeds/seed{seed}.json"
-            name = f"seed {seed}"
+            place, name = f"base-{results.pooler}.json", "before training"
+        elif (seed := _other_seed(results, record, trust_remote_code)) is not None:
+            place, name = f"other_seeds/seed{seed}.json", f"seed {seed}"
         else:
             needed = f"the weights of {folder}, of its source model or of another seed of the run"
             raise UsageError(f"has results of another model ({results.model})", option="results", needed=needed)
@@ -94,8 +90,7 @@ def _other_seed(results: Results, record: RunRecord, trust_remote_code: bool) ->
     other = RunRecord.load(results.model)
     if other is None or other.seed == record.seed or Path(results.model, TRAINER_STATE_NAME).is_file():
         return None
-    same = all(getattr(other, name) == getattr(record, name) for name in SAME_RECIPE)
-    if not same:
+    if any(getattr(other, name) != getattr(record, name) for name in SAME_RECIPE):
         return None
     model = load_model(results.model, device="cpu", trust_remote_code=trust_remote_code)
     return other.seed if weights_sha256(model) == results.weights_sha256 else None
