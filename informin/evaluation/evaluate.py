@@ -457,7 +457,7 @@ def evaluate(
         if name != "auto":
             raise_if_unknown(name)
     output = with_home(output)
-    check_output(output, [(last_name(name_of(one)), how) for one in models for how in poolers])
+    check_results_path(output, [(last_name(name_of(one)), how) for one in models for how in poolers])
     files = {"labels": _as_list(labels), "retrieval": _as_list(retrieval)}
     data = _load(_as_list(tasks), files, (text_column, label_column), senteval_dir, split)
     others = load_others(_as_list(compare), len(models) * len(poolers), split)
@@ -507,7 +507,7 @@ def _load(
     return load_tasks(folder, names, split, **files, columns=(text or LABEL_COLUMNS[0], label or LABEL_COLUMNS[1]))
 
 
-def check_output(output: str | Path | None, rows: Sequence[tuple[str, str]]) -> None:
+def check_results_path(output: str | Path | None, rows: Sequence[tuple[str, str]]) -> None:
     """Raise UsageError if `output` is another file, or if two rows, of a model and a pooling each, would share one."""
     if output is None:
         return

@@ -90,7 +90,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         "pin": pin,
         "low_rank": is_low_rank,
         "has_words": _has_words(folder),
-        "record": escaped(asdict(record)),
+        "record": escape_all(asdict(record)),
         "onnx": [f"onnx/{path.name}" for path in sorted(folder.glob("onnx/*.onnx"))],
     }
     shown |= _usage(folder, record.options.get("prompt", "") if isinstance(record, RunRecord) else None)
@@ -366,7 +366,7 @@ def _usage(folder: Path, training_prompt: str | None) -> dict[str, Any]:
     return {
         "width": pooling.get("word_embedding_dimension"),
         "architecture": architecture if home == "modeling_informin" else "",  # not that of a model with its own code
-        "settings": escaped(config.get("informin") or {}),
+        "settings": escape_all(config.get("informin") or {}),
         "prompt": prompt and escape(f'"{prompt}"'),  # quotation marks keep a space at the end
         "default_prompt": default and escape(f'"{default}"'),
         "encode_prompt": "" if prompt == default else f', prompt="{in_quotes(prompt)}"',
@@ -414,12 +414,12 @@ def escape(value: object) -> str:
     return MARKUP.sub(lambda match: ENTITIES.get(match[0], f"\\{match[0]}"), line)
 
 
-def escaped(value: Any) -> Any:
+def escape_all(value: Any) -> Any:
     """Return a JSON value with the markup in its texts escaped, also in names."""
     if isinstance(value, dict):
-        return {escape(name): escaped(item) for name, item in value.items()}
+        return {escape(name): escape_all(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [escaped(item) for item in value]
+        return [escape_all(item) for item in value]
     return escape(value) if isinstance(value, str) else value
 
 
