@@ -20,6 +20,8 @@ from informin.texts import Cells, as_number, as_sentence, is_blank, read_rows
 logger = logging.getLogger(__name__)
 
 
+# Scores of rankings
+
 TRIALS = 10_000
 SIGNS = 2**20  # at a time: 8 MiB, and as much for drawing them
 
@@ -87,6 +89,8 @@ def randomization_test(one: np.ndarray, other: np.ndarray, seed: int = 0) -> flo
         above += int((np.abs(signs @ differences) >= least).sum())
     return (1 + above) / (1 + TRIALS)
 
+
+# Ids, texts and grades in files
 
 OPTION = "retrieval"
 GRADES = ("relevance", "score")  # columns
@@ -204,6 +208,8 @@ def _number(part: str) -> tuple[int, str]:
     digits = part.lstrip("0")
     return (len(digits), digits) if part.isdecimal() else (0, part)
 
+
+# Collections
 
 DEPTH = 100  # documents ranked for each query
 PAIRS_AT_ONCE = 2**24  # similarities at a time: 64 MiB
@@ -375,6 +381,9 @@ class Collection:
                 values[same] = -np.inf
             ranking[row] = top(values, ranking.shape[1])
         return ranking
+
+
+# Loading of collections
 
 
 def load_retrieval(path: str | Path, option: str = "retrieval") -> Collection:

@@ -342,6 +342,8 @@ def _settings(folder: Path, names: Iterable[Path]) -> Iterator[tuple[Path, Any]]
         yield path, values
 
 
+# Published files
+
 ROOT = (
     *(CARD, TRAINING, FITTED, MODULES, "config_sentence_transformers.json", HEAD_FILE),
     *("modeling_informin.py", ONNX_FILE, QUANTIZED),
@@ -440,6 +442,8 @@ def preview(folder: str | Path) -> Iterator[Path]:
                 shutil.copyfile(Path(folder, name), path)
         yield Path(copy)
 
+
+# Checks before a folder is published
 
 EXPORTED = "a folder that `informin train`, `fit` or `export` wrote"
 

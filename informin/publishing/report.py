@@ -136,6 +136,8 @@ def _score_title(record: RunRecord, name: str) -> str:
     return f"{sets[kind]}, {ALL[name].title}" if kind in sets else ALL[name].title
 
 
+# Plots
+
 TERM, SCORE = "terms/", "eval_"  # prefixes of names in the log
 LOSS = "loss"
 NOT_A_SCORE = "eval_runtime"
@@ -234,6 +236,8 @@ def _plot(history: Sequence[Mapping], name: str, best_step: int | None) -> Plot 
         best_value="" if at_best is None else shown(at_best),
     )
 
+
+# Texts whose neighbors changed
 
 WORD = re.compile(r"\w+")
 COMMON = 1 / 4  # fraction of the examples with a word above which it says nothing about one of them, such as "the"
