@@ -176,6 +176,7 @@ class InforMinTrainer(Trainer):
     _created_optimizer = False  # whether the optimizer is that of `optim`, and was not given
     _hub: Destination | None = None  # where to push
     _operations: int | None = None  # floating-point operations per token
+    neftune_hook_handle: Any = None  # of `neftune_noise_alpha`, since the first call of `train`
     _chosen_step: int | None = None  # of the best checkpoint, if its weights were loaded
     _gathered: TrainedModel | None = None  # with the weights after training, if FSDP shards them
     _optimizer_state: dict[str, Any] | None = None  # of a checkpoint that is not finished
@@ -587,6 +588,8 @@ class InforMinTrainer(Trainer):
             raise UsageError(found, option="torch_compile", fix="Leave it out.") from error
         finally:
             self.is_in_train = False  # Trainer leaves it True after an error, such as KeyboardInterrupt in a notebook
+            if self.neftune_hook_handle is not None:  # and leaves the hook, to which the next call would add another
+                self.neftune_hook_handle.remove()
             self.background.wait()
         self.loss_watch.check()
         self._gathered = self.gathered if self.trained.is_sharded else None

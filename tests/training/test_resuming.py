@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import TrainerCallback
 
 from informin.cli import train
 from informin.errors import SaveError
@@ -350,3 +351,22 @@ def test_two_resumes_in_a_row_give_the_same_weights_and_optimizer(bert, argument
         again.train()
         assert_same(weights_of(again), weights_of(whole))
     assert_same(torch.load(folder / "checkpoint-3" / "optimizer.pt", weights_only=True)["state"], state)
+
+
+def test_the_noise_of_a_run_that_an_error_ended_is_added_once_when_it_is_resumed(bert, arguments):
+    class Interrupt(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == 3:
+                raise KeyboardInterrupt
+
+    options, sentences = STEPS | dict(neftune_noise_alpha=5.0), make_sentences(96)
+    whole = InforMinTrainer(str(bert), arguments(**options), train_dataset=sentences)
+    whole.train()
+    shutil.rmtree(whole.args.output_dir)
+    interrupt = Interrupt()
+    again = InforMinTrainer(str(bert), arguments(**options), train_dataset=sentences, callbacks=[interrupt])
+    with pytest.raises(KeyboardInterrupt):
+        again.train()
+    again.remove_callback(interrupt)
+    again.train("last")
+    assert_same(weights_of(again), weights_of(whole))
