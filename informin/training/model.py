@@ -138,6 +138,7 @@ class TrainedModel:
         set_seed(args.seed)  # of weights that are newly initialized
         if isinstance(model, InforMinMixin):
             given = with_same_weights(model)
+            restore_dropouts(given.base_model)
             st = saved_and_opened(given, tokenizer)
             raise_if_pooled_otherwise(st, args.pooler)
             return cls(st, args, is_native=True, tokenizer=tokenizer, given=given)
@@ -169,6 +170,8 @@ class TrainedModel:
             raise_if_tokens_lack_embeddings(st[0], st.tokenizer, self.name)
         self.has_lora, self.trusts_code = args.lora_r is not None, args.trust_remote_code
         self.tokenizer: Any = training_tokenizer(st)
+        if not self.is_static:
+            restore_dropouts(st[0].auto_model)
         self.model: Any = None
         self._skeleton: nn.Module | None = None
         self._copy_before: SentenceTransformer | None = None  # of a model in memory
@@ -382,6 +385,7 @@ class TrainedModel:
                     error.option = needs.get("maps") or needs.get("rates") or error.option
                 raise
         length = min(self.length, self.model.config.informin["max_seq_length"] or self.length)
+        self.model.forward_pass = None  # that of an earlier trainer, if this one was given its model
         if args.fast:
             plan = plan_of(
                 self.finished,
@@ -786,6 +790,19 @@ def training_tokenizer(st: SentenceTransformer) -> PreTrainedTokenizerBase:
         return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=pad, model_max_length=UNLIMITED)
     raise_if_unfit(tokenizer, "model_name")
     return tokenizer
+
+
+def restore_dropouts(encoder: Any) -> None:
+    """Give an encoder its own dropout rates again if a run before this one has set another (`view_dropout`)."""
+    own = own_dropouts(getattr(getattr(encoder, "config", None), "informin", None))
+    if not own:
+        return
+    encoder.config.update(own)
+    with torch.device("meta"):
+        usual = type(encoder)(encoder.config)
+    for name, part in usual.named_modules():
+        if isinstance(part, nn.Dropout):
+            encoder.set_submodule(name, part)
 
 
 # What `TrainedModel.build` needs

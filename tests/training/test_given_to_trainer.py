@@ -955,3 +955,36 @@ def test_a_subclass_takes_its_own_keywords(bert):
 
     args = InforMinTrainingArguments(use_cpu=True, per_device_train_batch_size=8)
     assert Named(str(bert), args, train_dataset=make_sentences(8), nickname="a").nickname == "a"
+
+
+def rates_of(model: torch.nn.Module) -> set[float]:
+    return {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)}
+
+
+@pytest.mark.parametrize("given", ["model", "finished", "checkpoint", "checkpoint with LoRA"])
+def test_a_model_of_a_trainer_with_another_dropout_rate_is_trained_with_its_own(bert, unscored, tmp_path, given):
+    first = InforMinTrainer(str(bert), unscored(objective="simcse", view_dropout=[0.4]), train_dataset=SENTENCES)
+    assert rates_of(first.model) == {0.4}
+    first.save_model(str(tmp_path / "saved"))
+    if given == "checkpoint with LoRA":
+        pytest.importorskip("peft", reason="the extra lora is not installed")
+    models = {
+        "model": first.model,
+        "finished": first.trained.finished,
+        "checkpoint": SentenceTransformer(str(tmp_path / "saved"), device="cpu"),
+        "checkpoint with LoRA": str(tmp_path / "saved"),
+    }
+    how = {"processing_class": first.processing_class} if given == "model" else {}
+    lora = dict(lora_r=4, lora_dropout=0.1) if "LoRA" in given else {}
+    args = unscored(objective="simcse", **lora)
+    again = InforMinTrainer(models[given], args, train_dataset=SENTENCES, **how)
+    assert rates_of(again.model) == {0.1} and again.model.base_model.config.hidden_dropout_prob == 0.1
+    assert rates_of(first.model) == {0.4}
+
+
+def test_a_model_of_a_fast_trainer_is_trained_without_the_fast_path(bert, unscored):
+    first = InforMinTrainer(str(bert), unscored(objective="simcse"), train_dataset=SENTENCES)
+    args, tokenizer = unscored(objective="simcse", fast=False), first.processing_class
+    again = trained(first.model, args, train_dataset=SENTENCES, processing_class=tokenizer)
+    plain = trained(str(bert), unscored(objective="simcse", fast=False), train_dataset=SENTENCES)
+    assert logged(again, "loss") == logged(plain, "loss")
