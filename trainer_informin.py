@@ -549,7 +549,7 @@ class InforMinTrainer(Trainer):
         began = RunRecord.load(checkpoint)
         if began and self.args.metric_for_best_model == FIRST:
             self.args.metric_for_best_model = began.options.get("metric_for_best_model", "eval_spearman")
-        checkpoints.check_same_run(checkpoint, self.record())
+        checkpoints.check_same_run(checkpoint, self.record(), evaluates=self.args.eval_strategy != "no")
         checkpoints.check_same_order(checkpoint, self.args, has_size=has_length(self.train_dataset))
         resumed = checkpoints.ResumedRun(self, checkpoint)
         self.add_callback(resumed)

@@ -418,7 +418,7 @@ def _named_checkpoint(checkpoint: Path, output_dir: Path) -> Path:
     return checkpoint
 
 
-def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
+def check_same_run(checkpoint: str | Path, now: RunRecord, evaluates: bool = True) -> None:
     """Raise UsageError if a run that resumes differs from the one that saved the checkpoint.
 
     Compares the encoder, the sentences, those of a guide with its model, the evaluation data, which select the best
@@ -427,6 +427,7 @@ def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
     Args:
         checkpoint: Folder of the checkpoint.
         now: Record of the resumed run before its first step.
+        evaluates: Whether the resumed run evaluates. If not, it would delete the best checkpoint of a run that does.
     """
     began = RunRecord.load(checkpoint)
     assert began is not None  # see `checkpoint_to_resume`
@@ -447,6 +448,8 @@ def check_same_run(checkpoint: str | Path, now: RunRecord) -> None:
     scored = began.development_sha256, now.development_sha256
     if all(scored) and scored[0] != scored[1]:
         changed.append(f"the evaluation data, {began.development}")
+    elif began.history and not evaluates:
+        changed.append(f"the evaluation data, {began.development}, now none or `eval_strategy` no")
     if began.seed != now.seed:
         changed.append(f"seed {began.seed}, now {now.seed}")
     for name in dict.fromkeys([*began.options, *now.options]):

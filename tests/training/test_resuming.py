@@ -74,6 +74,21 @@ def test_changed_options_are_refused(command, interrupted_run, tmp_path, capsys)
         assert [text for text in shown if text not in error] == [], error
 
 
+@pytest.mark.parametrize("without", ["data", "evaluations"])
+def test_a_run_that_chooses_its_best_checkpoint_is_not_resumed_without_scores(bert, arguments, pairs_file, without):
+    data = dict(train_dataset=make_sentences(64))
+    first = InforMinTrainer(str(bert), arguments(), eval_dataset=pairs_file, **data)
+    first.train()
+    folder = Path(first.args.output_dir)
+    shutil.rmtree(folder / "checkpoint-4")
+    before = files(folder)
+    args = arguments(eval_strategy="no") if without == "evaluations" else arguments()
+    again = InforMinTrainer(str(bert), args, eval_dataset=None if without == "data" else pairs_file, **data)
+    with raises_usage(option="resume_from_checkpoint", found="the evaluation data, pairs"):
+        again.train("last")
+    assert files(folder) == before
+
+
 @pytest.mark.parametrize("change", ["dropout", "tokenizer"])
 def test_changed_configuration_or_tokenizer_is_refused(command, interrupted_run, bert, tmp_path, capsys, change):
     other = shutil.copytree(bert, tmp_path / "models" / "tiny-bert")
