@@ -321,6 +321,8 @@ class TrainedModel:
         if objective.dropout is not None:
             set_dropout(st[0].auto_model, objective.dropout)
         if args.lora_r is not None:
+            if self._is_object and not args.lora_merge:
+                raise_if_not_of_files(st[0].auto_model)
             st.to(torch.bfloat16 if args.bf16 else torch.float32)  # an object in memory may have either
             add_lora(st, args.lora_r, args.lora_dropout, args.revision and self.source.revision)
         for weight in st.parameters():
@@ -838,6 +840,25 @@ def with_settings(module: Any, config: Any, rate: float | None, option: str) -> 
     module.config.update({name: getattr(config, name) for name in DROPOUTS})
     module.config.informin = config.informin
     return module
+
+
+def raise_if_not_of_files(encoder: Any) -> None:
+    """Raise UsageError if an encoder in memory has other weights than its files, which others load low-rank matrices
+    onto."""
+    files = encoder.name_or_path
+    try:
+        stored = type(encoder).from_pretrained(files, **SAFE).state_dict()
+    except (OSError, ValueError):  # such as a folder that no longer exists
+        stored = {}
+    for name, own in encoder.state_dict().items():
+        if name.startswith("pooler."):  # which no embedding depends on
+            continue
+        if name not in stored or not stored[name].to(own.dtype).equal(own.cpu()):
+            raise UsageError(
+                f"is false, and the model in memory has other weights than {files or 'its files'}, such as {name}",
+                option="lora_merge",
+                fix="Merge the matrices, or save the model and pass the folder.",
+            )
 
 
 def around_encoder(encoder: Any, config: Any, rate: float | None) -> Any:

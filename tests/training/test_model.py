@@ -481,6 +481,22 @@ def test_lora_resumes_and_exports_matrices_alone(train, tmp_path, bert):
     assert not (tmp_path / "adapter" / "model.safetensors").exists()
 
 
+def test_matrices_alone_need_an_object_with_the_weights_of_its_files(train, st_mean, tmp_path):
+    pytest.importorskip("peft", reason="the extra lora is not installed")
+    model = SentenceTransformer(str(st_mean), device="cpu")
+    how = dict(lora_r=4, lora_merge=False)
+    run = train(model, **how)
+    run.train()
+    run.export(str(tmp_path / "adapter"), report=False)
+    exported = SentenceTransformer(str(tmp_path / "adapter"), device="cpu")
+    np.testing.assert_allclose(exported.encode(TEXTS), run.encode(TEXTS), atol=1e-5)
+    train(model, "whole").train()
+    with raises_usage("lora_merge", found="other weights than", fix="save the model"):
+        train(model, "again", **how)
+    model.save_pretrained(str(tmp_path / "saved"))
+    train(str(tmp_path / "saved"), "again", **how)
+
+
 def with_adapter(st_mean) -> SentenceTransformer:
     """Return a model in memory with an adapter of peft that changes its embeddings."""
     peft = pytest.importorskip("peft", reason="the extra lora is not installed")
