@@ -531,6 +531,8 @@ class InforMinTrainer(Trainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs) -> TrainOutput:
         """Train the model. A resumed run needs the same settings, and gives the same weights as an uninterrupted one.
 
+        A second call without a checkpoint continues from the weights of the first one, with a warning.
+
         Args:
             resume_from_checkpoint: Checkpoint folder; True or "last" for the latest complete one in the output folder.
                 Default: that of the arguments.
@@ -544,6 +546,12 @@ class InforMinTrainer(Trainer):
         wanted = self.args.resume_from_checkpoint if resume_from_checkpoint is None else resume_from_checkpoint
         if wanted is None or wanted is False:
             checkpoints.raise_if_output_used(str(self.args.output_dir), allow_incomplete=True)
+            if self.state.global_step:
+                logger.warning(
+                    f"The weights are those after {counted(self.state.global_step, 'step')} of an earlier call of "
+                    "`train`. training.json and the model card will count only the steps of this call. Build another "
+                    "trainer to start from the source model."
+                )
             return self._train_from(None, *args, **kwargs)
         checkpoint = checkpoints.checkpoint_to_resume(str(self.args.output_dir), wanted)
         began = RunRecord.load(checkpoint)

@@ -144,6 +144,7 @@ class TrainedModel:
             return cls(st, args, is_native=True, tokenizer=tokenizer, given=given)
         if isinstance(model, SentenceTransformer):
             raise_if_routed(model)
+            raise_if_quantized(model)
             raise_if_pooled_otherwise(model, args.pooler)
             own = load_model(with_same_weights(model, are_frozen=args.lora_r is not None))
             return cls(own, args, tokenizer=tokenizer, is_object=True)
@@ -738,6 +739,17 @@ def raise_if_routed(st: SentenceTransformer) -> None:
             option="model_name",
             needed="a model with one route",
         )
+
+
+def raise_if_quantized(model: nn.Module) -> None:
+    """Raise UsageError for a model in memory whose weights torch has quantized."""
+    for name, value in model.state_dict().items():
+        if not isinstance(value, Tensor) or value.is_quantized:
+            raise UsageError(
+                f"has quantized weights, such as {name}, which cannot be trained",
+                option="model",
+                fix="Train the model before it is quantized, and quantize the result.",
+            )
 
 
 def set_tokenizer(st: Any, tokenizer: Any) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+import warnings
 from pathlib import Path
 
 import datasets
@@ -988,3 +989,22 @@ def test_a_model_of_a_fast_trainer_is_trained_without_the_fast_path(bert, unscor
     again = trained(first.model, args, train_dataset=SENTENCES, processing_class=tokenizer)
     plain = trained(str(bert), unscored(objective="simcse", fast=False), train_dataset=SENTENCES)
     assert logged(again, "loss") == logged(plain, "loss")
+
+
+def test_a_quantized_model_is_refused(bert, unscored):
+    parts = [Transformer(str(bert)), Pooling(32)]
+    model = SentenceTransformer(modules=parts, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.ao.quantization is deprecated
+        torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8, inplace=True)
+    with raises_usage(option="model", found="has quantized weights"):
+        InforMinTrainer(model, unscored(objective="simcse"), train_dataset=SENTENCES)
+
+
+def test_a_second_call_of_train_says_from_which_weights_it_continues(bert, unscored, caplog):
+    how = dict(save_strategy="no", objective="simcse")
+    trainer = InforMinTrainer(str(bert), unscored(**how), train_dataset=SENTENCES)
+    trainer.train()
+    assert "earlier call" not in caplog.text
+    trainer.train()
+    assert "after 2 steps of an earlier call of `train`" in caplog.text
