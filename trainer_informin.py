@@ -523,7 +523,10 @@ class InforMinTrainer(Trainer):
         self.log(metrics)
         if not is_of_run:
             self.state.log_history[-1]["outside_training"] = True  # maybe on other data
+        is_due = self.is_in_train and self.control.should_evaluate
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        if not is_of_run:
+            self.control.should_evaluate |= is_due  # the handler clears it, but the run has not been evaluated
         return metrics
 
     # Training and resuming

@@ -236,3 +236,15 @@ def test_the_summary_says_that_training_lowered_the_score(build, monkeypatch):
     trainer = build(max_steps=1, eval_steps=1)
     trainer.train()
     assert "made this encoder worse" in table_of(trainer, "run")
+
+
+def test_an_evaluation_on_other_data_in_a_callback_does_not_replace_that_of_the_run(build):
+    class EvaluatesAfterEachStep(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            trainer.evaluate(lambda encode: {"gap": 1.0}, metric_key_prefix="test")
+
+    trainer = build(callbacks=[EvaluatesAfterEachStep()])
+    trainer.train()
+    assert [entry["step"] for entry in trainer.record().history] == [0, 2, 4]
+    assert trainer.state.best_metric is not None
+    assert trainer.record().chosen
