@@ -599,7 +599,7 @@ class InforMinTrainer(Trainer):
             raise UsageError(found, option="torch_compile", fix="Leave it out.") from error
         finally:
             self.is_in_train = False  # Trainer leaves it True after an error, such as KeyboardInterrupt in a notebook
-            if self.neftune_hook_handle is not None:  # and leaves the hook, to which the next call would add another
+            if self.neftune_hook_handle is not None:  # Trainer leaves it, too, and the next call adds another
                 self.neftune_hook_handle.remove()
             self.background.wait()
         self.loss_watch.check()

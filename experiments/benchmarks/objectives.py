@@ -3,9 +3,9 @@
     python -m experiments.benchmarks.objectives --model_name MODEL --train_file FILE
 
 All objectives train in one process and take turns, step by step, so that other load on the machine affects neighboring
-steps equally. The table shows medians over steps: of the seconds of a step, and of the ratio to the neighboring step of
-simcse, without the first `--skip` steps. Peak memory is that of a process with only this objective. The model must have
-a language modeling head for objectives with MLM; it is also the generator of diffcse.
+steps equally. The table shows the median time of a step and the median ratio to the neighboring step of simcse, without
+the first `--skip` steps. Peak memory is measured in a separate process for each objective. The model must have a
+language modeling head for objectives with MLM; it is also the generator of diffcse.
 """
 
 import argparse

@@ -202,9 +202,9 @@ def distill(
 
 
 def split_rows(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows in random order: of a tenth of the different texts, at most 2,000, to hold out, and of the others.
+    """Split the rows of the distinct texts at random: a tenth of them, at most 2,000, to hold out, and the rest.
 
-    Each text has one row, because a copy would show a text that is held out.
+    Duplicates are left out, so that no held-out text is also among the rest.
     """
     firsts: dict[str, int] = {}
     for row, text in enumerate(texts):

@@ -72,8 +72,9 @@ def write_state(state: State, folder: str | Path, known: dict[str, str]) -> None
     Args:
         state: The index.
         folder: The folder.
-        known: By folder, without links, the data that the index was loaded from or written as. The new data are added
-            as soon as they are in place, before the old ones are removed. Any index in another folder is replaced.
+        known: Maps the real path of a folder to the data that this index was loaded from or last saved as. It is
+            updated once the new data are in place, before the old data are removed. An index in a folder that is not
+            in the mapping is replaced.
 
     Raises:
         UsageError: The folder holds something else or data that are not `known`, or another process writes it.
